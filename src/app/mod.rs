@@ -122,7 +122,7 @@ impl App {
         let sampler = export.sampler;
         let propagation = Propagation::new(
             config.propagators.clone(),
-            Box::new(move |trace| sampler.head(trace)),
+            Box::new(move |trace| sampler.sample_at_start(trace)),
         );
         let drain_start = DrainStart::default();
         let start = drain_start.clone();

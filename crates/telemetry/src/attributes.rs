@@ -1,20 +1,20 @@
-//! Sets of attributes, always in the order of their keys: the SDK sorts and stores any other order a second time, and
-//! finds it 2.4 times as slowly.
+//! Attribute sets, always sorted by key. The SDK sorts and stores any other order a second time, and looks it up 2.4 times
+//! as slowly.
 
 use opentelemetry::{KeyValue, StringValue, Value};
-
-use crate::catalog::Attribute;
-use crate::catalog::attributes as key;
 use tokengauge_measure::load::{Flow, Lane};
 use tokengauge_measure::record::Series;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
+use crate::catalog::Attribute;
+use crate::catalog::attributes as key;
+
 pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }
 
-/// A pair of a word that the program knows.
+/// Returns a pair whose value is a keyword of this program.
 pub fn word(attribute: Attribute, value: &'static str) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }
@@ -43,9 +43,9 @@ pub fn of_series(series: &Series) -> Vec<KeyValue> {
         label(key::ROUTE, &series.route),
         word(key::VANTAGE, series.vantage.as_str()),
     ];
-    let named = [(key::TENANT, &series.tenant), (key::VARIANT, &series.variant)];
-    let named = named.into_iter().filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
-    attributes.extend(named);
+    let optional = [(key::TENANT, &series.tenant), (key::VARIANT, &series.variant)];
+    let present = optional.into_iter().filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
+    attributes.extend(present);
     sorted(attributes)
 }
 
@@ -60,6 +60,10 @@ pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
 
 pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {
     sorted(vec![label(key::ROUTE, &lane.route), word(key::VANTAGE, lane.vantage.as_str())])
+}
+
+pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
+    sorted(vec![label(key::BUDGET, name), label(key::BUDGET_UNIT, unit)])
 }
 
 pub fn lane_of(route: &RouteFacts) -> Lane {

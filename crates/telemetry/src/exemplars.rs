@@ -1,8 +1,8 @@
-//! Exemplars: from a bucket of a histogram to the trace of an exchange that fell into it.
+//! Exemplars link a histogram bucket or a counter to the trace of an exchange that it counted.
 //!
-//! The SDK makes none. They are kept beside it, for what is recorded when an exchange ends: the latest of each bucket of
-//! each series, and of each counter. A collection takes them along, and finds them again by the metric's name and the
-//! attributes of each point. Only traces that are kept leave any: another id leads nowhere.
+//! The SDK creates none. They are kept beside it, for values that are recorded when an exchange ends: the latest of each
+//! bucket of each series, and of each counter. A collection copies them and finds them again by the metric's name and the
+//! attributes of each point. Only exchanges whose traces are kept leave exemplars, as other trace ids lead nowhere.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -20,25 +20,25 @@ use crate::span;
 use tokengauge_measure::record::Record;
 use tokengauge_types::clock::WallTime;
 
-/// How many places (a bucket of a series, or a counter) one generation holds. A kind of call fills about a hundred: 25
-/// series, 4 buckets of each. So the latest 70 kinds of calls keep theirs. As many as a hash table of 8,192 places takes:
-/// both generations together are never more than 1 MB.
+/// Most slots (a bucket of a series, or a counter) of one generation. One kind of call fills about a hundred: 25 series
+/// with 4 buckets each. So the latest 70 kinds of calls keep theirs. This is what a hash table of 8,192 entries holds
+/// without growing; both generations together stay below 1 MB.
 const GENERATION: usize = 7_168;
 
-/// What leads from a number to one exchange.
+/// The link from a value to one exchange.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],
-    /// Of the CLIENT span; of the SERVER span where there is no other.
+    /// Id of the CLIENT span, or of the SERVER span if there is no other.
     pub span_id: [u8; 8],
-    /// What the exchange added to the series.
+    /// The value that the exchange added to the series.
     pub value: f64,
     /// When the exchange ended.
     pub time: WallTime,
 }
 
-/// A series, as a keyed hash of its metric's name and its attributes. That two of 100,000 series are equal has a chance
-/// of 10⁻⁹, and then a bucket leads to a trace of the other.
+/// A series, identified by a keyed hash of its metric's name and its attributes. A collision among 100,000 series has a
+/// probability of 10⁻⁹, and would link a bucket to a trace of the other series.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SeriesId(u64);
 
@@ -53,23 +53,23 @@ pub struct Exemplars {
 #[derive(Clone, Copy, Debug)]
 enum ExemplarPolicy {
     None,
-    /// Those whose traces this sampler keeps.
+    /// Exchanges whose traces this sampler keeps.
     Sampled(Sampler),
     All,
 }
 
-/// A bucket of a series; a counter has only the first.
+/// A bucket of a series. A counter has only the first.
 type Slot = (SeriesId, usize);
 
-/// Two generations: when the young one is full it becomes the old one, and what was not seen since is forgotten. So what
-/// is kept is what moved last, without any bookkeeping of ages.
+/// Two generations. When the young one is full, it becomes the old one, and slots not updated since are forgotten. This
+/// keeps what changed last without tracking ages.
 #[derive(Debug, Default)]
 struct ExemplarStore {
     young: FxHashMap<Slot, Exemplar>,
     old: FxHashMap<Slot, Exemplar>,
 }
 
-/// What one exchange leaves at the series that it moves. Holds the exemplars' lock: short-lived.
+/// Records the exemplars of one exchange. Holds the lock of the exemplars, so it must be short-lived.
 #[derive(Debug)]
 pub struct ExemplarRecorder<'a>(Option<ActiveRecorder<'a>>);
 
@@ -92,13 +92,13 @@ impl Exemplars {
         Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
-    /// `attributes` in the order of their keys, as the SDK gives them back.
+    /// Identifies a series. `attributes` are sorted by key, as the SDK returns them.
     pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> SeriesId {
         SeriesId::new(&self.hasher, metric.name, attributes)
     }
 
-    /// For one finished exchange.
-    pub fn marks(&self, record: &Record) -> ExemplarRecorder<'_> {
+    /// Returns the recorder of one finished exchange.
+    pub fn recorder(&self, record: &Record) -> ExemplarRecorder<'_> {
         let eligible = match self.eligible {
             ExemplarPolicy::None => false,
             ExemplarPolicy::Sampled(sampler) => sampler.decide(record).is_some(),
@@ -118,8 +118,8 @@ impl Exemplars {
         }))
     }
 
-    /// All there are now.
-    pub fn taken(&self) -> ExemplarSnapshot {
+    /// Copies the current exemplars.
+    pub fn snapshot(&self) -> ExemplarSnapshot {
         let mut all = self.places().all();
         all.sort_unstable_by_key(|(place, _)| *place);
         ExemplarSnapshot { hasher: self.hasher.clone(), all }
@@ -162,21 +162,21 @@ impl ExemplarStore {
 }
 
 impl ExemplarRecorder<'_> {
-    /// Of an exchange that leaves nothing.
+    /// Returns a recorder that records nothing.
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// `value` was recorded in a histogram whose buckets end at `bounds`.
+    /// Records the exemplar of `value` in a histogram whose buckets end at `bounds`.
     pub fn bucket(&mut self, series: SeriesId, bounds: &[f64], value: f64) {
-        // What is no number the SDK does not record.
+        // The SDK ignores other values.
         if value.is_finite() {
             let bucket = bounds.partition_point(|bound| *bound < value);
             self.put((series, bucket), value);
         }
     }
 
-    /// 1 was added to a counter.
+    /// Records the exemplar of an increment of a counter.
     pub fn one(&mut self, series: SeriesId) {
         self.put((series, 0), 1.0);
     }
@@ -192,12 +192,12 @@ impl ExemplarRecorder<'_> {
 /// The exemplars of one collection.
 pub struct ExemplarSnapshot {
     hasher: RandomState,
-    /// Sorted.
+    /// Sorted by slot.
     all: Vec<(Slot, Exemplar)>,
 }
 
 impl ExemplarSnapshot {
-    /// Those of one series, each with its bucket, in their order.
+    /// Returns the exemplars of one series with their buckets, in order.
     pub fn of_series<'a>(
         &self,
         metric: &str,
@@ -251,41 +251,41 @@ mod tests {
 
     /// The values of one series by bucket.
     fn values(exemplars: &Exemplars, of: &'static str) -> Vec<(usize, f64)> {
-        let taken = exemplars.taken();
+        let snapshot = exemplars.snapshot();
         let attributes = attributes(of);
-        let found = taken.of_series(tokengauge::TIME_TO.name, &attributes);
+        let found = snapshot.of_series(tokengauge::TIME_TO.name, &attributes);
         found.map(|(bucket, exemplar)| (bucket, exemplar.value)).collect()
     }
 
     #[test]
-    fn each_bucket_of_each_series_has_the_latest() {
+    fn keeps_the_latest_of_each_bucket_of_each_series() {
         let exemplars = exemplars(&[ENDPOINT]);
         let series = |of| exemplars.series(&tokengauge::TIME_TO, &attributes(of));
-        let mut marks = exemplars.marks(&testing::streamed());
+        let mut marks = exemplars.recorder(&testing::streamed());
         for value in [0.1, 0.5, 0.6, 9.0, f64::NAN, f64::INFINITY] {
             marks.bucket(series("a"), BOUNDS, value);
         }
         marks.one(series("b"));
         drop(marks);
-        let mut marks = exemplars.marks(&testing::streamed());
+        let mut marks = exemplars.recorder(&testing::streamed());
         marks.bucket(series("a"), BOUNDS, 1.5);
         drop(marks);
         // A value at a bound belongs to the bucket that ends there.
         assert_eq!(values(&exemplars, "a"), [(0, 0.5), (1, 1.5), (2, 9.0)]);
         assert_eq!(values(&exemplars, "b"), [(0, 1.0)]);
         assert_eq!(values(&exemplars, "c"), []);
-        let taken = exemplars.taken();
-        assert_eq!(taken.of_series("other", &attributes("a")).count(), 0);
+        let snapshot = exemplars.snapshot();
+        assert_eq!(snapshot.of_series("other", &attributes("a")).count(), 0);
     }
 
     #[test]
-    fn it_leads_to_the_client_span_at_the_exchanges_end() {
+    fn refers_to_the_client_span_and_the_end_time() {
         let exemplars = exemplars(&[ENDPOINT]);
         let series = exemplars.series(&tokengauge::TIME_TO, &[]);
         let left = |record: &Record| {
-            exemplars.marks(record).one(series);
-            let taken = exemplars.taken();
-            let (_, exemplar) = taken.of_series(tokengauge::TIME_TO.name, []).next().unwrap();
+            exemplars.recorder(record).one(series);
+            let snapshot = exemplars.snapshot();
+            let (_, exemplar) = snapshot.of_series(tokengauge::TIME_TO.name, []).next().unwrap();
             *exemplar
         };
         let mut record = testing::streamed();
@@ -299,11 +299,11 @@ mod tests {
             }
         );
         record.ending = Ending::Rejected(RejectReason::NoRoute);
-        assert_eq!(left(&record).span_id, *b"server00", "it has no other span");
+        assert_eq!(left(&record).span_id, *b"server00", "there is no other span");
     }
 
     #[test]
-    fn only_traces_that_are_kept_and_go_somewhere_leave_any_unless_told_otherwise() {
+    fn only_exported_traces_leave_exemplars_by_default() {
         let (filter, off) = ("OTEL_METRICS_EXEMPLAR_FILTER", ("OTEL_TRACES_SAMPLER", "always_off"));
         let failed = Record { outcome: Outcome::Error, ..testing::streamed() };
         let unended = |mut record: Record| {
@@ -322,23 +322,23 @@ mod tests {
         ];
         for (variables, expected) in cases {
             let leaves = [testing::streamed(), failed.clone()].map(|record| {
-                assert!(exemplars(&variables).marks(&unended(record.clone())).0.is_none());
-                exemplars(&variables).marks(&record).0.is_some()
+                assert!(exemplars(&variables).recorder(&unended(record.clone())).0.is_none());
+                exemplars(&variables).recorder(&record).0.is_some()
             });
             assert_eq!(leaves, expected, "{variables:?}");
         }
     }
 
-    /// A table of 2^n places takes 7/8 of them, and a byte for each.
+    /// A table of 2^n slots holds 7/8 of them, with one byte of metadata each.
     #[test]
-    fn both_generations_are_below_a_megabyte() {
+    fn both_generations_fit_in_a_megabyte() {
         let places = GENERATION.next_power_of_two();
         assert_eq!(GENERATION, places / 8 * 7, "the next entry would double the table");
         assert!(2 * places * (size_of::<(Slot, Exemplar)>() + 1) < 1_000_000);
     }
 
     #[test]
-    fn what_moved_last_is_kept_and_the_rest_is_forgotten() {
+    fn keeps_recently_updated_slots() {
         let mut places = ExemplarStore::default();
         let exemplar = |value| Exemplar {
             trace_id: [1; 16],

@@ -1,11 +1,10 @@
-//! What leaves the process: names, metrics, spans, OTLP, Prometheus text.
+//! Metrics, spans, log records and the request log of tokengauge, over OTLP and as Prometheus text.
 //!
-//! [`names`] is the registry of everything that is emitted. [`Instruments`] takes samples and records; the
-//! OpenTelemetry SDK aggregates them, and [`exemplars`] keeps beside it what leads from a number to a trace; a
-//! [`MetricsReader`] takes one picture of all of it, which [`otlp`] sends and [`prometheus`] writes, so that names come out
-//! equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is the thread on
-//! which all sending happens: a collector that hangs can slow nothing else. [`RequestLog`] writes each record as a line,
-//! on a thread of its own.
+//! [`catalog`] lists every metric and attribute. [`Instruments`] records samples; the OpenTelemetry SDK aggregates them,
+//! and [`exemplars`] keeps links to traces beside it. [`MetricsReader`] takes one snapshot of all metrics, which [`otlp`]
+//! sends and [`prometheus`] renders, so that names are the same both ways. [`span`] encodes the spans of a record.
+//! [`Telemetry`] owns the thread that exports: a collector that hangs slows nothing else. [`RequestLog`] writes each
+//! record as a JSON line, on a separate thread.
 
 mod attributes;
 pub mod catalog;

@@ -1,8 +1,8 @@
-//! Takes one picture of all metrics.
+//! Takes snapshots of all metrics.
 //!
-//! The SDK's readers are only ever driven from here. So the snapshot that the gauges read is taken once per collection,
-//! and what is sent and what is scraped come from the same aggregates. Where a back end wants deltas a second reader
-//! serves it, since a scrape needs sums; each further reader doubles what a record costs.
+//! The SDK's readers are driven only from here. The state that gauges read is taken once per collection, and OTLP and
+//! scrapes get the same aggregates. If the back end wants deltas, a second reader serves it, as a scrape needs sums; each
+//! further reader doubles the cost of a record.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +30,11 @@ use crate::gauges::{self, Current};
 use crate::series_limits::SeriesLimits;
 use crate::snapshot::SnapshotSource;
 
-/// All metrics of one moment.
+/// All metrics at one time.
 #[derive(Debug)]
 pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
-    /// Each of an exchange that is in the metrics.
+    /// Each belongs to an exchange that the metrics count.
     pub exemplars: ExemplarSnapshot,
 }
 
@@ -42,7 +42,7 @@ pub struct MetricsSnapshot {
 pub struct MetricsReader {
     provider: SdkMeterProvider,
     cumulative: SharedReader,
-    /// What is sent, where that is not cumulative.
+    /// The reader for OTLP if that is not cumulative.
     preferred: Option<SharedReader>,
     resource: Resource,
     readings: SnapshotSource,
@@ -50,8 +50,8 @@ pub struct MetricsReader {
     folded: Arc<AtomicU64>,
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
-    /// One collection at a time: the gauges must read the snapshot of their own.
-    taking: Mutex<()>,
+    /// Serializes collections, because gauges read the snapshot of the current one.
+    collecting: Mutex<()>,
 }
 
 impl MetricsReader {
@@ -93,19 +93,19 @@ impl MetricsReader {
             folded,
             exemplars,
             counters,
-            taking: Mutex::new(()),
+            collecting: Mutex::new(()),
         };
         (metrics_reader, meter)
     }
 
-    /// All metrics, summed up since the start.
+    /// Returns all metrics, cumulative since the start.
     pub fn scrape(&self) -> MetricsSnapshot {
-        self.take(&self.cumulative)
+        self.snapshot(&self.cumulative)
     }
 
-    /// All metrics as they are to be sent.
+    /// Returns all metrics with the temporality for OTLP.
     pub fn collect(&self) -> MetricsSnapshot {
-        self.take(self.preferred.as_ref().unwrap_or(&self.cumulative))
+        self.snapshot(self.preferred.as_ref().unwrap_or(&self.cumulative))
     }
 
     pub fn resource(&self) -> &Resource {
@@ -116,17 +116,17 @@ impl MetricsReader {
         &self.counters
     }
 
-    fn take(&self, reader: &SharedReader) -> MetricsSnapshot {
-        let _one_at_a_time = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+    fn snapshot(&self, reader: &SharedReader) -> MetricsSnapshot {
+        let _one_at_a_time = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut snapshot = self.readings.take();
         snapshot.folded_series = self.folded.load(Ordering::Relaxed);
         self.current.store(Arc::new(snapshot));
-        // After the reading, which brings the observer up to date, and before the metrics: none is of an exchange that
-        // they do not count yet.
-        let exemplars = self.exemplars.taken();
+        // After the state, which brings the observer up to date, and before the metrics, so that no exemplar belongs to
+        // an exchange that the metrics do not count yet.
+        let exemplars = self.exemplars.snapshot();
         let mut metrics = ResourceMetrics::default();
         if let Err(error) = reader.collect(&mut metrics) {
-            tracing::error!(%error, "metrics could not be collected");
+            tracing::error!(%error, "metrics collection failed");
         }
         MetricsSnapshot { metrics, exemplars }
     }
@@ -138,9 +138,9 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// The stream of an instrument: its limit is what this program can let through, so that the SDK never overflows.
-/// Histograms go without min and max: over a process's life they say nothing, and a bound histogram that has no record
-/// yet would export them as the largest and smallest numbers there are.
+/// Returns the stream of an instrument. Its limit is the most series that this program admits, so that the SDK never
+/// overflows. Histograms have no min and max: over the life of a process they are meaningless, and a bound histogram
+/// without a record would export them as the extreme numbers.
 fn stream(instrument: &Instrument, bounds: &SeriesLimits) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
     let mut stream = Stream::builder().with_cardinality_limit(bounds.limit(metric));
@@ -166,7 +166,7 @@ fn resource(config: &Config) -> Resource {
         .build()
 }
 
-/// A reader that the provider and we both hold.
+/// A reader shared with the SDK provider.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReader(Arc<ManualReader>);
 

@@ -1,30 +1,29 @@
-//! Which traces are kept, and why.
+//! Decides which traces are kept, and why.
 //!
-//! The head decides by the sampler; that is the one decision that an upstream can be told. At the end an exchange that
-//! failed, stalled or broke an objective is kept whatever the head decided, even against a caller that said "not
-//! sampled". Callers sample at a few per cent and decide before anything has happened; heeding them would throw away
-//! nearly every trace that somebody will look for. What is kept then is our two spans without the caller's, and says so:
-//! still the only place where one reads what became of that one call.
+//! The sampler decides when a request starts; only that decision can be sent upstream. When an exchange has failed,
+//! stalled or missed an SLO, it is kept whatever was decided at the start, even if the caller did not sample the trace.
+//! Callers sample a few per cent before anything has happened, so following them would drop nearly every trace that
+//! somebody later looks for. Such a trace has our two spans without the caller's, and is marked accordingly.
 
 use tokengauge_measure::record::{Outcome, Record, Verdict};
 use tokengauge_types::event::TraceContext;
 
-/// Decides at the head, and at the end.
+/// Decides when a request starts, and again when it ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
     pub root: RootSampler,
-    /// Whether a caller's own decision goes before `root`.
+    /// Whether the caller's decision takes precedence over `root`.
     pub parent_based: bool,
-    /// Whether what failed, stalled or broke an objective is kept even if the caller said "not sampled".
+    /// Whether exchanges that failed, stalled or missed an SLO are kept even if the caller did not sample the trace.
     pub against_parent: bool,
 }
 
-/// Decides where no caller has.
+/// Decides if there is no caller, or its decision is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RootSampler {
     AlwaysOn,
     AlwaysOff,
-    /// A share of all traces, from 0 to 1, chosen by trace id, so that every party that uses it chooses the same.
+    /// Ratio of traces from 0 to 1, selected by trace id, so that all samplers with this ratio select the same traces.
     Ratio(f64),
 }
 
@@ -34,22 +33,21 @@ impl Default for Sampler {
     }
 }
 
-/// A trace that is kept.
+/// Why a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingDecision {
     pub reason: SamplingReason,
-    /// Whether the caller had said "not sampled": then its own spans are nowhere.
+    /// Whether the caller did not sample the trace, so that its own spans do not exist.
     pub against_parent: bool,
 }
 
-/// What first spoke for a trace. The first three are the head's; the others are known only at the end, when all other
-/// parties have decided.
+/// The first reason to keep a trace. The first three apply at the start, the others only at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SamplingReason {
-    /// The caller's decision.
+    /// The caller sampled it.
     Parent,
     AlwaysOn,
-    /// The trace is one of this share.
+    /// The trace id is within this ratio.
     Ratio(f64),
     Error,
     Stall,
@@ -57,46 +55,49 @@ pub enum SamplingReason {
 }
 
 impl Sampler {
-    /// The head's decision.
-    pub fn head(&self, trace: &TraceContext) -> bool {
-        self.chosen_by(trace).is_some()
+    /// Decides when the request starts, for the flag that is sent upstream.
+    pub fn sample_at_start(&self, trace: &TraceContext) -> bool {
+        self.reason_at_start(trace).is_some()
     }
 
-    /// The decision at the end; `None` where nothing speaks for keeping the trace.
+    /// Decides when the exchange has ended. `None`: the trace is dropped.
     pub fn decide(&self, record: &Record) -> Option<SamplingDecision> {
-        if let Some(reason) = self.chosen_by(&record.trace) {
+        if let Some(reason) = self.reason_at_start(&record.trace) {
             return Some(SamplingDecision { reason, against_parent: false });
         }
         let refused = self.parent_based && record.trace.parent_sampled == Some(false);
         if refused && !self.against_parent {
             return None;
         }
-        Some(SamplingDecision { reason: SamplingReason::of_end(record)?, against_parent: refused })
+        Some(SamplingDecision {
+            reason: SamplingReason::reason_at_end(record)?,
+            against_parent: refused,
+        })
     }
 
-    fn chosen_by(&self, trace: &TraceContext) -> Option<SamplingReason> {
+    fn reason_at_start(&self, trace: &TraceContext) -> Option<SamplingReason> {
         match (self.parent_based, trace.parent_sampled) {
             (true, Some(sampled)) => sampled.then_some(SamplingReason::Parent),
-            (true, None) | (false, _) => self.root.chooses(&trace.trace_id),
+            (true, None) | (false, _) => self.root.select(&trace.trace_id),
         }
     }
 }
 
 impl RootSampler {
-    /// By the lower 63 bits of the trace id, as the SDKs do it.
-    fn chooses(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
+    /// Uses the lower 63 bits of the trace id, as the SDKs do.
+    fn select(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
             Self::AlwaysOn => Some(SamplingReason::AlwaysOn),
             Self::AlwaysOff => None,
-            Self::Ratio(share) => {
+            Self::Ratio(ratio) => {
                 let [.., a, b, c, d, e, f, g, h] = *trace_id;
                 let low = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1;
                 #[expect(
                     clippy::cast_precision_loss,
-                    reason = "2^53 steps are finer than any share anybody writes"
+                    reason = "2^53 steps are finer than any configured ratio"
                 )]
                 let position = low as f64 / (1_u64 << 63) as f64;
-                (position < share).then_some(SamplingReason::Ratio(share))
+                (position < ratio).then_some(SamplingReason::Ratio(ratio))
             }
         }
     }
@@ -114,34 +115,34 @@ impl SamplingReason {
         }
     }
 
-    /// What the end says for keeping the trace, the gravest first.
-    fn of_end(record: &Record) -> Option<Self> {
+    /// Returns the most serious reason in the exchange's result.
+    fn reason_at_end(record: &Record) -> Option<Self> {
         match record.outcome {
             Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
                 Some(Self::Error)
             }
             Outcome::Ok | Outcome::Cancelled if stalled(record) => Some(Self::Stall),
             Outcome::Ok | Outcome::Cancelled => {
-                broke_an_objective(record).then_some(Self::Objective)
+                missed_an_objective(record).then_some(Self::Objective)
             }
         }
     }
 }
 
 impl Default for SamplingDecision {
-    /// Of a sampler that keeps everything.
+    /// Returns the decision of a sampler that keeps everything.
     fn default() -> Self {
         Self { reason: SamplingReason::AlwaysOn, against_parent: false }
     }
 }
 
-/// Whether the stream hung for longer than its route allows, be it that it went on or not.
+/// Whether the stream stalled, even if it recovered.
 fn stalled(record: &Record) -> bool {
     let call = record.call.as_ref();
     call.is_some_and(|call| !call.stalls.is_empty())
 }
 
-fn broke_an_objective(record: &Record) -> bool {
+fn missed_an_objective(record: &Record) -> bool {
     let verdicts = record.call.iter().flat_map(|call| &call.verdicts);
     verdicts.into_iter().any(|(_, verdict)| *verdict == Verdict::Bad)
 }
@@ -167,7 +168,7 @@ mod tests {
         Sampler { root, parent_based, ..Sampler::default() }
     }
 
-    /// A record under a caller that decided so, or under none.
+    /// Returns a record whose caller decided so. `None`: no caller.
     fn record(parent_sampled: Option<bool>) -> Record {
         let mut record = testing::streamed();
         record.trace = trace(parent_sampled);
@@ -179,27 +180,27 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_decision_goes_before_the_root_only_where_parent_based() {
+    fn the_callers_decision_wins_only_if_parent_based() {
         let (all, none) = (RootSampler::Ratio(1.0), RootSampler::Ratio(0.0));
-        assert!(sampler(none, true).head(&trace(Some(true))));
-        assert!(!sampler(all, true).head(&trace(Some(false))));
-        assert!(sampler(all, false).head(&trace(Some(false))));
-        assert!(!sampler(none, true).head(&trace(None)));
+        assert!(sampler(none, true).sample_at_start(&trace(Some(true))));
+        assert!(!sampler(all, true).sample_at_start(&trace(Some(false))));
+        assert!(sampler(all, false).sample_at_start(&trace(Some(false))));
+        assert!(!sampler(none, true).sample_at_start(&trace(None)));
     }
 
     #[test]
-    fn a_ratio_is_a_share_of_trace_ids() {
+    fn selects_the_configured_ratio_of_trace_ids() {
         let mut random = fastrand::Rng::with_seed(1);
         let chosen = (0..10_000)
             .filter(|_| {
                 let mut trace_id = [0; 16];
                 random.fill(&mut trace_id);
-                RootSampler::Ratio(0.25).chooses(&trace_id).is_some()
+                RootSampler::Ratio(0.25).select(&trace_id).is_some()
             })
             .count();
         assert!((2_300..2_700).contains(&chosen), "{chosen}");
         // 0x40… is at a quarter.
-        let at_a_quarter = |share| RootSampler::Ratio(share).chooses(&[0x40; 16]);
+        let at_a_quarter = |ratio| RootSampler::Ratio(ratio).select(&[0x40; 16]);
         assert_eq!(
             (at_a_quarter(0.26), at_a_quarter(0.25)),
             (Some(SamplingReason::Ratio(0.26)), None)
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_head_chose_says_who_chose_it() {
+    fn a_trace_sampled_at_start_records_who_sampled_it() {
         let failed = |parent| Record { outcome: Outcome::Error, ..record(parent) };
         for record in [record, failed] {
             let decide =
@@ -224,9 +225,9 @@ mod tests {
         }
     }
 
-    /// What the head did not choose: without a caller, and under one that said "not sampled".
+    /// Without a caller, and with one that did not sample.
     #[test]
-    fn failures_and_broken_objectives_are_always_kept_and_say_why_and_against_whom() {
+    fn keeps_failures_and_missed_objectives() {
         for (parent, against_parent) in [(None, false), (Some(false), true)] {
             let sampler = sampler(RootSampler::AlwaysOff, true);
             let mut record = record(parent);
@@ -240,7 +241,7 @@ mod tests {
             assert_eq!(
                 sampler.decide(&record),
                 kept(SamplingReason::Error, against_parent),
-                "the gravest is said"
+                "the most serious reason"
             );
             for outcome in [Outcome::Ok, Outcome::Cancelled] {
                 record.outcome = outcome;
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_kept_whether_the_stream_went_on_or_not_and_a_failure_is_graver() {
+    fn keeps_stalled_streams_and_prefers_failure_as_the_reason() {
         let sampler = sampler(RootSampler::AlwaysOff, true);
         let mut record = record(Some(false));
         let call = record.call.as_mut().unwrap();
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsampled_parent_is_obeyed_on_request() {
+    fn respects_an_unsampled_parent_if_configured() {
         let obedient = Sampler { against_parent: false, ..Sampler::default() };
         let mut record = record(Some(false));
         record.outcome = Outcome::Error;
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registered_words_are_the_reasons() {
+    fn the_catalog_lists_all_reasons() {
         let all = [
             SamplingReason::Parent,
             SamplingReason::AlwaysOn,

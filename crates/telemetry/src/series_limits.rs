@@ -1,7 +1,8 @@
-//! Bounded sets of series, so that the SDK's own limit (2,000 label sets, the rest in one nameless point) never acts.
+//! Bounds the number of series, so that the SDK's own limit (2,000 attribute sets, the rest in one nameless point) never
+//! applies.
 //!
-//! Each label value is bounded by the gate, but combinations of admitted values multiply. So combinations are admitted
-//! too: first come, first served up to a bound, then with the values that came from outside called `other`.
+//! The label limiter bounds each value, but combinations of admitted values multiply. Combinations are therefore admitted
+//! first come, first served up to a limit; afterwards values from outside are replaced by `other`.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -15,38 +16,38 @@ use tokengauge_llm::dialect::Operation;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
 
-/// Routes at once are few; reloads add some over the life of a process.
+/// Routes are few at a time; reloads add some over the life of a process.
 const LANES: usize = 512;
 
-/// Places for calls whose provider and model are called `other`: those differ by operation, stream and route only.
+/// Series of calls whose provider and model are `other`: they differ by operation, stream and route only.
 const FOLDED: usize = 256;
 
-/// Failures, and combinations of how exchanges end: a few error codes and statuses for each of many models.
+/// Combinations of how exchanges end: a few error codes and statuses for each of many models.
 const COMBINATIONS: usize = 2_048;
 
-/// How many series there can be.
+/// Most series of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesLimits {
-    /// Calls with their own names.
+    /// Calls with their own provider and model.
     pub series: usize,
-    /// Calls of which provider and model are `other`, on top of those.
+    /// Further calls whose provider and model are `other`.
     pub folded: usize,
-    /// Pairs of a call and the model that answered.
+    /// Pairs of a call and its response model.
     pub ended: usize,
     pub lanes: usize,
     pub combinations: usize,
-    /// Whether calls are told apart by bands of their lengths.
+    /// Whether calls are labelled by length buckets.
     pub bands: bool,
 }
 
 impl SeriesLimits {
-    pub const fn of(limits: CardinalityLimits) -> Self {
+    pub const fn new(limits: CardinalityLimits) -> Self {
         let shapes = Operation::ALL.len() * 2;
         let series = (limits.models + 1) * shapes;
         Self {
             series,
             folded: FOLDED,
-            // An alias and the dated model behind it.
+            // An alias, and the dated model behind it.
             ended: 2 * series,
             lanes: LANES,
             combinations: COMBINATIONS,
@@ -54,14 +55,14 @@ impl SeriesLimits {
         }
     }
 
-    /// The SDK's limit for one metric: as many as this module can let through.
+    /// Returns the SDK's limit for one metric: the most series that this module admits.
     pub fn limit(&self, metric: &Metric) -> usize {
-        // With route and server `other` as well, only operation, stream and vantage are left.
+        // With route and server `other` as well, series differ by operation, stream and position only.
         let last_resort = Operation::ALL.len() * 2 * ProxyPosition::ALL.len();
         let calls = self.series + self.folded + last_resort;
         let lanes = self.lanes + ProxyPosition::ALL.len();
         let base = if metric.has(key::RESPONSE_MODEL) {
-            // Beyond the pairs, each call without a name of who answered, and with `other`.
+            // Beyond the pairs, each call without a response model, and with `other`.
             self.ended + 2 * calls
         } else if metric.has(key::OPERATION) {
             calls + lanes
@@ -88,13 +89,13 @@ impl SeriesLimits {
     }
 }
 
-/// Shared values by key, at most so many. The hasher is one that a hostile caller could make collide: the bound keeps
-/// what that costs small, and the names in the keys have passed the gate.
+/// Shared values by key, up to a limit. A client could make the fast hasher collide; the limit bounds the cost, and the
+/// names in the keys have passed the label limiter.
 #[derive(Debug)]
 pub struct BoundedCache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
-    /// The value at `key`, made if there is none and there are fewer than `limit`.
+    /// Returns the value at `key`, and creates it if there are fewer than `limit`.
     pub fn obtain(&self, key: &K, limit: usize, make: impl FnOnce(&K) -> V) -> Option<Arc<V>> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if known.is_some() {
@@ -119,8 +120,8 @@ impl<K, V> Default for BoundedCache<K, V> {
     }
 }
 
-/// CombinationLimiter that were let through, at most so many. Kept as hashes: of 2,048 64-bit hashes two are equal with a
-/// chance of 10⁻¹³, and then one combination more gets through.
+/// Admits combinations up to a limit. It stores hashes: two of 2,048 64-bit hashes collide with a probability of 10⁻¹³,
+/// and then one more combination is admitted.
 #[derive(Debug, Default)]
 pub struct CombinationLimiter {
     hasher: RandomState,
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_shares_its_values_and_stops_at_its_limit() {
+    fn shares_values_up_to_the_limit() {
         let cache = BoundedCache::default();
         let one = cache.obtain(&1, 2, |key| key * 10).unwrap();
         assert!(Arc::ptr_eq(&one, &cache.obtain(&1, 2, |_| 0).unwrap()));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_stop_at_their_limit_and_known_ones_go_on() {
+    fn admits_known_combinations_beyond_the_limit() {
         let combinations = CombinationLimiter::default();
         assert!(combinations.admit(2, &"a") && combinations.admit(2, &"b"));
         assert!(!combinations.admit(2, &"c"));

@@ -1,4 +1,4 @@
-//! What gauges read: one picture of the process, taken once per collection.
+//! The state that gauges read, taken once per collection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,54 +13,54 @@ use tokengauge_measure::load;
 use tokengauge_measure::slo;
 use tokengauge_types::label::{Dimension, Label};
 
-/// One moment's state of everything that is read rather than recorded.
+/// Values that are read at a collection rather than recorded when they change.
 #[derive(Clone, Debug, Default)]
 pub struct StateSnapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
-    /// Of the engines of which something is asked.
+    /// Engines whose metrics are scraped or whose warm-up is tracked.
     pub backends: Vec<engine::Reading>,
     pub budgets: Vec<BudgetReading>,
-    /// What a million output tokens cost on hardware that is paid by the hour.
+    /// Cost of a million output tokens on hardware that is paid by the hour.
     pub token_prices: Vec<TokenPrice>,
     pub drift: drift::Reading,
     pub losses: ObserverLosses,
-    /// Requests whose head was malformed or too large.
+    /// Requests whose headers were malformed or too large.
     pub refused_requests: u64,
-    /// How often a label value had to be called `other`: [`tokengauge_types::label::CardinalityLimiter::refused`].
+    /// How often a label value was replaced by `other`: [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub process: ProcessStats,
-    /// Since somebody asked for a drain; zero while nobody has.
+    /// Time since a drain was requested. Zero without one.
     pub draining: Duration,
     /// Lines of the request log.
     pub request_log: request_log::LineCounts,
-    /// How often a *combination* of admitted values was one too many. Set by the collector.
+    /// How often a *combination* of admitted values exceeded its limit. Set by the metrics reader.
     pub folded_series: u64,
 }
 
-/// What a budget of the configuration allows.
+/// A budget of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetReading {
     pub name: Label,
-    /// `token`, or a currency.
+    /// `token`, or a currency code.
     pub unit: Label,
     pub limit: f64,
     pub window: Duration,
 }
 
-/// What the observer did not see, since the start, and what it still has to look at.
+/// Data that the observer lost since the start, and its backlog.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverLosses {
-    /// Body bytes that went by unobserved.
+    /// Body bytes that passed unobserved.
     pub bytes: u64,
-    /// Exchanges of which at least one body byte went by unobserved.
+    /// Exchanges with at least one unobserved body byte.
     pub exchanges: u64,
-    /// Bytes that are copied and not yet looked at.
+    /// Bytes copied and not yet processed.
     pub backlog: u64,
 }
 
-/// Takes a [`StateSnapshot`]. Called on the telemetry thread and on the admin port's, once per collection; it must not panic
-/// and should hold locks only briefly.
+/// Takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. The closure must not
+/// panic, and should hold locks only briefly.
 #[derive(Clone)]
 pub struct SnapshotSource(Arc<dyn Fn() -> StateSnapshot + Send + Sync>);
 

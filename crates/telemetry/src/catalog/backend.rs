@@ -1,4 +1,4 @@
-//! Our own metrics of the engines behind upstreams: what they say of themselves, and whether they have warmed up.
+//! Metrics of the engines behind upstreams: what they report, and whether they have warmed up.
 
 use crate::catalog::attributes::{ASKED, ENGINE, STATE, UPSTREAM, WARM};
 use crate::catalog::{Kind, Metric, ROW};
@@ -9,7 +9,7 @@ pub static REQUESTS: Metric = Metric {
     name: "tokengauge.backend.requests",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "Requests in the engine by its own word, whoever sent them: waiting for their turn, and worked on. Summed over its models and ranks. Absent where it does not say so, and once the reading is older than three intervals.",
+    description: "Requests in the engine as it reports them, from any client: waiting and running. Summed over its models and ranks. Absent if not reported, or if the last scrape is older than three intervals.",
     attributes: &[&[UPSTREAM, ENGINE, STATE]],
     combinations: 2,
     ..ROW
@@ -19,7 +19,7 @@ pub static KV_CACHE: Metric = Metric {
     name: "tokengauge.backend.kv_cache",
     kind: Kind::Gauge,
     unit: "1",
-    description: "Share of the engine's KV cache that is in use, 0 to 1, by its own word; of several caches that of the fullest. Absent as above.",
+    description: "Used ratio of the engine's KV cache, 0 to 1, as it reports. The fullest of several caches. Absent as above.",
     attributes: &[&[UPSTREAM, ENGINE]],
     ..ROW
 };
@@ -28,7 +28,7 @@ pub static PREFIX_CACHE: Metric = Metric {
     name: "tokengauge.backend.prefix_cache",
     kind: Kind::Gauge,
     unit: "1",
-    description: "Share of what the engine looked up in its prefix cache that was there, 0 to 1: hits ÷ queries between the last two readings of its counters, else its own reckoning. Absent as above, and where nothing was looked up.",
+    description: "Hit ratio of the engine's prefix cache, 0 to 1: hits ÷ queries between the last two scrapes, else the ratio that the engine reports. Absent as above, and without queries.",
     attributes: &[&[UPSTREAM, ENGINE]],
     ..ROW
 };
@@ -37,7 +37,7 @@ pub static SCRAPE_AGE: Metric = Metric {
     name: "tokengauge.backend.scrape_age",
     kind: Kind::Gauge,
     unit: "s",
-    description: "Time since the engine's own metrics were last read and understood. Absent before the first time.",
+    description: "Time since the last successful scrape of the engine's metrics. Absent before the first one.",
     attributes: &[&[UPSTREAM, ENGINE]],
     ..ROW
 };
@@ -46,7 +46,7 @@ pub static WARM_STATE: Metric = Metric {
     name: "tokengauge.backend.warm",
     kind: Kind::Gauge,
     unit: "{backend}",
-    description: "1 for the state in which an exchange would find the backend now, 0 for the others.",
+    description: "1 for the current warm-up state of the backend, 0 for the others.",
     attributes: &[&[UPSTREAM, WARM]],
     combinations: Warm::ALL.len(),
     ..ROW
@@ -55,7 +55,7 @@ pub static WARM_STATE: Metric = Metric {
 pub static SELF_SCRAPES: Metric = Metric {
     name: "tokengauge.self.scrapes",
     unit: "{scrape}",
-    description: "How often an engine was asked for its own metrics, by how that ended.",
+    description: "Scrapes of engine metrics by result.",
     attributes: &[&[UPSTREAM, ASKED]],
     combinations: Asked::ALL.len(),
     ..ROW
@@ -64,7 +64,7 @@ pub static SELF_SCRAPES: Metric = Metric {
 pub static SELF_IMPLAUSIBLE: Metric = Metric {
     name: "tokengauge.self.implausible",
     unit: "{number}",
-    description: "Numbers of an engine that cannot be true and were left out: negative, not finite, a share above 1, more hits than queries.",
+    description: "Values of an engine that are implausible and were ignored: negative, not finite, a ratio above 1, more hits than queries.",
     attributes: &[&[UPSTREAM]],
     ..ROW
 };

@@ -1,4 +1,4 @@
-//! From a row of the registry to an instrument. The only place where the SDK's builders are called.
+//! Builds instruments from catalog entries. The SDK's builders are called only here.
 
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 
@@ -9,7 +9,7 @@ impl Metric {
         meter.u64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
 
-    /// A counter of what comes in fractions: seconds, money.
+    /// A counter of fractions, such as seconds or money.
     pub fn fraction_counter(&self, meter: &Meter) -> Counter<f64> {
         meter.f64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
@@ -23,7 +23,7 @@ impl Metric {
             .build()
     }
 
-    /// A histogram of whole numbers.
+    /// A histogram of integers.
     pub fn count_histogram(&self, meter: &Meter) -> Histogram<u64> {
         meter
             .u64_histogram(self.name)
@@ -72,7 +72,7 @@ impl Metric {
             .build();
     }
 
-    /// A counter of what comes in fractions, that somebody else keeps.
+    /// A counter of fractions that another part keeps.
     pub fn observe_fraction_counter(
         &self,
         meter: &Meter,

@@ -1,4 +1,4 @@
-//! Our own metrics of money and budgets.
+//! Metrics of cost and budgets.
 
 use crate::catalog::attributes::{BUDGET, BUDGET_UNIT, CALL, CURRENCY, ENDED, ROUTE, TOKEN_SOURCE};
 use crate::catalog::{Kind, Metric, ROW};
@@ -6,7 +6,7 @@ use crate::catalog::{Kind, Metric, ROW};
 pub static COST: Metric = Metric {
     name: "tokengauge.cost",
     unit: "{currency}",
-    description: "What calls cost by the table of prices, told when they end. `reported` where the provider reported the tokens, else `estimated`. Never to be summed across currencies.",
+    description: "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.",
     attributes: &[CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]],
     // Two sources, and a table that changes its currency once.
     combinations: 4,
@@ -16,7 +16,7 @@ pub static COST: Metric = Metric {
 pub static UNPRICED: Metric = Metric {
     name: "tokengauge.unpriced",
     unit: "{request}",
-    description: "Calls that used tokens and for which the table has no price. Absent where there is no table.",
+    description: "Calls that used tokens without a price in the table. Absent without a price table.",
     attributes: &[CALL],
     ..ROW
 };
@@ -25,7 +25,7 @@ pub static TOKEN_PRICE: Metric = Metric {
     name: "tokengauge.token_price",
     kind: Kind::Gauge,
     unit: "{currency}",
-    description: "Cost of a million output tokens on hardware that is paid by the hour: price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second over 5 min. Absent while nothing is generated, and before that window is covered.",
+    description: "Cost of a million output tokens on hardware paid by the hour: price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second over 5 min. Absent while nothing is generated, and until the window is covered.",
     attributes: &[&[ROUTE, CURRENCY]],
     ..ROW
 };
@@ -33,7 +33,7 @@ pub static TOKEN_PRICE: Metric = Metric {
 pub static BUDGET_USED: Metric = Metric {
     name: "tokengauge.budget.used",
     unit: "{unit}",
-    description: "What calls took from a budget since the start, in the budget's own unit: tokens (input and output), or money.",
+    description: "Amount that calls took from a budget since the start, in the unit of the budget: tokens (input and output), or money.",
     attributes: &[&[BUDGET, BUDGET_UNIT]],
     ..ROW
 };
@@ -42,7 +42,7 @@ pub static BUDGET_LIMIT: Metric = Metric {
     name: "tokengauge.budget.limit",
     kind: Kind::Gauge,
     unit: "{unit}",
-    description: "What a budget allows in its window.",
+    description: "Limit of a budget in its window.",
     attributes: &[&[BUDGET, BUDGET_UNIT]],
     ..ROW
 };
@@ -51,7 +51,7 @@ pub static BUDGET_WINDOW: Metric = Metric {
     name: "tokengauge.budget.window",
     kind: Kind::Gauge,
     unit: "s",
-    description: "The rolling window of a budget.",
+    description: "Rolling window of a budget.",
     attributes: &[&[BUDGET, BUDGET_UNIT]],
     ..ROW
 };

@@ -1,5 +1,4 @@
-//! Metrics of what moved away from what it was, or from what it should equal: counts from reports, the workload from its
-//! baseline.
+//! Metrics of token-count mismatch and workload drift.
 
 use crate::catalog::attributes::{
     CALL, ENDED, PROVIDER, REQUEST_MODEL, ROUTE, TOKEN_TYPE, VANTAGE,
@@ -9,7 +8,7 @@ use crate::catalog::{Kind, Metric, ROW};
 pub static COUNTED: Metric = Metric {
     name: "tokengauge.drift.counted",
     unit: "{token}",
-    description: "Output tokens as counted here, over calls where reported and counted should agree: complete, the model's own encoding, no tools, nothing hidden.",
+    description: "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.",
     attributes: &[CALL, ENDED],
     ..ROW
 };
@@ -17,7 +16,7 @@ pub static COUNTED: Metric = Metric {
 pub static REPORTED: Metric = Metric {
     name: "tokengauge.drift.reported",
     unit: "{token}",
-    description: "Output tokens as reported, over the same calls as tokengauge.drift.counted.",
+    description: "Output tokens as reported, for the same calls as tokengauge.drift.counted.",
     attributes: &[CALL, ENDED],
     ..ROW
 };
@@ -26,7 +25,7 @@ pub static WORKLOAD: Metric = Metric {
     name: "tokengauge.drift.workload",
     kind: Kind::Gauge,
     unit: "1",
-    description: "Population stability index of the lengths of prompts (estimated from bytes) or answers (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the baseline's deciles, of the shares p of the latest calls and q of the baseline. 0 unchanged, from 0.1 commonly read as a slight change, from 0.25 as a great one. Absent with fewer than 200 calls on either side.",
+    description: "Population stability index of the lengths of prompts (estimated from bytes) or responses (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the deciles of the baseline, with the ratios p of the latest calls and q of the baseline. 0: unchanged; from 0.1: slight change; from 0.25: large change. Absent with fewer than 200 calls on either side.",
     attributes: &[&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE]],
     combinations: 2,
     ..ROW

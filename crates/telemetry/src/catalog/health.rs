@@ -1,4 +1,4 @@
-//! Metrics of the proxy's own health: what it did not see, refused, dropped, and how late it was.
+//! Metrics of the proxy's own health: data that it lost, rejected or dropped, and its delays.
 
 use crate::catalog::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
@@ -7,11 +7,11 @@ use crate::catalog::{Kind, Metric, ROW, backend, process};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::label::Dimension;
 
-/// From a timer's own grain to what a stopped process brings.
+/// From the resolution of a timer to the delay after a stopped process.
 const DELAYS: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5];
 
-/// Every metric of the proxy's own health.
+/// All metrics of the proxy's own health.
 pub static ALL: &[&Metric] = &[
     &SELF_LOST,
     &SELF_UNOBSERVED,
@@ -38,14 +38,14 @@ pub static ALL: &[&Metric] = &[
 pub static SELF_LOST: Metric = Metric {
     name: "tokengauge.self.observer.lost",
     unit: "By",
-    description: "Body bytes that passed unobserved. They reached their destination all the same.",
+    description: "Body bytes that were not observed. They were forwarded nevertheless.",
     ..ROW
 };
 
 pub static SELF_UNOBSERVED: Metric = Metric {
     name: "tokengauge.self.observer.unobserved",
     unit: "{exchange}",
-    description: "Exchanges of which at least one body byte passed unobserved.",
+    description: "Requests with at least one unobserved body byte.",
     ..ROW
 };
 
@@ -53,14 +53,14 @@ pub static SELF_BACKLOG: Metric = Metric {
     name: "tokengauge.self.observer.backlog",
     kind: Kind::Gauge,
     unit: "By",
-    description: "Bytes copied and not yet looked at.",
+    description: "Bytes copied and not yet processed.",
     ..ROW
 };
 
 pub static SELF_ANOMALIES: Metric = Metric {
     name: "tokengauge.self.anomalies",
     unit: "{anomaly}",
-    description: "What was odd in what went by.",
+    description: "Parse errors in traffic.",
     attributes: &[&[ANOMALY]],
     combinations: Anomaly::ALL.len(),
     ..ROW
@@ -69,7 +69,7 @@ pub static SELF_ANOMALIES: Metric = Metric {
 pub static SELF_OVERFLOW: Metric = Metric {
     name: "tokengauge.self.label_overflow",
     unit: "{value}",
-    description: "How often a label value had to be called other because its dimension was full.",
+    description: "How often a label value was replaced by other because its dimension was full.",
     attributes: &[&[DIMENSION]],
     combinations: Dimension::ALL.len() + 1,
     ..ROW
@@ -78,7 +78,7 @@ pub static SELF_OVERFLOW: Metric = Metric {
 pub static SELF_REFUSED: Metric = Metric {
     name: "tokengauge.self.requests.refused",
     unit: "{request}",
-    description: "Requests that never became an exchange: their head was malformed or too large (more than 100 lines, or 400 KB).",
+    description: "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).",
     ..ROW
 };
 
@@ -103,7 +103,7 @@ pub static SELF_DROPPED: Metric = Metric {
 pub static SELF_LEFT_OUT: Metric = Metric {
     name: "tokengauge.self.content.left_out",
     unit: "{part}",
-    description: "What content capture left out: messages and parts that were not understood, and calls that were captured in part (beyond the bound, or not seen).",
+    description: "Content that was not captured: messages and parts of an unknown form, and calls captured in part (beyond the limit, or not observed).",
     attributes: &[&[OMISSION]],
     combinations: 2,
     ..ROW
@@ -112,14 +112,14 @@ pub static SELF_LEFT_OUT: Metric = Metric {
 pub static SELF_LOGGED: Metric = Metric {
     name: "tokengauge.self.request_log.written",
     unit: "{line}",
-    description: "Lines of the request log that were written. 0 where it is off.",
+    description: "Lines written to the request log. 0 if it is off.",
     ..ROW
 };
 
 pub static SELF_UNLOGGED: Metric = Metric {
     name: "tokengauge.self.request_log.dropped",
     unit: "{line}",
-    description: "Lines of the request log that were never written.",
+    description: "Lines of the request log that were dropped.",
     attributes: &[&[DROP_REASON]],
     combinations: 3,
     ..ROW
@@ -129,7 +129,7 @@ pub static SELF_DELAY: Metric = Metric {
     name: "tokengauge.self.delay",
     kind: Kind::Histogram,
     unit: "s",
-    description: "By how much this proxy's own turns came late: a blocked runtime, a stopped process, a machine without cores to spare. What reaches 100 ms on the runtime is taken out of stalls.",
+    description: "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.",
     attributes: &[&[PART]],
     buckets: DELAYS,
     combinations: 2,

@@ -1,9 +1,9 @@
-//! The registry: every metric, every attribute and every value of a closed attribute that this program emits.
+//! The catalog of every metric, attribute, and value of a closed attribute that this program exports.
 //!
-//! Documentation, dashboards, alerts and tests are made from it or held against it, and instruments are built from
-//! nothing else. Names carry no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to
-//! Prometheus add them; counters count a `{thing}`; only gauges have the unit 1. So a name comes out equal whether it
-//! reaches Prometheus over OTLP or is scraped.
+//! Documentation, dashboards, alerts and tests are generated from it or checked against it, and all instruments are built
+//! from it. Names have no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to Prometheus add
+//! them; counters count a `{thing}`; only gauges have the unit 1. So a metric has the same Prometheus name over OTLP and
+//! in a scrape.
 
 use std::fmt::{self, Write};
 
@@ -22,7 +22,7 @@ pub mod tokengauge;
 
 pub use attributes::Attribute;
 
-/// The instrumentation scope of everything that is emitted.
+/// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
 
 /// One metric.
@@ -31,14 +31,14 @@ pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
     pub unit: &'static str,
-    /// What it is, with its formula; goes out with the metric.
+    /// What is measured, with its formula. Exported with the metric.
     pub description: &'static str,
-    /// In groups, so that the ones that many metrics share are written once.
+    /// In groups, as many metrics share them.
     pub attributes: &'static [&'static [Attribute]],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// How many combinations of the metric's *own* attributes there are (those that are not in [`attributes::CALL`] or
-    /// [`attributes::LANE`]): what its number of series is bounded by, times the number of calls or lanes.
+    /// Number of combinations of the metric's *own* attributes, those not in [`attributes::CALL`] or
+    /// [`attributes::LANE`]. Times the number of calls or routes, it bounds the series of the metric.
     pub combinations: usize,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// What all rows start from; each states what differs.
+/// Defaults of all entries.
 const ROW: Metric = Metric {
     name: "",
     kind: Kind::Counter,
@@ -82,17 +82,17 @@ impl Metric {
     }
 }
 
-/// Every metric there is, the standard's first.
+/// Returns all metrics, those of the semantic conventions first.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [semconv::ALL, tokengauge::ALL, health::ALL].into_iter().flatten().copied()
 }
 
-/// The metric called `name`.
+/// Returns the metric named `name`.
 pub fn metric(name: &str) -> Option<&'static Metric> {
     metrics().find(|metric| metric.name == name)
 }
 
-/// The tables of `docs/telemetry.md`, in Markdown.
+/// Returns the tables of `docs/telemetry.md` in Markdown.
 pub fn tables() -> String {
     let mut text = String::new();
     // Writing to a `String` cannot fail.
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_rules_that_make_both_translators_agree() {
+    fn names_translate_equally_by_both_translators() {
         for metric in metrics() {
             let (name, unit) = (metric.name, metric.unit);
             let parts: Vec<_> = name.split(['.', '_']).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_taken_twice_or_is_also_a_namespace() {
+    fn names_are_unique_and_not_namespaces() {
         let names: Vec<_> = metrics().map(|metric| metric.name).collect();
         let distinct: BTreeSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn own_buckets_have_no_whole_bounds() {
+    fn own_bucket_bounds_are_not_integers() {
         for metric in tokengauge::ALL.iter().chain(health::ALL) {
             for bound in metric.buckets {
                 assert!(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attribute_of_a_metric_is_registered() {
+    fn metrics_use_only_cataloged_attributes() {
         for metric in metrics() {
             for attribute in metric.attributes() {
                 assert!(
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_holds_exactly_these_tables() {
+    fn documentation_has_exactly_these_tables() {
         let documentation = include_str!("../../../../docs/telemetry.md");
         assert!(
             documentation.contains(tables().trim_end()),

@@ -1,4 +1,4 @@
-//! What the process takes, by the standard's names, and what it may take.
+//! Metrics of the process: usage under the names of the semantic conventions, and limits.
 
 use crate::catalog::attributes::CPU_MODE;
 use crate::catalog::{Kind, Metric, ROW};
@@ -6,7 +6,7 @@ use crate::catalog::{Kind, Metric, ROW};
 pub static CPU_TIME: Metric = Metric {
     name: "process.cpu.time",
     unit: "s",
-    description: "CPU time that this process has used, by the kernel's word. Absent where it says nothing.",
+    description: "CPU time of this process. Linux only.",
     attributes: &[&[CPU_MODE]],
     combinations: 2,
     ..ROW
@@ -16,7 +16,7 @@ pub static MEMORY: Metric = Metric {
     name: "process.memory.usage",
     kind: Kind::UpDownCounter,
     unit: "By",
-    description: "Memory of this process that is resident, by the kernel's word. Absent where it says nothing.",
+    description: "Resident memory of this process. Linux only.",
     ..ROW
 };
 
@@ -24,7 +24,7 @@ pub static SELF_MEMORY_LIMIT: Metric = Metric {
     name: "tokengauge.self.memory_limit",
     kind: Kind::Gauge,
     unit: "By",
-    description: "Memory at which the kernel ends this process: the lowest limit of its cgroup and of those around it. Absent where there is none.",
+    description: "Memory limit of this process: the lowest limit of its cgroup and the parents of it. Absent without a limit.",
     ..ROW
 };
 
@@ -32,7 +32,7 @@ pub static SELF_DRAINING: Metric = Metric {
     name: "tokengauge.self.draining",
     kind: Kind::Gauge,
     unit: "s",
-    description: "For how long this process has been drained, since somebody asked for it. 0 while nobody has.",
+    description: "Time since a drain of this process was requested. 0 without one.",
     ..ROW
 };
 
@@ -40,6 +40,6 @@ pub static SELF_CPU_LIMIT: Metric = Metric {
     name: "tokengauge.self.cpu_limit",
     kind: Kind::Gauge,
     unit: "{cpu}",
-    description: "Cores that this process may use at once before the kernel holds it back, likewise.",
+    description: "Cores that this process may use before the kernel throttles it: the lowest limit of the same cgroups. Absent without a limit.",
     ..ROW
 };

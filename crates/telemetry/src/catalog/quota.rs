@@ -1,4 +1,4 @@
-//! Our own metrics of what callers ask too much of: vendors' limits, and retries.
+//! Metrics of providers' rate limits, and of retries.
 
 use crate::catalog::ROW;
 use crate::catalog::attributes::{
@@ -6,14 +6,14 @@ use crate::catalog::attributes::{
 };
 use crate::catalog::{Kind, Metric};
 
-/// Whose limits: told by the heads of answers, so known as throughput is.
+/// Rate limits arrive in response headers, so they have the same attributes as throughput.
 const FLOW: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE];
 
 pub static QUOTA_REQUESTS_REMAINING: Metric = Metric {
     name: "tokengauge.quota.requests.remaining",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "Requests that the provider has left for the account, by the rate-limit headers of the latest answer. Told until its reset, but for a minute at least and five at most; absent where no answer says so.",
+    description: "Remaining requests of the account, from the rate-limit headers of the latest response. Exported until the reset, for one to five minutes. Absent without such headers.",
     attributes: &[FLOW],
     ..ROW
 };
@@ -22,7 +22,7 @@ pub static QUOTA_REQUESTS_LIMIT: Metric = Metric {
     name: "tokengauge.quota.requests.limit",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "All requests that the provider allows the account in its window, of which the remaining ones are left; as above.",
+    description: "Request limit of the account in the provider's window. Exported as above.",
     attributes: &[FLOW],
     ..ROW
 };
@@ -31,7 +31,7 @@ pub static QUOTA_TOKENS_REMAINING: Metric = Metric {
     name: "tokengauge.quota.tokens.remaining",
     kind: Kind::Gauge,
     unit: "{token}",
-    description: "Tokens that the provider has left for the account; as above. Some limit input and output apart, some together.",
+    description: "Remaining tokens of the account. Exported as above. Some providers limit input and output separately.",
     attributes: &[FLOW, &[LIMITED]],
     combinations: 3,
     ..ROW
@@ -41,7 +41,7 @@ pub static QUOTA_TOKENS_LIMIT: Metric = Metric {
     name: "tokengauge.quota.tokens.limit",
     kind: Kind::Gauge,
     unit: "{token}",
-    description: "All tokens that the provider allows the account in its window; as above.",
+    description: "Token limit of the account in the provider's window. Exported as above.",
     attributes: &[FLOW, &[LIMITED]],
     combinations: 3,
     ..ROW
@@ -51,7 +51,7 @@ pub static QUOTA_RESET: Metric = Metric {
     name: "tokengauge.quota.reset",
     kind: Kind::Gauge,
     unit: "s",
-    description: "Time from now until all of the limit is there again, by the provider's word. Absent once it is over.",
+    description: "Time until the limit is fully restored, as the provider reports. Absent afterwards.",
     attributes: &[FLOW, &[LIMITED]],
     combinations: 4,
     ..ROW
@@ -60,7 +60,7 @@ pub static QUOTA_RESET: Metric = Metric {
 pub static CLIENT_RETRIES: Metric = Metric {
     name: "tokengauge.client.retries",
     unit: "{request}",
-    description: "Exchanges that repeat an earlier one of the last ten minutes, plain HTTP too, counted when they begin and once each, by the first sign that is there.",
+    description: "Requests that repeat an earlier one of the last ten minutes, including plain HTTP. Each is counted once, when it starts, by the first signal that is present.",
     attributes: &[LANE, &[SIGN]],
     combinations: 3,
     ..ROW

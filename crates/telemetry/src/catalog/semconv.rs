@@ -1,5 +1,5 @@
-//! The standard's metrics: OpenTelemetry's HTTP conventions, and its GenAI conventions under their newest and their
-//! previous names. Bucket lists are the standard's, extended upward, since model calls outlast them.
+//! Metrics of OpenTelemetry's HTTP and GenAI semantic conventions, the latter under their latest and previous names. Bucket
+//! boundaries are those of the conventions, extended upward for long model calls.
 
 use crate::catalog::attributes::{
     CALL, ENDED, ERROR_TYPE, METHOD, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS, SERVER_PORT,
@@ -7,13 +7,13 @@ use crate::catalog::attributes::{
 };
 use crate::catalog::{Kind, Metric};
 
-/// The standard's list up to 81.92, then to 655.36.
+/// The list of the conventions up to 81.92, then to 655.36.
 const DURATIONS: &[f64] = &[
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84,
     327.68, 655.36,
 ];
 
-/// The standard's list.
+/// The list of the conventions.
 const TOKENS: &[f64] = &[
     1.0,
     4.0,
@@ -31,23 +31,23 @@ const TOKENS: &[f64] = &[
     67_108_864.0,
 ];
 
-/// The standard's list up to 10, then to 300: reasoning models and long prompts.
+/// The list of the conventions up to 10, then to 300: reasoning models and long prompts.
 const FIRST_TOKEN: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     15.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
-/// The standard's list up to 2.5, then to 10.
+/// The list of the conventions up to 2.5, then to 10.
 const OUTPUT_TOKEN: &[f64] =
     &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0];
 
-/// The standard's list up to 10, then to 600.
+/// The list of the conventions up to 10, then to 600.
 const HTTP: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
     120.0, 300.0, 600.0,
 ];
 
-/// Every standard metric.
+/// All metrics of the semantic conventions.
 pub static ALL: &[&Metric] = &[
     &HTTP_SERVER_DURATION,
     &HTTP_CLIENT_DURATION,
@@ -74,7 +74,7 @@ pub static HTTP_SERVER_DURATION: Metric = Metric {
     name: "http.server.request.duration",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Duration of every exchange as the client sees it, to the body's end: end − accept.",
+    description: "Duration of a request as the client sees it, to the end of the response body: end − accept.",
     attributes: &[&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, VANTAGE]],
     buckets: HTTP,
     combinations: 100,
@@ -84,7 +84,7 @@ pub static HTTP_CLIENT_DURATION: Metric = Metric {
     name: "http.client.request.duration",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Duration of every exchange at the upstream, to the body's end: end − sent.",
+    description: "Duration of a request to the upstream, to the end of the response body: end − sent.",
     attributes: &[&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, VANTAGE]],
     buckets: HTTP,
     combinations: 10,
@@ -94,7 +94,7 @@ pub static SERVER_DURATION: Metric = Metric {
     name: "gen_ai.server.request.duration",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Duration of a call at the backend: end − sent. Not of sessions.",
+    description: "Duration of a call at the backend: end − sent. Sessions are excluded.",
     attributes: &[CALL, ENDED, &[ERROR_TYPE]],
     buckets: DURATIONS,
     combinations: 1,
@@ -134,7 +134,7 @@ pub static INFERENCE_FIRST_CHUNK: Metric = Metric {
     name: "gen_ai.client.inference.time_to_first_chunk",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Time to the first chunk of a stream, whatever it carries: event − sent.",
+    description: "Time to the first chunk of a stream, with or without a token: event − sent.",
     attributes: &[CALL, ENDED],
     buckets: DURATIONS,
     combinations: 1,
@@ -144,7 +144,7 @@ pub static INFERENCE_OUTPUT_CHUNK: Metric = Metric {
     name: "gen_ai.client.inference.time_per_output_chunk",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Gap before every chunk after the first, whatever it carries.",
+    description: "Gap before each chunk after the first, with or without a token.",
     attributes: &[CALL],
     buckets: DURATIONS,
     combinations: 1,
@@ -152,13 +152,13 @@ pub static INFERENCE_OUTPUT_CHUNK: Metric = Metric {
 
 pub static USAGE_INPUT: Metric = Metric {
     name: "gen_ai.client.inference.usage.input_tokens",
-    description: "Input tokens as reported by the provider, cached ones included.",
+    description: "Input tokens as reported by the provider, including cached tokens.",
     ..USAGE
 };
 
 pub static USAGE_OUTPUT: Metric = Metric {
     name: "gen_ai.client.inference.usage.output_tokens",
-    description: "Output tokens as reported by the provider, reasoning included.",
+    description: "Output tokens as reported by the provider, including reasoning.",
     ..USAGE
 };
 
@@ -216,7 +216,7 @@ pub static OPERATION_DURATION: Metric = Metric {
     name: "gen_ai.client.operation.duration",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Duration of a call, equal to its CLIENT span: end − admit. Embeddings and Realtime sessions; under the previous names every call.",
+    description: "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.",
     attributes: &[CALL, ENDED, &[ERROR_TYPE]],
     buckets: DURATIONS,
     combinations: 1,

@@ -1,5 +1,5 @@
-//! Our own metrics. Histogram bounds are never whole numbers: what is scraped says `le="1.0"`, and what Prometheus
-//! receives over OTLP `le="1"`.
+//! Metrics of tokengauge. Histogram bounds are never integers: a scrape has `le="1.0"`, and Prometheus writes `le="1"` for
+//! OTLP.
 
 use crate::catalog::attributes::{
     AWAITED, BACKEND_STAGE, BAND, BANDED, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
@@ -10,28 +10,28 @@ use crate::catalog::attributes::{
 use crate::catalog::{Kind, Metric, ROW, backend, cost, drift, network, quota};
 use tokengauge_measure::record::Became;
 
-/// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
+/// Doubling from 5 ms to 11 min: from the headers of a cached response to the longest reasoning.
 const SECONDS: &[f64] = &[
     0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
     163.84, 327.68, 655.36,
 ];
 
-/// Dense from 2 to 100 ms, where decode steps lie (10 to 500 tokens per second); seconds only for what hangs.
+/// Dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second); seconds only for stalls.
 const GAPS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
     0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
 ];
 
-/// Reading speed is about 5 tokens per second, speech 3 to 5 with headroom; fast inference reaches thousands.
+/// Reading speed is about 5 tokens per second, speech 3 to 5; fast inference reaches thousands.
 const RATES: &[f64] = &[
     1.5, 2.5, 5.5, 7.5, 10.5, 15.5, 20.5, 30.5, 40.5, 60.5, 80.5, 100.5, 150.5, 250.5, 500.5,
     1_000.5, 2_500.5,
 ];
 
-/// Powers of two, between the whole numbers: speculative decoding gives 2 to 8, batching vendors up to hundreds.
+/// Half-steps above powers of two: speculative decoding gives 2 to 8, batching providers up to hundreds.
 const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
 
-/// Every metric of our own.
+/// All metrics of tokengauge except those in `health`.
 pub static ALL: &[&Metric] = &[
     &TOKENS,
     &TOKENS_STANDARD,
@@ -96,7 +96,7 @@ pub static ALL: &[&Metric] = &[
 pub static TOKENS: Metric = Metric {
     name: "tokengauge.tokens",
     unit: "{token}",
-    description: "Tokens as counted by this proxy. Output moves with every chunk and is never corrected; input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.",
+    description: "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.",
     attributes: &[CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]],
     combinations: 12,
     ..ROW
@@ -105,7 +105,7 @@ pub static TOKENS: Metric = Metric {
 pub static TOKENS_STANDARD: Metric = Metric {
     name: "tokengauge.tokens_standard",
     unit: "{token}",
-    description: "The same output text in o200k_base, so that rates compare across vendors. Moves with every chunk.",
+    description: "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.",
     attributes: &[CALL],
     ..ROW
 };
@@ -113,7 +113,7 @@ pub static TOKENS_STANDARD: Metric = Metric {
 pub static USAGE: Metric = Metric {
     name: "tokengauge.usage",
     unit: "{token}",
-    description: "Tokens as reported by the provider, when the call ends. The kinds do not overlap. Never to be summed with tokengauge.tokens.",
+    description: "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.",
     attributes: &[CALL, ENDED, &[TOKEN_KIND]],
     combinations: 6,
     ..ROW
@@ -122,7 +122,7 @@ pub static USAGE: Metric = Metric {
 pub static STREAM_TIME: Metric = Metric {
     name: "tokengauge.stream.time",
     unit: "s",
-    description: "Stream-seconds gone by, while they go by. Output tokens ÷ its streaming part is the live rate per stream. The waiting part is told by route and vantage alone: nobody has vouched for the model yet.",
+    description: "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.",
     attributes: &[CALL, &[STREAM_STATE]],
     combinations: 3,
     ..ROW
@@ -131,7 +131,7 @@ pub static STREAM_TIME: Metric = Metric {
 pub static STREAM_STALLS: Metric = Metric {
     name: "tokengauge.stream.stalls",
     unit: "{stall}",
-    description: "Stalls, counted when they happen: no token for `stall_after` after the first one, or no first token for `hung_after` (ten times that where the request asks for reasoning) from when the request was sent whole. Time in which the client does not read, or this process does not run, is left out. Before an answer has vouched for the model it is `other`, unless another answer has.",
+    description: "Stalls, counted when they start: no token for `stall_after` after the first one, or no first token for `hung_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.",
     attributes: &[CALL, &[AWAITED, SILENCE]],
     combinations: 4,
     ..ROW
@@ -141,7 +141,7 @@ pub static STREAM_STALLED: Metric = Metric {
     name: "tokengauge.stream.stalled",
     kind: Kind::Gauge,
     unit: "{stream}",
-    description: "Streams that are stalled now.",
+    description: "Streams that are stalled.",
     attributes: &[LANE, &[AWAITED]],
     combinations: 2,
     ..ROW
@@ -151,7 +151,7 @@ pub static STREAM_IDLE: Metric = Metric {
     name: "tokengauge.stream.idle",
     kind: Kind::Gauge,
     unit: "s",
-    description: "How long the longest silent of the streams in flight has brought no token, by the clock of the stalls. Absent where no token is awaited.",
+    description: "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
     attributes: &[LANE, &[AWAITED]],
     combinations: 2,
     ..ROW
@@ -161,7 +161,7 @@ pub static STALL_TIME: Metric = Metric {
     name: "tokengauge.stall.time",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Length of a stall, from the silence's begin, recorded when it is over.",
+    description: "Length of a stall, from the last token, recorded when it ends.",
     attributes: &[CALL, &[AWAITED, SILENCE]],
     buckets: SECONDS,
     combinations: 4,
@@ -171,7 +171,7 @@ pub static THROUGHPUT: Metric = Metric {
     name: "tokengauge.throughput",
     kind: Kind::Gauge,
     unit: "{token}/s",
-    description: "Tokens of all calls in a window ÷ the window; peak is the highest second of the last 5 min, of streamed tokens. Absent before the window is covered.",
+    description: "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered.",
     attributes: &[&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE, WINDOW]],
     combinations: 8,
     ..ROW
@@ -181,7 +181,7 @@ pub static OUTPUT_RATE: Metric = Metric {
     name: "tokengauge.request.output_rate",
     kind: Kind::Histogram,
     unit: "{token}/s",
-    description: "Output TPS of one stream, prefill excluded: (N − n₁) ÷ (last − token − blocked), n₁ the tokens of the first token-bearing chunk.",
+    description: "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.",
     attributes: &[CALL, ENDED, BANDED],
     buckets: RATES,
     ..ROW
@@ -191,7 +191,7 @@ pub static TOTAL_RATE: Metric = Metric {
     name: "tokengauge.request.total_rate",
     kind: Kind::Histogram,
     unit: "{token}/s",
-    description: "Total TPS of one call, prefill included: N ÷ (end − accept).",
+    description: "Output tokens per second of one call, including prefill: N ÷ (end − accept).",
     attributes: &[CALL, ENDED, BANDED],
     buckets: RATES,
     ..ROW
@@ -200,7 +200,7 @@ pub static TOTAL_RATE: Metric = Metric {
 pub static REQUEST_BAND: Metric = Metric {
     name: "tokengauge.request.band",
     unit: "{request}",
-    description: "Rated streams by band of their output TPS.",
+    description: "Streams by range of their output tokens per second.",
     attributes: &[CALL, ENDED, &[BAND]],
     combinations: 6,
     ..ROW
@@ -209,7 +209,7 @@ pub static REQUEST_BAND: Metric = Metric {
 pub static REQUEST_UNRATED: Metric = Metric {
     name: "tokengauge.request.unrated",
     unit: "{request}",
-    description: "Streams without an output TPS, by reason.",
+    description: "Streams without an output rate, by reason.",
     attributes: &[CALL, ENDED, &[UNRATED]],
     combinations: 4,
     ..ROW
@@ -219,7 +219,7 @@ pub static REQUEST_STAGE: Metric = Metric {
     name: "tokengauge.request.stage",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Length of each stage of a call that took place. The stages of one call add up to end − accept.",
+    description: "Length of each stage of a call. The stages of one call add up to end − accept.",
     attributes: &[CALL, ENDED, &[STAGE]],
     buckets: SECONDS,
     combinations: 10,
@@ -229,7 +229,7 @@ pub static BACKEND_TIME: Metric = Metric {
     name: "tokengauge.backend.stage",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Length of a phase of a call as the backend itself reports it, in its answer's head or body. Not every backend reports, and none reports every phase.",
+    description: "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
     attributes: &[CALL, ENDED, &[BACKEND_STAGE]],
     buckets: SECONDS,
     combinations: 5,
@@ -239,7 +239,7 @@ pub static TIME_TO: Metric = Metric {
     name: "tokengauge.time_to",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Time from accept to a clock point of a call. Time to first token is the point token.",
+    description: "Time from accept to a timestamp of a call. Time to first token is the point token.",
     attributes: &[CALL, ENDED, BANDED, &[POINT]],
     buckets: SECONDS,
     combinations: 5,
@@ -249,7 +249,7 @@ pub static INTER_TOKEN: Metric = Metric {
     name: "tokengauge.inter_token",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, recorded that many times.",
+    description: "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.",
     attributes: &[CALL],
     buckets: GAPS,
     ..ROW
@@ -259,7 +259,7 @@ pub static INTER_CHUNK: Metric = Metric {
     name: "tokengauge.inter_chunk",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Gap between token-bearing chunks.",
+    description: "Gap between chunks with tokens.",
     attributes: &[CALL],
     buckets: GAPS,
     ..ROW
@@ -269,7 +269,7 @@ pub static CHUNK_SIZE: Metric = Metric {
     name: "tokengauge.chunk_tokens",
     kind: Kind::Histogram,
     unit: "{token}",
-    description: "Tokens in one token-bearing chunk: speculative decoding and batching show here.",
+    description: "Tokens per chunk. Shows speculative decoding and batching.",
     attributes: &[CALL],
     buckets: CHUNK_TOKENS,
     ..ROW
@@ -279,7 +279,7 @@ pub static CLIENT_BLOCKED: Metric = Metric {
     name: "tokengauge.client.blocked",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Time of a call in which the client did not read. Taken out of decode, gaps and stream time.",
+    description: "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
     attributes: &[CALL, ENDED],
     buckets: SECONDS,
     ..ROW
@@ -289,7 +289,7 @@ pub static ACTIVE_REQUESTS: Metric = Metric {
     name: "tokengauge.active_requests",
     kind: Kind::UpDownCounter,
     unit: "{request}",
-    description: "Exchanges in flight.",
+    description: "Requests in flight.",
     attributes: &[LANE, &[STATE]],
     combinations: 4,
     ..ROW
@@ -299,7 +299,7 @@ pub static QUEUE_DEPTH: Metric = Metric {
     name: "tokengauge.queue.depth",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "The queue that a request finds. Exact where the engine behind the route says how many wait in it and no other route leads there: those + what is held back here. Else streams held back here or awaiting their first token: an upper bound, since it includes prefill.",
+    description: "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
     attributes: &[LANE, &[BOUND]],
     combinations: 2,
     ..ROW
@@ -309,7 +309,7 @@ pub static QUEUE_WAIT: Metric = Metric {
     name: "tokengauge.queue.wait",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Time for which a call was held back, by where. `admission` is admit − accept, of every call that was let in; the other two are told where somebody says so, and a time that nobody knows is not 0.",
+    description: "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
     attributes: &[CALL, ENDED, &[WAIT_PLACE]],
     buckets: SECONDS,
     combinations: 3,
@@ -318,7 +318,7 @@ pub static QUEUE_WAIT: Metric = Metric {
 pub static WEBSOCKET_MESSAGES: Metric = Metric {
     name: "tokengauge.websocket.messages",
     unit: "{message}",
-    description: "Messages over WebSockets, of any API and of none. Moves while they go by; pings and the like are no messages.",
+    description: "WebSocket messages of any API, counted as they pass. Control frames such as pings are excluded.",
     attributes: &[LANE, &[DIRECTION]],
     combinations: 2,
     ..ROW
@@ -327,7 +327,7 @@ pub static WEBSOCKET_MESSAGES: Metric = Metric {
 pub static REQUESTS_STARTED: Metric = Metric {
     name: "tokengauge.requests.started",
     unit: "{request}",
-    description: "Exchanges begun, plain HTTP too.",
+    description: "Requests started, including plain HTTP.",
     attributes: &[LANE],
     ..ROW
 };
@@ -335,9 +335,9 @@ pub static REQUESTS_STARTED: Metric = Metric {
 pub static REQUESTS_FINISHED: Metric = Metric {
     name: "tokengauge.requests.finished",
     unit: "{request}",
-    description: "Exchanges ended, plain HTTP too (then without gen_ai attributes).",
+    description: "Requests finished, including plain HTTP (without gen_ai attributes).",
     attributes: &[CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]],
-    // Outcomes × faults × with or without `error.type`, where all other combinations are used up.
+    // Outcomes × error sources × with or without `error.type`, when all other combinations are used up.
     combinations: 48,
     ..ROW
 };
@@ -345,7 +345,7 @@ pub static REQUESTS_FINISHED: Metric = Metric {
 pub static CHOICES_FINISHED: Metric = Metric {
     name: "tokengauge.choices.finished",
     unit: "{choice}",
-    description: "Choices ended, by finish reason and by what became of them: speed gained must not be quality lost.",
+    description: "Finished choices by finish reason and result. Shows whether speed costs quality.",
     attributes: &[CALL, ENDED, &[FINISH_REASON, CHOICE]],
     combinations: Became::ALL.len(),
     ..ROW
@@ -354,7 +354,7 @@ pub static CHOICES_FINISHED: Metric = Metric {
 pub static SLO_EVENTS: Metric = Metric {
     name: "tokengauge.slo.events",
     unit: "{event}",
-    description: "Exchanges that count for an objective; tokens of `tokens_above_rate`, minutes of `system_rate`. Alert rules need only these.",
+    description: "Requests that count for an objective; tokens for `tokens_above_rate`, minutes for `system_rate`. Alert rules need only this metric.",
     attributes: &[&[SLO, INDICATOR, RESULT]],
     combinations: 2,
     ..ROW
@@ -364,7 +364,7 @@ pub static SLO_OBJECTIVE: Metric = Metric {
     name: "tokengauge.slo.objective",
     kind: Kind::Gauge,
     unit: "1",
-    description: "The share that shall be good.",
+    description: "SLO target (ratio).",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };
@@ -373,7 +373,7 @@ pub static SLO_THRESHOLD: Metric = Metric {
     name: "tokengauge.slo.threshold",
     kind: Kind::Gauge,
     unit: "s",
-    description: "The time within which an exchange is good, for objectives on time.",
+    description: "Time threshold of an objective on time: requests up to it are good.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };
@@ -382,7 +382,7 @@ pub static SLO_RATE_THRESHOLD: Metric = Metric {
     name: "tokengauge.slo.rate_threshold",
     kind: Kind::Gauge,
     unit: "{token}/s",
-    description: "The rate from which an exchange is good, or a minute of the system, for objectives on rates.",
+    description: "Rate threshold of an objective on rates: requests, or minutes of the system, from it on are good.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };
@@ -391,7 +391,7 @@ pub static SLO_BUDGET: Metric = Metric {
     name: "tokengauge.slo.budget",
     kind: Kind::Gauge,
     unit: "1",
-    description: "Share of the error budget that is left: 1 untouched, 0 spent, below 0 overspent. Absent without events.",
+    description: "Remaining ratio of the error budget: 1 is untouched, 0 is spent, negative is overspent. Absent without events.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };
@@ -400,7 +400,7 @@ pub static SLO_BURN: Metric = Metric {
     name: "tokengauge.slo.burn",
     kind: Kind::Gauge,
     unit: "1",
-    description: "Burn rate: share of bad events in the window ÷ (1 − objective). Absent before the window is covered, and without events.",
+    description: "Burn rate: ratio of bad events in the window ÷ (1 − objective). Absent until the window is covered, and without events.",
     attributes: &[&[SLO, INDICATOR, WINDOW]],
     combinations: 7,
     ..ROW
@@ -410,7 +410,7 @@ pub static SLO_COVERED: Metric = Metric {
     name: "tokengauge.slo.covered",
     kind: Kind::Gauge,
     unit: "s",
-    description: "How much of the objective's window has been observed.",
+    description: "Observed part of the objective's window.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };
@@ -419,7 +419,7 @@ pub static SLO_EXHAUSTION: Metric = Metric {
     name: "tokengauge.slo.exhaustion",
     kind: Kind::Gauge,
     unit: "s",
-    description: "Time until the budget is spent if it burns on as in the last hour. Absent where it will not be.",
+    description: "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };

@@ -1,4 +1,4 @@
-//! What is recorded when a call ends: the record's numbers, each only where its formula applies.
+//! Records the numbers of a finished call, each only if its formula applies.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use opentelemetry::metrics::{BoundCounter, Counter};
 use crate::attributes::{label, pair, with, word};
 use crate::catalog::attributes as key;
 use crate::exemplars::ExemplarRecorder;
-use crate::instruments::exemplar_histogram::{BoundExemplarHistogram, ExemplarHistogram};
-use crate::instruments::lazy::LazyInstrument;
+use crate::instruments::bound::LazyInstrument;
+use crate::instruments::bound::{BoundExemplarHistogram, ExemplarHistogram};
 use crate::instruments::length_buckets::LengthBucketInstruments;
 use crate::instruments::live::LiveInstruments;
 use crate::instruments::set::{InstrumentSet, LatestGenAi};
@@ -26,19 +26,19 @@ use tokengauge_types::label::Label;
 /// In the order of [`by_modality`].
 const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
 
-/// The modality of counts that no provider splits.
+/// Index of the modality of counts that are not split.
 const UNSPLIT: usize = 3;
 
-/// The instruments of ended calls of one series that one model answered.
+/// The instruments of finished calls of one series with one response model.
 #[derive(Debug)]
 pub struct CallInstruments {
-    family: Arc<InstrumentSet>,
+    set: Arc<InstrumentSet>,
     base: Vec<KeyValue>,
     times: Times,
     tokens: Tokens,
     banded: BoundedCache<Bands, LengthBucketInstruments>,
     costs: BoundedCache<(Label, Source), BoundCounter<f64>>,
-    /// Bound together, so that no band is first seen at 1.
+    /// Bound together, so that no series starts at 1.
     bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
 }
@@ -76,13 +76,13 @@ struct Tokens {
 
 impl CallInstruments {
     pub fn new(
-        family: Arc<InstrumentSet>,
+        set: Arc<InstrumentSet>,
         live: &LiveInstruments,
         response_model: Option<&Label>,
     ) -> Self {
         let model = response_model.map(|model| label(key::RESPONSE_MODEL, model));
         Self {
-            family,
+            set,
             base: with(&live.base, model.as_slice()),
             times: Times::default(),
             tokens: Tokens::default(),
@@ -93,39 +93,39 @@ impl CallInstruments {
         }
     }
 
-    /// The instruments of calls of these lengths.
+    /// Returns the instruments of calls in these length buckets.
     pub fn banded(&self, bands: Bands) -> Arc<LengthBucketInstruments> {
         let make = |bands: &Bands| LengthBucketInstruments::new(&self.base, *bands);
         let found = self.banded.obtain(&bands, usize::MAX, make);
         found.unwrap_or_else(|| Arc::new(make(&bands)))
     }
 
-    /// `error`: the label of the record's `error.type`.
+    /// Records a finished call. `error` is the label of the record's `error.type`.
     pub fn record(
         &self,
         (record, call): (&Record, &Call),
         error: Option<&Label>,
         banded: &LengthBucketInstruments,
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let error = error.map(|error| label(key::ERROR_TYPE, error));
         let error = error.as_slice();
-        self.durations(record, call, error, marks);
-        self.points(record, marks);
-        self.waits(record, call, marks);
+        self.durations(record, call, error, exemplars);
+        self.points(record, exemplars);
+        self.waits(record, call, exemplars);
         if call.streamed {
-            self.first(record, call, marks);
+            self.first(record, call, exemplars);
         }
-        banded.points(&self.family, &record.points, marks);
-        self.rates(call, banded, marks);
+        banded.points(&self.set, &record.points, exemplars);
+        self.rates(call, banded, exemplars);
         if let Some(cost) = &call.cost {
             self.cost(cost);
         }
         if let Some(timings) = &call.timings {
-            self.backend(timings, marks);
+            self.backend(timings, exemplars);
         }
         if let Some(usage) = &call.usage {
-            self.usage(usage, call, error, marks);
+            self.usage(usage, call, error, exemplars);
         }
         if let (Some(usage), Some(output)) = (&call.usage, &call.output) {
             self.drift(record, call, usage, output);
@@ -135,7 +135,7 @@ impl CallInstruments {
     fn cost(&self, cost: &Cost) {
         let bind = |(currency, source): &(Label, Source)| {
             let own = [label(key::CURRENCY, currency), word(key::TOKEN_SOURCE, source.as_str())];
-            self.family.cost.bind(&with(&self.base, &own))
+            self.set.cost.bind(&with(&self.base, &own))
         };
         let series = (cost.currency.clone(), cost.source);
         if let Some(counter) = self.costs.obtain(&series, usize::MAX, bind) {
@@ -148,31 +148,30 @@ impl CallInstruments {
         record: &Record,
         call: &Call,
         error: &[KeyValue],
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let (points, family, times) = (&record.points, &*self.family, &self.times);
+        let (points, set, times) = (&record.points, &*self.set, &self.times);
         let until_end = |from: Option<MonotonicInstant>| Some(seconds(points.end?.since(from?)));
-        // How long a session lasts is no length of any answer.
+        // The length of a session is not the length of a response.
         let session = record.websocket.is_some();
-        if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
-        {
-            self.at_end(&times.server, &server.duration, error).record(time, marks);
+        if let (Some(server), Some(time), false) = (&set.server, until_end(points.sent), session) {
+            self.at_end(&times.server, &server.duration, error).record(time, exemplars);
         }
         let Some(time) = until_end(points.admit) else {
             return;
         };
         let inference = call.series.operation.generates() && !session;
-        if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
-            self.at_end(&times.inference, &latest.duration, error).record(time, marks);
+        if let Some(latest) = set.latest.as_ref().filter(|_| inference) {
+            self.at_end(&times.inference, &latest.duration, error).record(time, exemplars);
         }
-        if let Some(operation) = &family.operation_duration
-            && (!inference || family.legacy.is_some())
+        if let Some(operation) = &set.operation_duration
+            && (!inference || set.legacy.is_some())
         {
-            self.at_end(&times.operation, operation, error).record(time, marks);
+            self.at_end(&times.operation, operation, error).record(time, exemplars);
         }
     }
 
-    /// Errors have attributes of their own and are rare: they are looked up.
+    /// Errors have attributes of their own and are rare, so they are looked up.
     fn at_end<T: Clone>(
         &self,
         slot: &LazyInstrument<BoundExemplarHistogram<T>>,
@@ -186,68 +185,68 @@ impl CallInstruments {
         }
     }
 
-    fn points(&self, record: &Record, marks: &mut ExemplarRecorder<'_>) {
-        let (family, times) = (&*self.family, &self.times);
+    fn points(&self, record: &Record, exemplars: &mut ExemplarRecorder<'_>) {
+        let (set, times) = (&*self.set, &self.times);
         for (stage, length) in record.stages.iter() {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.of(&family.stage, &self.base, &own).record(seconds(length), marks);
+                slot.of(&set.stage, &self.base, &own).record(seconds(length), exemplars);
             }
         }
         if !record.blocked.is_zero() {
             let blocked = seconds(record.blocked);
-            times.blocked.of(&family.blocked, &self.base, &[]).record(blocked, marks);
+            times.blocked.of(&set.blocked, &self.base, &[]).record(blocked, exemplars);
         }
     }
 
-    /// Where it was held back.
-    fn waits(&self, record: &Record, call: &Call, marks: &mut ExemplarRecorder<'_>) {
+    /// Records how long the call was queued, by place.
+    fn waits(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let slots = self.times.queue_waits.iter();
         for (slot, (place, waited)) in slots.zip(waits(record, call)) {
             if let Some(waited) = waited {
                 let own = [word(key::WAIT_PLACE, place)];
-                slot.of(&self.family.queue_wait, &self.base, &own).record(seconds(waited), marks);
+                slot.of(&self.set.queue_wait, &self.base, &own).record(seconds(waited), exemplars);
             }
         }
     }
 
-    /// What the backend says of itself.
-    fn backend(&self, timings: &Timings, marks: &mut ExemplarRecorder<'_>) {
+    /// Records the phases that the backend reports.
+    fn backend(&self, timings: &Timings, exemplars: &mut ExemplarRecorder<'_>) {
         let slots = self.times.backend_stages.iter();
         for (slot, (stage, length)) in slots.zip(phases(timings)) {
             if let Some(length) = length {
                 let own = [word(key::BACKEND_STAGE, stage)];
-                slot.of(&self.family.backend_stage, &self.base, &own)
-                    .record(seconds(length), marks);
+                slot.of(&self.set.backend_stage, &self.base, &own)
+                    .record(seconds(length), exemplars);
             }
         }
     }
 
-    /// The standard's times of a stream: first chunk, first token, and each token after.
-    fn first(&self, record: &Record, call: &Call, marks: &mut ExemplarRecorder<'_>) {
-        let (points, family, times) = (&record.points, &*self.family, &self.times);
+    /// Records the times of a stream in the semantic conventions: first chunk, first token, and time per output token.
+    fn first(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
+        let (points, set, times) = (&record.points, &*self.set, &self.times);
         let since_sent = |at: Option<MonotonicInstant>| Some(seconds(at?.since(points.sent?)));
         if let Some(time) = since_sent(points.event) {
-            if let Some(latest) = &family.latest {
-                times.first_chunk.of(&latest.first_chunk, &self.base, &[]).record(time, marks);
+            if let Some(latest) = &set.latest {
+                times.first_chunk.of(&latest.first_chunk, &self.base, &[]).record(time, exemplars);
             }
-            if let Some(legacy) = &family.legacy {
+            if let Some(legacy) = &set.legacy {
                 times
                     .legacy_first_chunk
                     .of(&legacy.first_chunk, &self.base, &[])
-                    .record(time, marks);
+                    .record(time, exemplars);
             }
         }
         let successful = record.outcome == Outcome::Ok;
-        let Some(server) = family.server.as_ref().filter(|_| successful) else {
+        let Some(server) = set.server.as_ref().filter(|_| successful) else {
             return;
         };
         if let Some(time) = since_sent(points.token) {
-            times.first_token.of(&server.first_token, &self.base, &[]).record(time, marks);
+            times.first_token.of(&server.first_token, &self.base, &[]).record(time, exemplars);
         }
         if let Some(time) = call.rates.time_per_output_token.map(seconds) {
-            times.output_token.of(&server.output_token, &self.base, &[]).record(time, marks);
+            times.output_token.of(&server.output_token, &self.base, &[]).record(time, exemplars);
         }
     }
 
@@ -255,21 +254,20 @@ impl CallInstruments {
         &self,
         call: &Call,
         banded: &LengthBucketInstruments,
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let family = &*self.family;
+        let set = &*self.set;
         if let Some(rate) = call.rates.total {
-            banded.total_rate(family, rate, marks);
+            banded.total_rate(set, rate, exemplars);
         }
         if let Some(rate) = call.rates.output {
-            banded.output_rate(family, rate, marks);
+            banded.output_rate(set, rate, exemplars);
             self.band(rate);
         }
         if let Some(reason) = call.rates.unrated {
             let counters = self.unrated.get_or_init(|| {
-                Unrated::ALL.map(|reason| {
-                    self.counter(&family.unrated, word(key::UNRATED, reason.as_str()))
-                })
+                Unrated::ALL
+                    .map(|reason| self.counter(&set.unrated, word(key::UNRATED, reason.as_str())))
             });
             let mut counters = counters.iter().zip(Unrated::ALL);
             if let Some((counter, _)) = counters.find(|(_, known)| *known == reason) {
@@ -281,8 +279,7 @@ impl CallInstruments {
     fn band(&self, rate: f64) {
         let [below5, from5, from15, from30, from60, voice] = self.bands.get_or_init(|| {
             let [a, b, c, d, e] = Band::ALL.map(Band::as_str);
-            [a, b, c, d, e, "voice"]
-                .map(|band| self.counter(&self.family.band, word(key::BAND, band)))
+            [a, b, c, d, e, "voice"].map(|band| self.counter(&self.set.band, word(key::BAND, band)))
         });
         let band = match Band::of(rate) {
             Band::Below5 => below5,
@@ -299,32 +296,32 @@ impl CallInstruments {
         counter.bind(&with(&self.base, &[own]))
     }
 
-    /// What the provider reported, and only that.
+    /// Records the usage that the provider reported.
     fn usage(
         &self,
         usage: &Usage,
         call: &Call,
         error: &[KeyValue],
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let (family, base) = (&*self.family, &self.base);
+        let (set, base) = (&*self.set, &self.base);
         let generates = call.series.operation.generates();
-        if let Some(latest) = family.latest.as_ref().filter(|_| generates) {
-            self.standard_usage(latest, usage, error, marks);
+        if let Some(latest) = set.latest.as_ref().filter(|_| generates) {
+            self.standard_usage(latest, usage, error, exemplars);
         }
-        if let Some(legacy) = &family.legacy {
+        if let Some(legacy) = &set.legacy {
             let reported = [("input", usage.input), ("output", usage.output)];
             for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
                 if let Some(tokens) = tokens {
                     let own = [word(key::TOKEN_TYPE, direction)];
-                    slot.of(&legacy.token_usage, base, &own).record(tokens, marks);
+                    slot.of(&legacy.token_usage, base, &own).record(tokens, exemplars);
                 }
             }
         }
         let parts = parts(usage, call.output.as_ref());
         for (slot, (kind, tokens)) in self.tokens.usage.iter().zip(parts) {
             if let Some(tokens) = tokens {
-                slot.add(&family.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
+                slot.add(&set.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
             }
         }
     }
@@ -334,7 +331,7 @@ impl CallInstruments {
         latest: &LatestGenAi,
         usage: &Usage,
         error: &[KeyValue],
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let unsplit = ByModality::default();
         let counters = [
@@ -358,36 +355,36 @@ impl CallInstruments {
             [(&latest.operation_input, usage.input), (&latest.operation_output, usage.output)];
         for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
             if let Some(tokens) = tokens {
-                self.at_end(slot, histogram, error).record(tokens, marks);
+                self.at_end(slot, histogram, error).record(tokens, exemplars);
             }
         }
     }
 
-    /// Only where both numbers should agree.
+    /// Records counted and reported tokens if both should agree.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Complete::True
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
             && output.hidden == 0
-            // Usage of a session holds its audio, of which only the transcript is seen.
+            // The usage of a session includes audio, of which only the transcript is visible.
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
-            let (family, tokens) = (&*self.family, &self.tokens);
-            tokens.drift_counted.add(&family.drift_counted, &self.base, &[], output.counted);
-            tokens.drift_reported.add(&family.drift_reported, &self.base, &[], reported);
+            let (set, tokens) = (&*self.set, &self.tokens);
+            tokens.drift_counted.add(&set.drift_counted, &self.base, &[], output.counted);
+            tokens.drift_reported.add(&set.drift_reported, &self.base, &[], reported);
         }
     }
 
-    /// Counts choices of one reason, by its label, with what became of them.
+    /// Returns the counter of choices with one finish reason and one result.
     pub fn choice(&self, reason: &Label, became: Became) -> BoundCounter<u64> {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became.as_str())];
-        self.family.choices.bind(&with(&self.base, &own))
+        self.set.choices.bind(&with(&self.base, &own))
     }
 }
 
-/// A count split as the provider splits it: the parts add up to it. What it gives to no modality that the standard
-/// knows, and all of it where the parts are more than the whole, is the last part.
+/// Splits a count as the provider does; the parts add up to it. The last part holds what has no modality of the semantic
+/// conventions, and the whole count if the parts exceed it.
 fn by_modality(tokens: u64, split: &ByModality) -> [Option<u64>; MODALITIES.len()] {
     let mut parts = [split.text, split.image, split.audio, None];
     let named: u64 = parts.iter().flatten().sum();
@@ -465,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn reported_tokens_split_into_kinds_that_add_up() {
+    fn token_kinds_add_up_to_the_reported_tokens() {
         let usage = Usage {
             input: Some(100),
             output: Some(50),
@@ -481,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_reported_is_not_zero() {
+    fn unreported_tokens_are_absent() {
         let usage = Usage { input: Some(7), ..Usage::default() };
         assert_eq!(
             parts(&usage, None).map(|(_, tokens)| tokens),

@@ -1,7 +1,7 @@
-//! The instruments that an exchange's end moves, found in one step.
+//! The instruments that the end of an exchange updates, found with one lookup.
 //!
-//! Attribute sets stand on some twenty facts of a record. Building each set anew and having the SDK find it costs far
-//! more than recording; so the whole bundle of bound instruments is kept under those facts.
+//! Their attributes depend on about twenty facts of a record. Building each attribute set and looking it up in the SDK
+//! costs far more than recording, so the bound instruments are cached under those facts.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -11,9 +11,9 @@ use opentelemetry::metrics::BoundCounter;
 use rustc_hash::FxBuildHasher;
 
 use crate::exemplars::{ExemplarRecorder, SeriesId};
+use crate::instruments::bound::BoundExemplarHistogram;
 use crate::instruments::call::CallInstruments;
 use crate::instruments::end_stage;
-use crate::instruments::exemplar_histogram::BoundExemplarHistogram;
 use crate::instruments::length_buckets::LengthBucketInstruments;
 use crate::instruments::live::LiveInstruments;
 use crate::span::{failed_for_the_client, method, protocol_version};
@@ -22,21 +22,21 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// How many ways to end are kept; an exchange that ends in a further one has its instruments bound for itself alone.
-/// Half of [`super::bounded`]'s combinations, each of which is rare; a kept one takes about 1 KiB.
-const MOST_KEPT: usize = 1_024;
+/// Most cached ends. An exchange with any other end binds its instruments for itself. This is half of the combinations that
+/// [`crate::series_limits`] admits, each of which is rare; a cached end takes about 1 KiB.
+const MAX_CACHED: usize = 1_024;
 
-/// What one way to end moves, bound.
+/// The bound instruments of one kind of end.
 #[derive(Debug)]
 pub struct EndInstruments {
     /// `None` for a record without an end.
     pub server: Option<BoundExemplarHistogram<f64>>,
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub client: Option<BoundExemplarHistogram<f64>>,
     pub finished: BoundCounter<u64>,
-    /// The counter's series, where the end is one that somebody will want an example of.
+    /// The series of the counter if the exchange failed, so that it leaves an exemplar.
     pub failed: Option<SeriesId>,
-    /// `None` for plain HTTP.
+    /// `None` for scalars HTTP.
     pub call: Option<CallEnd>,
 }
 
@@ -47,46 +47,51 @@ pub struct CallEnd {
     pub banded: Arc<LengthBucketInstruments>,
     /// The admitted `error.type`.
     pub error: Option<Label>,
-    /// One for each finish reason of the record, in its order.
+    /// One per finish reason of the record, in its order.
     pub choices: Vec<BoundCounter<u64>>,
 }
 
 impl EndInstruments {
-    pub fn record(&self, record: &Record, marks: &mut ExemplarRecorder<'_>) {
+    pub fn record(&self, record: &Record, exemplars: &mut ExemplarRecorder<'_>) {
         let points = &record.points;
         if let Some(end) = points.end {
             if let Some(server) = &self.server {
-                server.record(end.since(points.accept).as_secs_f64(), marks);
+                server.record(end.since(points.accept).as_secs_f64(), exemplars);
             }
             if let (Some(client), Some(sent)) = (&self.client, points.sent) {
-                client.record(end.since(sent).as_secs_f64(), marks);
+                client.record(end.since(sent).as_secs_f64(), exemplars);
             }
         }
         self.finished.add(1);
         if let Some(failed) = self.failed {
-            marks.one(failed);
+            exemplars.one(failed);
         }
-        let (Some(closing), Some(call)) = (&self.call, &record.call) else {
+        let (Some(instruments), Some(call)) = (&self.call, &record.call) else {
             return;
         };
         if points.sent.is_some() && call.request.prompt_bytes > 0 {
             let tokens = call.request.prompt_bytes.div_ceil(4);
-            closing.live.estimated_input(tokens);
+            instruments.live.estimated_input(tokens);
         }
-        closing.ended.record((record, call), closing.error.as_ref(), &closing.banded, marks);
+        instruments.ended.record(
+            (record, call),
+            instruments.error.as_ref(),
+            &instruments.banded,
+            exemplars,
+        );
         for stall in &call.stalls.first {
-            closing.live.mark(stall, marks);
+            instruments.live.record_stall_exemplar(stall, exemplars);
         }
-        for choice in &closing.choices {
+        for choice in &instruments.choices {
             choice.add(1);
         }
     }
 }
 
-/// Everything that the attributes of an exchange's last records stand on, as the record has it.
+/// All facts that the attributes depend on, borrowed from the record.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct EndKey<'a> {
-    plain: ScalarKey,
+    scalars: ScalarKey,
     route: &'a Label,
     server_address: &'a Label,
     error: Option<&'a Name>,
@@ -96,7 +101,7 @@ pub struct EndKey<'a> {
     choices: &'a [Became],
 }
 
-/// The part that is copied.
+/// The facts that are copied.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ScalarKey {
     vantage: ProxyPosition,
@@ -111,16 +116,16 @@ pub struct ScalarKey {
     failed_for_the_client: bool,
     sent: bool,
     ended: bool,
-    /// None where calls are not told apart by them.
+    /// Empty unless calls are labelled by them.
     bands: Bands,
 }
 
 impl<'a> EndKey<'a> {
-    /// `banded`: calls are told apart by their lengths.
+    /// `banded`: calls are labelled by length buckets.
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
-            plain: ScalarKey {
+            scalars: ScalarKey {
                 vantage: route.vantage,
                 server_port: route.server_port,
                 method: method(&http.method),
@@ -146,10 +151,10 @@ impl<'a> EndKey<'a> {
     }
 }
 
-/// A [`EndKey`] that has outlived its record.
+/// An owned [`EndKey`] with its instruments.
 #[derive(Debug)]
 struct CachedEnd {
-    plain: ScalarKey,
+    scalars: ScalarKey,
     route: Label,
     server_address: Label,
     error: Option<Name>,
@@ -157,27 +162,27 @@ struct CachedEnd {
     response_model: Option<Name>,
     finish_reasons: Vec<Name>,
     choices: Vec<Became>,
-    closing: Arc<EndInstruments>,
+    instruments: Arc<EndInstruments>,
 }
 
 impl CachedEnd {
-    fn new(shape: &EndKey<'_>, closing: Arc<EndInstruments>) -> Self {
+    fn new(key: &EndKey<'_>, instruments: Arc<EndInstruments>) -> Self {
         Self {
-            plain: shape.plain,
-            route: shape.route.clone(),
-            server_address: shape.server_address.clone(),
-            error: shape.error.cloned(),
-            series: shape.series.cloned(),
-            response_model: shape.response_model.cloned(),
-            finish_reasons: shape.finish_reasons.to_vec(),
-            choices: shape.choices.to_vec(),
-            closing,
+            scalars: key.scalars,
+            route: key.route.clone(),
+            server_address: key.server_address.clone(),
+            error: key.error.cloned(),
+            series: key.series.cloned(),
+            response_model: key.response_model.cloned(),
+            finish_reasons: key.finish_reasons.to_vec(),
+            choices: key.choices.to_vec(),
+            instruments,
         }
     }
 
-    fn shape(&self) -> EndKey<'_> {
+    fn key(&self) -> EndKey<'_> {
         EndKey {
-            plain: self.plain,
+            scalars: self.scalars,
             route: &self.route,
             server_address: &self.server_address,
             error: self.error.as_ref(),
@@ -189,30 +194,31 @@ impl CachedEnd {
     }
 }
 
-/// EndInstrumentsCache by the hash of their shape. One place for each hash: of two shapes with the same one the first has it.
+/// Instruments by the hash of their key. Of two keys with the same hash, only the first is cached.
 #[derive(Debug, Default)]
 pub struct EndInstrumentsCache(RwLock<HashMap<u64, CachedEnd, FxBuildHasher>>);
 
 impl EndInstrumentsCache {
-    /// What is kept under `shape`, or what `make` makes; that is kept if `make` says so and there is a place.
+    /// Returns the cached instruments of `key`, or those that `make` returns. The latter are cached if `make` says so and
+    /// there is room.
     pub fn obtain(
         &self,
-        shape: &EndKey<'_>,
+        key: &EndKey<'_>,
         make: impl FnOnce() -> (EndInstruments, bool),
     ) -> Arc<EndInstruments> {
-        let hash = FxBuildHasher.hash_one(shape);
-        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = kept.get(&hash).filter(|kept| kept.shape() == *shape) {
-            return Arc::clone(&found.closing);
+        let hash = FxBuildHasher.hash_one(key);
+        let cached = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = cached.get(&hash).filter(|cached| cached.key() == *key) {
+            return Arc::clone(&found.instruments);
         }
-        drop(kept);
-        let (closing, keep) = make();
-        let closing = Arc::new(closing);
-        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if keep && kept.len() < MOST_KEPT {
-            kept.entry(hash).or_insert_with(|| CachedEnd::new(shape, Arc::clone(&closing)));
+        drop(cached);
+        let (instruments, keep) = make();
+        let instruments = Arc::new(instruments);
+        let mut cached = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if keep && cached.len() < MAX_CACHED {
+            cached.entry(hash).or_insert_with(|| CachedEnd::new(key, Arc::clone(&instruments)));
         }
-        closing
+        instruments
     }
 }
 
@@ -221,34 +227,34 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn closing(keep: bool) -> (EndInstruments, bool) {
+    fn instruments(keep: bool) -> (EndInstruments, bool) {
         let meter = opentelemetry_sdk::metrics::SdkMeterProvider::default();
         let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
-        let closing = EndInstruments {
+        let instruments = EndInstruments {
             server: None,
             client: None,
             finished: meter.u64_counter("finished").build().bind(&[]),
             failed: None,
             call: None,
         };
-        (closing, keep)
+        (instruments, keep)
     }
 
     #[test]
-    fn a_shape_is_kept_once_and_only_if_told_so() {
-        let closings = EndInstrumentsCache::default();
+    fn caches_a_key_once_and_only_on_request() {
+        let instrumentss = EndInstrumentsCache::default();
         let record = testing::streamed();
-        let shape = EndKey::of(&record, true);
-        let told = closings.obtain(&shape, || closing(false));
-        let first = closings.obtain(&shape, || closing(true));
+        let key = EndKey::of(&record, true);
+        let told = instrumentss.obtain(&key, || instruments(false));
+        let first = instrumentss.obtain(&key, || instruments(true));
         assert!(!Arc::ptr_eq(&told, &first));
         let copy = record.clone();
-        let again = closings.obtain(&EndKey::of(&copy, true), || panic!("it is kept"));
+        let again = instrumentss.obtain(&EndKey::of(&copy, true), || panic!("not cached"));
         assert!(Arc::ptr_eq(&first, &again));
     }
 
     #[test]
-    fn whatever_an_attribute_stands_on_tells_shapes_apart() {
+    fn keys_differ_in_each_fact_of_an_attribute() {
         let record = testing::streamed();
         let differ = |change: fn(&mut Record)| {
             let mut other = record.clone();

@@ -1,17 +1,17 @@
-//! What a call's length changes: its rates and its times, told apart by bands of lengths where the configuration asks.
+//! Rates and times of calls, labelled by length buckets if the configuration enables them.
 
 use opentelemetry::KeyValue;
 
 use crate::attributes::{with, word};
 use crate::catalog::attributes as key;
 use crate::exemplars::ExemplarRecorder;
-use crate::instruments::exemplar_histogram::BoundExemplarHistogram;
-use crate::instruments::lazy::LazyInstrument;
+use crate::instruments::bound::BoundExemplarHistogram;
+use crate::instruments::bound::LazyInstrument;
 use crate::instruments::set::InstrumentSet;
 use tokengauge_measure::record::{Bands, LengthBand};
 use tokengauge_measure::timing::Points;
 
-/// The instruments of ended calls of one series that one model answered, in one pair of bands.
+/// The instruments of finished calls of one series, response model, and pair of length buckets.
 #[derive(Debug)]
 pub struct LengthBucketInstruments {
     base: Vec<KeyValue>,
@@ -22,7 +22,7 @@ pub struct LengthBucketInstruments {
 }
 
 impl LengthBucketInstruments {
-    /// Without bands, the attributes are those of `base` alone.
+    /// Without buckets, the attributes are those of `base` alone.
     pub fn new(base: &[KeyValue], bands: Bands) -> Self {
         let Bands { input, output } = bands;
         let own = [(key::INPUT_BAND, input), (key::OUTPUT_BAND, output)];
@@ -37,22 +37,27 @@ impl LengthBucketInstruments {
         }
     }
 
-    /// Output TPS.
-    pub fn output_rate(&self, family: &InstrumentSet, rate: f64, marks: &mut ExemplarRecorder<'_>) {
-        self.output_rate.of(&family.output_rate, &self.base, &[]).record(rate, marks);
+    /// Records the output rate in tokens per second.
+    pub fn output_rate(
+        &self,
+        set: &InstrumentSet,
+        rate: f64,
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
+        self.output_rate.of(&set.output_rate, &self.base, &[]).record(rate, exemplars);
     }
 
-    /// Total TPS.
-    pub fn total_rate(&self, family: &InstrumentSet, rate: f64, marks: &mut ExemplarRecorder<'_>) {
-        self.total_rate.of(&family.total_rate, &self.base, &[]).record(rate, marks);
+    /// Records the total rate in tokens per second.
+    pub fn total_rate(&self, set: &InstrumentSet, rate: f64, exemplars: &mut ExemplarRecorder<'_>) {
+        self.total_rate.of(&set.total_rate, &self.base, &[]).record(rate, exemplars);
     }
 
-    /// The clock points that occurred, each as time since accept.
+    /// Records the timestamps that were reached, each as time since accept.
     pub fn points(
         &self,
-        family: &InstrumentSet,
+        set: &InstrumentSet,
         points: &Points,
-        marks: &mut ExemplarRecorder<'_>,
+        exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let occurred = [
             ("head", points.head),
@@ -64,7 +69,8 @@ impl LengthBucketInstruments {
         for (slot, (name, at)) in self.points.iter().zip(occurred) {
             if let Some(at) = at {
                 let time = at.since(points.accept).as_secs_f64();
-                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)]).record(time, marks);
+                slot.of(&set.time_to, &self.base, &[word(key::POINT, name)])
+                    .record(time, exemplars);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What moves with every chunk: instruments bound to one series, a few nanoseconds each.
+//! Instruments that change with every chunk, bound to one series: a few nanoseconds per record.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::Series;
 use tokengauge_measure::timing::{Awaited, Sample, Silence, Stall};
 
-/// The most times one chunk's inter-token latency is recorded. A record costs 14 ns, less than it took to count the
-/// token, so the bound only matters for a stream that arrives as one huge event: there it caps the work at 60 µs, and
-/// leaves the excess tokens out of a distribution in which that stream would be all there is.
-const MOST_TOKENS_OF_A_CHUNK: u32 = 4_096;
+/// Most inter-token records of one chunk. A record costs 14 ns, less than counting the token did. The limit matters only for
+/// a stream that arrives as one huge event: it caps the work at 60 µs, and omits excess tokens from a distribution that the
+/// stream would dominate.
+const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 
-/// The live instruments of one series. Bound at their first use, so that a series has no points it never fills.
+/// The live instruments of one series, bound at their first use, so that unused ones have no points.
 #[derive(Debug)]
 pub struct LiveInstruments {
-    family: Arc<InstrumentSet>,
-    /// What each series is told apart by, sorted.
+    set: Arc<InstrumentSet>,
+    /// The attributes of the series, sorted.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: Series,
-    /// By kind, counted and estimated.
+    /// By kind of token, counted and estimated.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
@@ -42,9 +42,9 @@ pub struct LiveInstruments {
 }
 
 impl LiveInstruments {
-    pub(super) fn new(family: Arc<InstrumentSet>, series: &Series) -> Self {
+    pub(super) fn new(set: Arc<InstrumentSet>, series: &Series) -> Self {
         let live = Self {
-            family,
+            set,
             base: of_series(series),
             series: series.clone(),
             output: Default::default(),
@@ -63,82 +63,86 @@ impl LiveInstruments {
             live.record(Sample::Standard { tokens: 0 });
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
-                live.no_stalls();
+                live.initialize_stalls();
             }
         }
         live
     }
 
-    /// Called for every sample of every chunk: no hashing, and no allocation after the first of its kind.
+    /// Records a sample. Called for every chunk: no hashing, and no allocation after the first of its kind.
     pub fn record(&self, sample: Sample) {
-        let family = &*self.family;
+        let set = &*self.set;
         match sample {
             Sample::Tokens { kind, tokens, source } => {
                 self.output(kind, source).add(u64::from(tokens))
             }
             Sample::Standard { tokens } => {
-                let bind = || family.tokens_standard.bind(&self.base);
+                let bind = || set.tokens_standard.bind(&self.base);
                 self.standard.get_or_init(bind).add(u64::from(tokens));
             }
             Sample::InterToken { latency, tokens } => {
-                let bound = self.bound(&self.inter_token, &family.inter_token);
+                let bound = self.histogram(&self.inter_token, &set.inter_token);
                 let seconds = latency.as_secs_f64();
-                for _ in 0..tokens.min(MOST_TOKENS_OF_A_CHUNK) {
+                for _ in 0..tokens.min(MAX_RECORDS_PER_CHUNK) {
                     bound.record(seconds);
                 }
             }
             Sample::InterChunk { gap } => {
-                self.bound(&self.inter_chunk, &family.inter_chunk).record(gap.as_secs_f64());
+                self.histogram(&self.inter_chunk, &set.inter_chunk).record(gap.as_secs_f64());
             }
             Sample::ChunkTokens { tokens } => {
-                let bind = || family.chunk_tokens.bind(&self.base);
+                let bind = || set.chunk_tokens.bind(&self.base);
                 self.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
-            Sample::OutputChunk { gap } => self.chunk(gap),
-            Sample::Stalled(stall) => self.stalls(stall.awaited, stall.silence, 1),
-            Sample::Resumed(stall) => self.stall_time(&stall),
+            Sample::OutputChunk { gap } => self.record_chunk_gap(gap),
+            Sample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
+            Sample::Resumed(stall) => self.record_stall_time(&stall),
         }
     }
 
-    /// Each kind of stall is told as 0 before its first one.
-    fn no_stalls(&self) {
+    /// Exports each kind of stall as 0 before the first one.
+    fn initialize_stalls(&self) {
         for awaited in Awaited::ALL {
             for silence in Silence::ALL {
-                self.stalls(awaited, silence, 0);
+                self.count_stalls(awaited, silence, 0);
             }
         }
     }
 
-    fn stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
+    fn count_stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
         let attributes = with(&self.base, &of_stall(awaited, silence));
-        self.family.stalls.add(times, &attributes);
+        self.set.stalls.add(times, &attributes);
     }
 
-    /// Leaves the exemplars of a stall, which was told while it went on: whether its trace is kept was not known then.
-    pub(super) fn mark(&self, stall: &Stall, marks: &mut ExemplarRecorder<'_>) {
+    /// Records the exemplars of a stall. The stall itself was counted while it lasted, before the sampling decision.
+    pub(super) fn record_stall_exemplar(
+        &self,
+        stall: &Stall,
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
         let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
-        let series = |metric| self.family.exemplars.series(metric, &attributes);
-        marks.one(series(&tokengauge::STREAM_STALLS));
+        let series = |metric| self.set.exemplars.series(metric, &attributes);
+        exemplars.one(series(&tokengauge::STREAM_STALLS));
         if let Some(lasted) = stall.lasted {
             let (series, bounds) =
                 (series(&tokengauge::STALL_TIME), tokengauge::STALL_TIME.buckets);
-            marks.bucket(series, bounds, lasted.as_secs_f64());
+            exemplars.bucket(series, bounds, lasted.as_secs_f64());
         }
     }
 
-    fn stall_time(&self, stall: &Stall) {
+    fn record_stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
             let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
-            self.family.stall_time.record(lasted.as_secs_f64(), &attributes);
+            self.set.stall_time.record(lasted.as_secs_f64(), &attributes);
         }
     }
 
-    /// Stream-seconds went by after the first token: `streaming`, and `blocked` by a client that did not read.
+    /// Records stream-seconds after the first token: `streaming`, and `blocked` by a client that did not read.
     pub fn record_stream_time(&self, streaming: Duration, blocked: Duration) {
         let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
             let bind = || {
                 let attributes = with(&self.base, &[word(key::STREAM_STATE, state)]);
-                self.family.stream_time.bind(&attributes)
+                self.set.stream_time.bind(&attributes)
             };
             slot.get_or_init(bind).add(time.as_secs_f64());
         };
@@ -146,10 +150,10 @@ impl LiveInstruments {
         counter(&self.blocked, "blocked", blocked);
     }
 
-    /// Input tokens, estimated from the prompt's bytes.
+    /// Records input tokens, estimated from the bytes of the prompt.
     pub(super) fn estimated_input(&self, tokens: u64) {
         let bind = || {
-            self.family.tokens.bind(&with(
+            self.set.tokens.bind(&with(
                 &self.base,
                 &[
                     word(key::TOKEN_TYPE, "input"),
@@ -170,13 +174,13 @@ impl LiveInstruments {
             TextKind::Refusal => refusal,
             TextKind::Transcript => transcript,
         };
-        // A sample is never reported: what the provider says comes with the record.
+        // Samples are never reported counts; those come with the record.
         let (slot, source) = match source {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),
         };
         slot.get_or_init(|| {
-            self.family.tokens.bind(&with(
+            self.set.tokens.bind(&with(
                 &self.base,
                 &[
                     word(key::TOKEN_TYPE, "output"),
@@ -187,16 +191,17 @@ impl LiveInstruments {
         })
     }
 
-    fn chunk(&self, gap: Duration) {
-        if let Some(latest) = &self.family.latest {
-            self.bound(&self.output_chunk, &latest.output_chunk).record(gap.as_secs_f64());
+    fn record_chunk_gap(&self, gap: Duration) {
+        if let Some(latest) = &self.set.latest {
+            self.histogram(&self.output_chunk, &latest.output_chunk).record(gap.as_secs_f64());
         }
-        if let Some(legacy) = &self.family.legacy {
-            self.bound(&self.legacy_output_chunk, &legacy.output_chunk).record(gap.as_secs_f64());
+        if let Some(legacy) = &self.set.legacy {
+            self.histogram(&self.legacy_output_chunk, &legacy.output_chunk)
+                .record(gap.as_secs_f64());
         }
     }
 
-    fn bound<'a>(
+    fn histogram<'a>(
         &self,
         slot: &'a OnceLock<BoundHistogram<f64>>,
         histogram: &Histogram<f64>,

@@ -1,8 +1,8 @@
-//! Samples and finished exchanges → instruments.
+//! Records samples and finished exchanges in instruments.
 //!
-//! What moves with every chunk is bound to its series once ([`LiveInstruments`]); what is recorded at the end goes through
-//! `closing` and `ended`; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
-//! a number that the record does not have is not recorded.
+//! Values that change with every chunk are bound to their series once ([`LiveInstruments`]). Values known at the end go
+//! through `end` and `call`. States are read from a snapshot by `gauges`. A value that the record does not have is not
+//! recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::attributes::{lane_of, of_lane, pair, sorted, with, word};
 use crate::catalog::attributes as key;
 use crate::catalog::tokengauge;
 use crate::exemplars::{Exemplars, SeriesId};
+use crate::instruments::bound::BoundExemplarHistogram;
 use crate::instruments::call::CallInstruments;
 use crate::instruments::end::{CallEnd, EndInstruments, EndInstrumentsCache, EndKey};
-use crate::instruments::exemplar_histogram::BoundExemplarHistogram;
 use crate::instruments::route::RouteInstruments;
 use crate::instruments::set::InstrumentSet;
 use crate::metrics_reader::MetricsReader;
@@ -33,23 +33,21 @@ use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
 
+mod bound;
 mod call;
 mod end;
-mod exemplar_histogram;
-mod lazy;
 mod length_buckets;
 mod live;
-mod network;
 mod route;
 mod set;
 
 pub use live::LiveInstruments;
 
-/// Every synchronous instrument, and the series they have.
+/// Every synchronous instrument, with its series.
 #[derive(Debug)]
 pub struct Instruments {
-    family: Arc<InstrumentSet>,
-    bounds: SeriesLimits,
+    set: Arc<InstrumentSet>,
+    limits: SeriesLimits,
     lanes: BoundedCache<Lane, RouteInstruments>,
     live: BoundedCache<Series, LiveInstruments>,
     ended: BoundedCache<(Series, Option<Label>), CallInstruments>,
@@ -59,11 +57,11 @@ pub struct Instruments {
     choices: CombinationLimiter,
     lengths: CombinationLimiter,
     http: CombinationLimiter,
-    /// How often a combination of admitted values was one too many.
+    /// How often a combination of admitted values exceeded its limit.
     folded: Arc<AtomicU64>,
 }
 
-/// A part of this proxy whose delays are known.
+/// A component of this proxy whose scheduling delays are measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Component {
     /// The runtime that moves the bytes.
@@ -84,33 +82,32 @@ impl Component {
 }
 
 impl Instruments {
-    /// `limits` are the gate's: they bound the number of series. The collector is what [`crate::Telemetry`]
-    /// starts with.
+    /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` are those of the label limiter.
     pub fn new(
         config: &Config,
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
-        let bounds = SeriesLimits::of(limits);
+        let limits = SeriesLimits::new(limits);
         let folded = Arc::new(AtomicU64::new(0));
         let exemplars = Arc::new(Exemplars::new(config));
-        let beside = (Arc::clone(&folded), Arc::clone(&exemplars));
-        let (metrics_reader, meter) = MetricsReader::new(config, bounds, readings, beside);
-        let family = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
-        let instruments = Self::of_family(family, bounds, folded);
+        let shared = (Arc::clone(&folded), Arc::clone(&exemplars));
+        let (metrics_reader, meter) = MetricsReader::new(config, limits, readings, shared);
+        let set = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
+        let instruments = Self::with_set(set, limits, folded);
         (Arc::new(instruments), metrics_reader)
     }
 
-    fn of_family(family: InstrumentSet, bounds: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
+    fn with_set(set: InstrumentSet, limits: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
         for anomaly in Anomaly::ALL {
-            family.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
+            set.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
-            family.left_out.add(0, &[word(key::OMISSION, why)]);
+            set.left_out.add(0, &[word(key::OMISSION, why)]);
         }
         Self {
-            family: Arc::new(family),
-            bounds,
+            set: Arc::new(set),
+            limits,
             lanes: BoundedCache::default(),
             live: BoundedCache::default(),
             ended: BoundedCache::default(),
@@ -124,37 +121,37 @@ impl Instruments {
         }
     }
 
-    /// Exports every combination that is known from the configuration as 0: a series that is born at 1 loses its first
-    /// event in `rate()`.
+    /// Exports the series that are known from the configuration as 0. A series that starts at 1 loses its first event in
+    /// `rate()`.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
             self.lane(&lane_of(route));
         }
     }
 
-    /// An exchange began.
+    /// Records the start of an exchange.
     pub fn record_start(&self, route: &RouteFacts) {
         self.lane(&lane_of(route)).started.add(1);
     }
 
-    /// The handles for one series; made at the first call, shared afterwards. Keep it for the length of the stream.
+    /// Returns the instruments of one series. Keep them for the length of the stream.
     pub fn live(&self, series: &Series) -> Arc<LiveInstruments> {
-        let make = |series: &Series| LiveInstruments::new(Arc::clone(&self.family), series);
-        let found = self.live.obtain(series, self.bounds.series, make);
+        let make = |series: &Series| LiveInstruments::new(Arc::clone(&self.set), series);
+        let found = self.live.obtain(series, self.limits.series, make);
         if let Some(live) = found {
             return live;
         }
         self.fold();
         let other = Label::known(OTHER);
-        // Who multiplies the calls is given up first: of the model more is read.
+        // Tenant and variant multiply the series, and are given up first: the model matters more.
         let together = Series {
             tenant: series.tenant.as_ref().map(|_| other.clone()),
             variant: series.variant.as_ref().map(|_| other.clone()),
             ..series.clone()
         };
         let unnamed = Series { provider: other.clone(), model: other.clone(), ..together.clone() };
-        let limit = self.bounds.series + self.bounds.folded;
-        let half = self.bounds.series + self.bounds.folded / 2;
+        let limit = self.limits.series + self.limits.folded;
+        let half = self.limits.series + self.limits.folded / 2;
         let last_resort = Series {
             route: other.clone(),
             server_address: other,
@@ -168,12 +165,12 @@ impl Instruments {
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
 
-    /// Stream-seconds went by in which a first token was awaited. Those after it are told by [`LiveInstruments::record_stream_time`].
+    /// Records stream-seconds before the first token. Those after it are recorded by [`LiveInstruments::record_stream_time`].
     pub fn record_waiting(&self, lane: &Lane, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
-    /// Messages went by over a WebSocket: from the client, and from the upstream.
+    /// Records WebSocket messages: from the client, and from the upstream.
     pub fn record_messages(&self, lane: &Lane, numbers: [u64; 2]) {
         let lane = self.lane(lane);
         for (counter, number) in lane.messages.iter().zip(numbers) {
@@ -181,41 +178,41 @@ impl Instruments {
         }
     }
 
-    /// An exchange began that repeats an earlier one.
+    /// Records the start of an exchange that repeats an earlier one.
     pub fn record_retry(&self, lane: &Lane, sign: Sign) {
         self.lane(lane).record_retry(sign);
     }
 
-    /// A part of this proxy had its turn so much later than that was due.
+    /// Records by how much a component was scheduled late.
     pub fn record_delay(&self, part: Component, late: Duration) {
         let attributes = [word(key::PART, part.as_str())];
-        self.family.delay.record(late.as_secs_f64(), &attributes);
+        self.set.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Budgets that are known from here on: told as 0.
+    /// Exports a budget as 0 from here on.
     pub fn register_budget(&self, name: &Label, unit: &Label) {
         self.record_spend((name, unit), 0.0);
     }
 
-    /// A call of this series used tokens that have no price.
+    /// Records a call whose tokens have no price.
     pub fn record_unpriced(&self, series: &Series) {
         let live = self.live(series);
-        self.family.unpriced.add(1, &live.base);
+        self.set.unpriced.add(1, &live.base);
     }
 
-    /// A call took so much from a budget, in its unit.
+    /// Records what a call took from a budget, in its unit.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
-        let attributes = crate::gauges::spending::of(name, unit);
-        self.family.budget_used.add(amount, &attributes);
+        let attributes = crate::attributes::of_budget(name, unit);
+        self.set.budget_used.add(amount, &attributes);
     }
 
-    /// Something odd went by, outside any record or in one.
+    /// Records parse errors, in a record or outside.
     pub fn record_anomaly(&self, anomaly: Anomaly, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
-        self.family.anomalies.add(u64::from(times), &attributes);
+        self.set.anomalies.add(u64::from(times), &attributes);
     }
 
-    /// An exchange is over. Does not touch the counters of output tokens: those move only by [`LiveInstruments::record`], for
+    /// Records the end of an exchange. The counters of output tokens change only by [`LiveInstruments::record`], for
     /// whole answers too.
     pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
@@ -226,25 +223,25 @@ impl Instruments {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self.closings.obtain(&EndKey::of(record, self.bounds.bands), || {
-            let refused_before = self.refusals(gate);
+        let closing = self.closings.obtain(&EndKey::of(record, self.limits.bands), || {
+            let overflow_before = self.overflow_count(gate);
             let closing = self.closing(record, gate);
-            // What had to be called `other` is told each time.
-            (closing, self.refusals(gate) == refused_before)
+            // Values replaced by `other` are counted each time, so such ends are not cached.
+            (closing, self.overflow_count(gate) == overflow_before)
         });
         let lane = self.lane(&lane_of(&record.route));
-        let marks = &mut self.family.exemplars.marks(record);
-        closing.record(record, marks);
-        lane.connections.record(&self.family, record, marks);
+        let exemplars = &mut self.set.exemplars.recorder(record);
+        closing.record(record, exemplars);
+        lane.connections.record(&self.set, record, exemplars);
     }
 
-    /// Content that was to be captured was not.
+    /// Records content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
-        self.family.left_out.add(parts, &[word(key::OMISSION, why)]);
+        self.set.left_out.add(parts, &[word(key::OMISSION, why)]);
     }
 
-    /// How often a value or a combination had to be called `other`.
-    fn refusals(&self, gate: &CardinalityLimiter) -> u64 {
+    /// Returns how often a value or a combination was replaced by `other`.
+    fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.folded.load(Ordering::Relaxed)
     }
@@ -278,7 +275,7 @@ impl Instruments {
         let error = error.map(|label| {
             self.or_other(&self.failures, (&live.series, &model, &label), label.clone())
         });
-        let bands = if self.bounds.bands && self.is_banded(&live, model.as_ref(), call.bands) {
+        let bands = if self.limits.bands && self.is_banded(&live, model.as_ref(), call.bands) {
             call.bands
         } else {
             Bands::default()
@@ -294,24 +291,24 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Whether there is a place for calls of these lengths; else they are told without them.
+    /// Whether a series with these length buckets is admitted. Otherwise calls are recorded without them.
     fn is_banded(&self, live: &LiveInstruments, model: Option<&Label>, bands: Bands) -> bool {
         let combination = (&live.series, model, bands);
-        let admitted = self.lengths.admit(self.bounds.combinations, &combination);
+        let admitted = self.lengths.admit(self.limits.combinations, &combination);
         if !admitted {
             self.fold();
         }
         admitted
     }
 
-    /// The label itself where its combination is known or has a place, else `other`.
+    /// Returns the label if its combination is admitted, else `other`.
     fn or_other(
         &self,
         set: &CombinationLimiter,
         combination: impl std::hash::Hash,
         label: Label,
     ) -> Label {
-        if set.admit(self.bounds.combinations, &combination) {
+        if set.admit(self.limits.combinations, &combination) {
             return label;
         }
         self.fold();
@@ -320,10 +317,10 @@ impl Instruments {
 
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let make = |(_, model): &(Series, Option<Label>)| {
-            CallInstruments::new(Arc::clone(&self.family), live, model.as_ref())
+            CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
         };
         let named = (live.series.clone(), model.clone());
-        let found = self.ended.obtain(&named, self.bounds.ended, make);
+        let found = self.ended.obtain(&named, self.limits.ended, make);
         if let Some(ended) = found {
             return ended;
         }
@@ -332,7 +329,7 @@ impl Instruments {
         let folded = (live.series.clone(), model.clone());
         let ended = self.ended.obtain(&folded, usize::MAX, make);
         ended.unwrap_or_else(|| {
-            Arc::new(CallInstruments::new(Arc::clone(&self.family), live, model.as_ref()))
+            Arc::new(CallInstruments::new(Arc::clone(&self.set), live, model.as_ref()))
         })
     }
 
@@ -349,7 +346,7 @@ impl Instruments {
         let combination =
             (series, &record.route.name, outcome, fault, stage, (error, record.http.status));
         let mut own = vec![word(key::OUTCOME, outcome.as_str()), word(key::FAULT, fault.as_str())];
-        if self.finishes.admit(self.bounds.combinations, &combination) {
+        if self.finishes.admit(self.limits.combinations, &combination) {
             own.push(word(key::STAGE, stage.as_str()));
             own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
             own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
@@ -358,12 +355,12 @@ impl Instruments {
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
         let attributes = with(base, &own);
-        let exemplars = &self.family.exemplars;
+        let exemplars = &self.set.exemplars;
         let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
-        (self.family.finished.bind(&attributes), series)
+        (self.set.finished.bind(&attributes), series)
     }
 
-    /// The standard's HTTP metrics, for every exchange: as the client's request, and as the upstream's answer.
+    /// Binds the HTTP metrics of the semantic conventions: the client's request, and the request to the upstream.
     fn http(
         &self,
         record: &Record,
@@ -374,7 +371,7 @@ impl Instruments {
             return [None, None];
         }
         let combination = (&record.route.name, method(&http.method), http.status, error);
-        let named = self.http.admit(self.bounds.combinations, &combination);
+        let named = self.http.admit(self.limits.combinations, &combination);
         let outcome = |failed: bool| {
             let status = http.status.filter(|_| named);
             let status = status.map(|status| pair(key::STATUS, i64::from(status)));
@@ -397,14 +394,14 @@ impl Instruments {
         client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
         client.extend(outcome(true));
         [
-            Some(self.family.http_server.bind(&sorted(server))),
-            points.sent.map(|_| self.family.http_client.bind(&sorted(client))),
+            Some(self.set.http_server.bind(&sorted(server))),
+            points.sent.map(|_| self.set.http_client.bind(&sorted(client))),
         ]
     }
 
     fn lane(&self, lane: &Lane) -> Arc<RouteInstruments> {
-        let make = |lane: &Lane| RouteInstruments::new(&self.family, lane);
-        let found = self.lanes.obtain(lane, self.bounds.lanes, make);
+        let make = |lane: &Lane| RouteInstruments::new(&self.set, lane);
+        let found = self.lanes.obtain(lane, self.limits.lanes, make);
         found.unwrap_or_else(|| {
             self.fold();
             let other = Lane { route: Label::known(OTHER), ..lane.clone() };
@@ -418,7 +415,7 @@ impl Instruments {
     }
 }
 
-/// The stage in which an exchange ended: the one after the last point that it reached.
+/// Returns the stage in which an exchange ended: the one after the last timestamp that it reached.
 fn end_stage(record: &Record) -> Stage {
     let points = &record.points;
     let streamed = record.call.as_ref().is_some_and(|call| call.streamed);

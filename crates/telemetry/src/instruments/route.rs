@@ -1,12 +1,16 @@
-//! The instruments of what is told apart by route and vantage alone.
+//! Instruments whose series are routes and positions: requests, retries, and the connections that exchanges use.
 
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
+use tokengauge_measure::load::{Lane, Sign};
+use tokengauge_measure::record::Record;
+use tokengauge_types::event::ConnectStage;
 
 use crate::attributes::{of_lane, with, word};
 use crate::catalog::attributes as key;
-use crate::instruments::network::ConnectionInstruments;
+use crate::exemplars::ExemplarRecorder;
+use crate::instruments::bound::{BoundExemplarHistogram, LazyInstrument};
 use crate::instruments::set::InstrumentSet;
-use tokengauge_measure::load::{Lane, Sign};
 
 #[derive(Debug)]
 pub struct RouteInstruments {
@@ -19,20 +23,17 @@ pub struct RouteInstruments {
 }
 
 impl RouteInstruments {
-    /// Signal as 0 from here on.
-    pub fn new(family: &InstrumentSet, lane: &Lane) -> Self {
+    /// Binds the counters, which are exported as 0 from here on.
+    pub fn new(set: &InstrumentSet, lane: &Lane) -> Self {
         let base = of_lane(lane);
         Self {
-            started: family.started.bind(&base),
-            waiting: family.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
+            started: set.started.bind(&base),
+            waiting: set.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
             messages: ["request", "response"].map(|direction| {
-                let own = [word(key::DIRECTION, direction)];
-                family.messages.bind(&with(&base, &own))
+                set.messages.bind(&with(&base, &[word(key::DIRECTION, direction)]))
             }),
-            retries: Sign::ALL.map(|sign| {
-                let own = [word(key::SIGN, sign.as_str())];
-                family.retries.bind(&with(&base, &own))
-            }),
+            retries: Sign::ALL
+                .map(|sign| set.retries.bind(&with(&base, &[word(key::SIGN, sign.as_str())]))),
             connections: ConnectionInstruments::new(base),
         }
     }
@@ -41,6 +42,66 @@ impl RouteInstruments {
         let mut counters = self.retries.iter().zip(Sign::ALL);
         if let Some((counter, _)) = counters.find(|(_, known)| *known == sign) {
             counter.add(1);
+        }
+    }
+}
+
+/// The instruments of one route's connections, bound when there is a value: if the kernel reports nothing, no series
+/// shows 0.
+#[derive(Debug)]
+pub struct ConnectionInstruments {
+    /// The attributes of the route, sorted.
+    base: Vec<KeyValue>,
+    stages: [LazyInstrument<BoundExemplarHistogram<f64>>; ConnectStage::ALL.len()],
+    client: PeerInstruments,
+    upstream: PeerInstruments,
+}
+
+#[derive(Debug, Default)]
+struct PeerInstruments {
+    rtt: LazyInstrument<BoundExemplarHistogram<f64>>,
+    retransmits: LazyInstrument<BoundCounter<u64>>,
+}
+
+impl ConnectionInstruments {
+    fn new(base: Vec<KeyValue>) -> Self {
+        Self {
+            base,
+            stages: Default::default(),
+            client: PeerInstruments::default(),
+            upstream: PeerInstruments::default(),
+        }
+    }
+
+    pub fn record(
+        &self,
+        set: &InstrumentSet,
+        record: &Record,
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
+        for (stage, length) in record.connected.iter().flat_map(|connected| connected.stages()) {
+            let mut instruments = self.stages.iter().zip(ConnectStage::ALL);
+            if let Some((instrument, _)) = instruments.find(|(_, known)| *known == stage) {
+                let own = [word(key::CONNECT_STAGE, stage.as_str())];
+                let histogram = instrument.of(&set.connect, &self.base, &own);
+                histogram.record(length.as_secs_f64(), exemplars);
+            }
+        }
+        let peers = [
+            ("client", &self.client, record.network.client),
+            ("upstream", &self.upstream, record.network.upstream),
+        ];
+        for (name, peer, connection) in peers {
+            let Some(connection) = connection else {
+                continue;
+            };
+            let own = [word(key::SIDE, name)];
+            if let Some(rtt) = connection.rtt {
+                let histogram = peer.rtt.of(&set.rtt, &self.base, &own);
+                histogram.record(rtt.as_secs_f64(), exemplars);
+            }
+            let retransmits = u64::from(connection.retransmits);
+            peer.retransmits.add(&set.retransmits, &self.base, &own, retransmits);
         }
     }
 }

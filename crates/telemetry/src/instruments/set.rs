@@ -1,4 +1,4 @@
-//! The synchronous instruments, all of them.
+//! All synchronous instruments.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::catalog::{Metric, cost, drift, health, network, quota, semconv, tokengauge};
 use crate::config::GenAiNames;
 use crate::exemplars::Exemplars;
-use crate::instruments::exemplar_histogram::ExemplarHistogram;
+use crate::instruments::bound::ExemplarHistogram;
 
-/// Every synchronous instrument, and the standard's under the names that are configured.
+/// All synchronous instruments. Those of the semantic conventions have the configured names.
 #[derive(Debug)]
 pub struct InstrumentSet {
     pub exemplars: Arc<Exemplars>,
@@ -18,7 +18,7 @@ pub struct InstrumentSet {
     pub server: Option<GenAiServer>,
     pub latest: Option<LatestGenAi>,
     pub legacy: Option<LegacyGenAi>,
-    /// Of calls that are no inference, which have one name in both sets.
+    /// For calls that are not inference; it has the same name in both sets.
     pub operation_duration: Option<ExemplarHistogram<f64>>,
 
     pub tokens: Counter<u64>,
@@ -88,7 +88,7 @@ pub struct LegacyGenAi {
     pub token_usage: ExemplarHistogram<u64>,
 }
 
-/// Makes instruments that leave exemplars.
+/// Creates instruments that leave exemplars.
 #[derive(Clone, Copy)]
 struct Maker<'a> {
     meter: &'a Meter,

@@ -1,21 +1,21 @@
-//! Limits of the control groups that this process is in, of version 1 and 2.
+//! Memory and CPU limits of control groups, versions 1 and 2.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// From here on version 1 means "no limit": it has no word for it and writes the largest number of whole pages.
+/// Version 1 writes the largest number of whole pages for "no limit"; values from here on are taken as that.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The lowest limits of the process's group and of all groups around it.
+/// The lowest limits of a process's group and its parents.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     pub memory: Option<u64>,
     pub cpus: Option<f64>,
 }
 
-/// `mounted` is where the cgroup file system is (`/sys/fs/cgroup`), `groups` what `/proc/self/cgroup` says
-/// (cgroups(7)): lines of `number:controllers:path`, without controllers for version 2.
+/// Reads the limits. `mounted` is the mount of the cgroup file system (`/sys/fs/cgroup`), and `groups` the content of
+/// `/proc/self/cgroup` (cgroups(7)): lines of `number:controllers:path`, without controllers for version 2.
 pub fn limits(mounted: &Path, groups: &str) -> Limits {
     let mut limits = Limits::default();
     for line in groups.lines() {
@@ -45,8 +45,8 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
     limits
 }
 
-/// The group's folder and those around it, up to where the controller is mounted. Within a container only the innermost
-/// may be there, and as the mount itself: then the folders of the path are missing, and tell nothing.
+/// Returns the folders of the group and its parents, up to the mount. Inside a container, only the innermost may exist, as
+/// the mount itself; the other folders are then missing and are skipped.
 fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     let names = Path::new(path).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -63,19 +63,19 @@ fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// A file that holds a number of bytes, or `max`.
+/// Reads a file that contains a number of bytes, or `max`.
 fn number(file: &Path) -> Option<u64> {
     parsed(&fs::read_to_string(file).ok()?).filter(|bytes| *bytes > 0 && *bytes < UNLIMITED)
 }
 
-/// `cpu.max`: microseconds of CPU time in each period, or `max`, and the period.
+/// Reads `cpu.max`: microseconds of CPU time per period, or `max`, and the period.
 fn quota(file: &Path) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     cores(parsed(quota)?, parsed(period)?)
 }
 
-/// The same of version 1, where −1 is "no limit".
+/// Reads the CPU quota of version 1, where −1 is "no limit".
 fn quota_of_version_1(folder: &Path) -> Option<f64> {
     let read = |name| parsed(&fs::read_to_string(folder.join(name)).ok()?);
     cores(read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_limit_around_counts() {
+    fn the_lowest_limit_of_all_parents_applies() {
         let root = tree(&[
             ("pods/memory.max", "400\n"),
             ("pods/cpu.max", "max 100000\n"),
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(limits(root.path(), "0::/pods/one/inner\n"), expected);
     }
 
-    /// A container sees its own group as the root of what is mounted.
+    /// A container sees its own group as the root of the mount.
     #[test]
-    fn a_container_s_own_group_is_the_mount() {
+    fn reads_the_mount_itself_in_a_container() {
         let root = tree(&[("memory.max", "134217728\n"), ("cpu.max", "10000 100000\n")]);
         let expected = Limits { memory: Some(128 << 20), cpus: Some(0.1) };
         assert_eq!(limits(root.path(), "0::/\n"), expected);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_there_is_none() {
+    fn returns_none_without_a_limit() {
         let root = tree(&[
             ("memory.max", "max\n"),
             ("cpu.max", "max 100000\n"),

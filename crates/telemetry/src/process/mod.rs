@@ -1,7 +1,7 @@
-//! What the kernel says of this process: CPU time, memory, and the limits of the container around it.
+//! Statistics of this process: CPU time, memory, and the limits of its container.
 //!
-//! Read once per collection of metrics, by who collects: some files of `/proc` and of the cgroup file system, never on the
-//! data path. What a system does not tell (another one than Linux, a sandbox without `/proc`, no limit) is absent.
+//! They are read once per collection of metrics from `/proc` and the cgroup file system, never on the data path. Values
+//! that a system does not provide (not Linux, a sandbox without `/proc`, no limit) are absent.
 
 mod cgroup;
 
@@ -9,28 +9,28 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The process, now.
+/// Current statistics of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessStats {
     pub cpu: Option<CpuTime>,
-    /// Bytes of memory that are resident (`VmRSS`).
+    /// Resident memory in bytes (`VmRSS`).
     pub resident: Option<u64>,
-    /// Bytes at which the kernel ends the process: the lowest limit of its cgroup and of those around it.
+    /// Memory in bytes at which the kernel kills the process: the lowest limit of its cgroup and the parents of it.
     pub memory_limit: Option<u64>,
-    /// Cores that it may use at once; beyond them it is throttled. Likewise the lowest.
+    /// Cores that the process may use before it is throttled: the lowest limit of the same cgroups.
     pub cpu_limit: Option<f64>,
 }
 
-/// CPU time that all threads have used since the process began.
+/// CPU time of all threads since the start of the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CpuTime {
     pub user: Duration,
-    /// In the kernel, on behalf of the process.
+    /// Time in the kernel on behalf of the process.
     pub system: Duration,
 }
 
 impl ProcessStats {
-    /// Asks the kernel.
+    /// Reads the current statistics.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
         let limits = text("/proc/self/cgroup")
@@ -45,21 +45,20 @@ impl ProcessStats {
     }
 }
 
-/// Raises how many files and sockets this process may have open to what it may raise it to. Container runtimes begin processes with
-/// 1,024, for the sake of programs that call `select`: that many connections to the proxy's port would keep the kubelet's probes
-/// out of the other one.
+/// Raises the limit of open files and sockets to the highest allowed. Container runtimes start processes with 1,024 for
+/// programs that call `select`; that many connections to the proxy would keep the kubelet's probes from the admin port.
 pub fn raise_open_file_limit() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current: _, maximum } = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: maximum, maximum };
-        // Where that is not allowed, it stays as it is.
+        // If that is not permitted, the limit stays.
         setrlimit(Resource::Nofile, raised).ok();
     }
 }
 
-/// In what `/proc/self/stat` counts CPU time: 100 a second nearly everywhere.
+/// Returns the unit of CPU time in `/proc/self/stat`: 100 per second on nearly all systems.
 fn ticks_per_second() -> Option<u32> {
     #[cfg(target_os = "linux")]
     return u32::try_from(rustix::param::clock_ticks_per_second()).ok();
@@ -67,8 +66,8 @@ fn ticks_per_second() -> Option<u32> {
     None
 }
 
-/// The 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second is the program's name in parentheses and
-/// may hold anything, so they are counted from the last one that closes.
+/// Parses the 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second field is the program name in
+/// parentheses and may contain anything, so fields are counted from the last closing parenthesis.
 fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -80,7 +79,7 @@ fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     Some(CpuTime { user: next()?, system: next()? })
 }
 
-/// `VmRSS` of `/proc/PID/status`, which the kernel always tells in units of 1,024 bytes.
+/// Parses `VmRSS` of `/proc/PID/status`, which is always in units of 1,024 bytes.
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_is_found_behind_any_name() {
+    fn parses_cpu_time_after_any_process_name() {
         let stat = "7 (a) b ((c) S 1 7 7 0 -1 4194560 11 0 0 0 250 150 3 4 20 0 9 0 100 1 2";
         let expected =
             CpuTime { user: Duration::from_millis(2_500), system: Duration::from_millis(1_500) };
@@ -112,7 +111,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_very_process_has_vitals() {
+    fn reads_its_own_statistics() {
         let before = ProcessStats::read();
         let resident = before.resident.unwrap();
         assert!((1 << 20..1 << 40).contains(&resident), "{resident}");

@@ -1,16 +1,17 @@
-//! Which of the two formats a scraper wants.
+//! Negotiates the format of a scrape.
 
-/// What a scrape can be answered in.
+/// Format of a scrape.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
-    /// The Prometheus text format, version 0.0.4: what every scraper and every person understands.
+    /// The Prometheus text format, version 0.0.4, which every scraper understands.
     Text,
-    /// OpenMetrics 1.0, the only one of the two that has exemplars.
+    /// OpenMetrics 1.0, the only one of the two with exemplars.
     OpenMetrics,
 }
 
 impl Format {
-    /// By the request's `Accept`: OpenMetrics for who names it and likes it no less than plain text, as Prometheus does.
+    /// Selects the format by the `Accept` header: OpenMetrics if it is listed with at least the quality of plain text, as
+    /// Prometheus does.
     pub fn accepted(accept: &str) -> Self {
         let (mut open, mut plain, mut any) = (None::<u32>, None, None);
         for range in accept.split(',').map(Range::of) {
@@ -26,7 +27,7 @@ impl Format {
         if open > Some(0) && open >= plain { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// What a response says that it is.
+    /// Returns the `Content-Type` of the response.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -39,7 +40,7 @@ impl Format {
 struct Range<'a> {
     kind: String,
     version: Option<&'a str>,
-    /// The quality from 0 to 1,000; what is not understood is 1,000, as if it were not there.
+    /// Quality from 0 to 1,000. Missing or invalid values count as 1,000.
     thousandths: u32,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// `0`, `1`, and either with up to three digits behind a point.
+/// Parses `0` or `1` with up to three decimals.
 fn thousandths(quality: &str) -> Option<u32> {
     let (whole, part) = quality.split_once('.').unwrap_or((quality, ""));
     let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_for_who_asks_for_it() {
+    fn selects_open_metrics_only_on_request() {
         for (accept, expected) in [
             ("", Format::Text),
             ("*/*", Format::Text),
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn qualities_are_thousandths() {
+    fn parses_qualities_in_thousandths() {
         for (text, expected) in [
             ("1", Some(1_000)),
             ("0", Some(0)),

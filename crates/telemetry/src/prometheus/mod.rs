@@ -1,9 +1,8 @@
-//! What a scrape gets: the Prometheus text format 0.0.4 or OpenMetrics 1.0, from the same picture that goes out over OTLP.
+//! Renders a scrape in the Prometheus text format 0.0.4 or OpenMetrics 1.0, from the same snapshot that OTLP exports.
 //!
-//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats show the same series:
-//! the bound of a bucket is written as OpenMetrics wants it, in the text format too, and that is also what Prometheus 3
-//! makes of whatever it reads. So a scraper that changes formats goes on with the series it had. Exemplars can be said
-//! in OpenMetrics only.
+//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats have the same series: in
+//! both, bucket bounds are written as OpenMetrics requires, which is also what Prometheus 3 stores. A scraper that changes
+//! formats keeps its series. Only OpenMetrics has exemplars.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,18 +21,18 @@ mod naming;
 pub use format::Format;
 pub use naming::{Kind, label_name, name};
 
-/// In the text format.
-pub fn text(picture: &MetricsSnapshot) -> String {
-    Format::Text.render(picture)
+/// Renders the text format.
+pub fn text(snapshot: &MetricsSnapshot) -> String {
+    Format::Text.render(snapshot)
 }
 
 impl Format {
-    /// All of it.
-    pub fn render(self, picture: &MetricsSnapshot) -> String {
-        let metrics = &picture.metrics;
+    /// Renders all metrics.
+    pub fn render(self, snapshot: &MetricsSnapshot) -> String {
+        let metrics = &snapshot.metrics;
         let taken = match self {
             Self::Text => None,
-            Self::OpenMetrics => Some(&picture.exemplars),
+            Self::OpenMetrics => Some(&snapshot.exemplars),
         };
         let mut families = BTreeMap::new();
         for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
@@ -62,7 +61,7 @@ impl Format {
         }
     }
 
-    /// `target_info` carries the resource; a scrape adds `job` and `instance` itself.
+    /// Writes `target_info`, which carries the resource. The scraper adds `job` and `instance`.
     fn write_target(self, resource: &Resource, out: &mut impl Write) -> fmt::Result {
         let (family, kind) = match self {
             Self::Text => ("target_info", "gauge"),
@@ -83,7 +82,7 @@ impl Format {
                 writeln!(out, "# TYPE {name} {}", kind.as_str())?;
             }
             Self::OpenMetrics => {
-                // A family of counters is called without the `_total` of its samples.
+                // The name of a family of counters lacks the `_total` of its samples.
                 let base = name.strip_suffix("_total").unwrap_or(name);
                 writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
@@ -109,10 +108,10 @@ struct Family<'a> {
 }
 
 struct Series<'a> {
-    /// As they stand between the braces.
+    /// The text between the braces.
     labels: String,
     sample: Sample<'a>,
-    /// Those that are told, each with its bucket.
+    /// Exemplars to write, each with its bucket.
     exemplars: Vec<(usize, &'a Exemplar)>,
 }
 
@@ -124,8 +123,8 @@ enum Sample<'a> {
         sum: f64,
         count: u64,
     },
-    /// A whole number, exact beyond 2^53.
-    Whole(Cow<'a, str>),
+    /// An integer, exact beyond 2^53.
+    Integer(Cow<'a, str>),
 }
 
 impl<'a> Family<'a> {
@@ -134,10 +133,10 @@ impl<'a> Family<'a> {
         let (kind, mut series) = match metric.data() {
             AggregatedMetrics::F64(data) => points.series(data, Sample::Number, |sum| sum),
             AggregatedMetrics::U64(data) => {
-                points.series(data, |value| whole(&value), |sum| sum as f64)
+                points.series(data, |value| integer(&value), |sum| sum as f64)
             }
             AggregatedMetrics::I64(data) => {
-                points.series(data, |value| whole(&value), |sum| sum as f64)
+                points.series(data, |value| integer(&value), |sum| sum as f64)
             }
         };
         series.sort_by(|one, other| one.labels.cmp(&other.labels));
@@ -154,24 +153,26 @@ impl<'a> Family<'a> {
 impl Series<'_> {
     fn write(&self, name: &str, out: &mut impl Write) -> fmt::Result {
         let labels = &self.labels;
-        let mark = |bucket| {
+        let exemplar = |bucket| {
             let found = self.exemplars.iter().find(|(at, _)| *at == bucket);
-            Mark(found.map(|(_, exemplar)| *exemplar))
+            ExemplarSuffix(found.map(|(_, exemplar)| *exemplar))
         };
         match &self.sample {
             Sample::Number(value) => {
-                writeln!(out, "{name}{} {}{}", braced(labels), number(*value), mark(0))
+                writeln!(out, "{name}{} {}{}", braced(labels), number(*value), exemplar(0))
             }
-            Sample::Whole(value) => writeln!(out, "{name}{} {value}{}", braced(labels), mark(0)),
+            Sample::Integer(value) => {
+                writeln!(out, "{name}{} {value}{}", braced(labels), exemplar(0))
+            }
             Sample::Histogram { bounds, counts, sum, count } => {
                 let mut below = 0;
                 for (bucket, (bound, counted)) in bounds.iter().zip(counts).enumerate() {
                     below += counted;
                     let labels = joined(labels, &format!("le=\"{}\"", canonical(*bound)));
-                    writeln!(out, "{name}_bucket{{{labels}}} {below}{}", mark(bucket))?;
+                    writeln!(out, "{name}_bucket{{{labels}}} {below}{}", exemplar(bucket))?;
                 }
                 let labels_of_all = joined(labels, "le=\"+Inf\"");
-                let last = mark(bounds.len());
+                let last = exemplar(bounds.len());
                 writeln!(out, "{name}_bucket{{{labels_of_all}}} {count}{last}")?;
                 writeln!(out, "{name}_sum{} {}", braced(labels), number(*sum))?;
                 writeln!(out, "{name}_count{} {count}", braced(labels))
@@ -180,10 +181,10 @@ impl Series<'_> {
     }
 }
 
-/// An exemplar as it stands behind a sample.
-struct Mark<'a>(Option<&'a Exemplar>);
+/// Formats the exemplar that follows a sample.
+struct ExemplarSuffix<'a>(Option<&'a Exemplar>);
 
-impl fmt::Display for Mark<'_> {
+impl fmt::Display for ExemplarSuffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(exemplar) = self.0 else {
             return Ok(());
@@ -237,7 +238,7 @@ impl<'a> Points<'a> {
                 let counted = points.map(|point| self.one(point.attributes(), sample(point)));
                 (Kind::Histogram, counted.collect())
             }
-            // None is made: these formats cannot say them.
+            // Never used: these formats cannot represent them.
             MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
         }
     }
@@ -254,8 +255,8 @@ impl<'a> Points<'a> {
     }
 }
 
-fn whole(value: &impl ToString) -> Sample<'static> {
-    Sample::Whole(value.to_string().into())
+fn integer(value: &impl ToString) -> Sample<'static> {
+    Sample::Integer(value.to_string().into())
 }
 
 fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
@@ -285,7 +286,7 @@ fn joined(labels: &str, further: &str) -> String {
     format!("{labels},{further}")
 }
 
-/// The shortest decimal without an exponent.
+/// Formats a number as the shortest decimal without an exponent.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()
@@ -296,7 +297,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A bound as OpenMetrics' canonical numbers are written, which is Go's shortest `%g` with `.0` behind what looks whole.
+/// Formats a bucket bound as an OpenMetrics canonical number: Go's shortest `%g`, with `.0` after integers.
 fn canonical(bound: f64) -> String {
     let scientific = format!("{bound:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -326,7 +327,7 @@ mod tests {
     use tokengauge_types::clock::WallTime;
 
     /// One histogram with two records, one counter with two series; an exemplar at the first of each.
-    fn picture() -> MetricsSnapshot {
+    fn snapshot() -> MetricsSnapshot {
         let reader = Arc::new(ManualReader::default());
         let provider = SdkMeterProvider::builder()
             .with_resource(
@@ -353,7 +354,7 @@ mod tests {
 
         let everything = Config { exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
         let exemplars = Exemplars::new(&everything);
-        let mut marks = exemplars.marks(&testing::streamed());
+        let mut marks = exemplars.recorder(&testing::streamed());
         for value in [0.25, 7.0] {
             marks.bucket(exemplars.series(&WAIT, &attributes), WAIT.buckets, value);
         }
@@ -361,7 +362,7 @@ mod tests {
         drop(marks);
         let mut metrics = ResourceMetrics::default();
         reader.collect(&mut metrics).unwrap();
-        MetricsSnapshot { metrics, exemplars: exemplars.taken() }
+        MetricsSnapshot { metrics, exemplars: exemplars.snapshot() }
     }
 
     const WAIT: catalog::Metric =
@@ -369,7 +370,7 @@ mod tests {
     const THINGS: catalog::Metric = catalog::Metric { name: "a.things", ..tokengauge::TOKENS };
 
     #[test]
-    fn the_text_is_sorted_escaped_and_whole() {
+    fn text_is_sorted_and_escaped() {
         let expected = r##"# HELP target_info Target metadata
 # TYPE target_info gauge
 target_info{service_name="t\"g"} 1
@@ -385,11 +386,11 @@ b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="+Inf"} 2
 b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 "##;
-        assert_eq!(text(&picture()), expected);
+        assert_eq!(text(&snapshot()), expected);
     }
 
     #[test]
-    fn open_metrics_has_the_same_series_and_exemplars_besides() {
+    fn open_metrics_has_the_same_series_and_exemplars() {
         let expected = r##"# HELP target Target metadata
 # TYPE target info
 target_info{service_name="t\"g"} 1
@@ -407,7 +408,7 @@ b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 # EOF
 "##;
-        let (open, plain) = (Format::OpenMetrics.render(&picture()), text(&picture()));
+        let (open, plain) = (Format::OpenMetrics.render(&snapshot()), text(&snapshot()));
         assert_eq!(open, expected);
         let series = |text: &str| -> Vec<String> {
             let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -417,14 +418,14 @@ b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
     }
 
     #[test]
-    fn the_labels_of_an_exemplar_are_no_longer_than_allowed() {
+    fn exemplar_labels_fit_the_limit() {
         let exemplar = Exemplar {
             trace_id: [0xff; 16],
             span_id: [0xff; 8],
             value: 1.0,
             time: WallTime::from_unix_nanos(0),
         };
-        let shown = Mark(Some(&exemplar)).to_string();
+        let shown = ExemplarSuffix(Some(&exemplar)).to_string();
         let labels = shown.split(['{', '}']).nth(1).unwrap();
         let characters = labels.chars().filter(|c| !matches!(c, '=' | '"' | ','));
         assert_eq!(characters.count(), 63, "of the 128 that OpenMetrics allows");

@@ -1,7 +1,7 @@
-//! Names as Prometheus' own OTLP receiver makes them by default: characters outside `[a-zA-Z0-9_]` become `_`, then the
-//! unit's word and, on counters, `_total` are appended unless the name holds them.
+//! Translates names as Prometheus' OTLP receiver does by default. Characters outside `[a-zA-Z0-9_]` become `_`. The unit's
+//! word and, for counters, `_total` are appended unless the name contains them.
 
-/// The name under which a metric stands in Prometheus.
+/// Returns the Prometheus name of a metric.
 pub fn name(otel: &str, unit: &str, kind: Kind) -> String {
     let mut name: String =
         otel.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
@@ -40,14 +40,14 @@ impl Kind {
     }
 }
 
-/// The unit as OpenMetrics tells it of a family: a word that its name ends with.
+/// Returns the OpenMetrics unit of a family: the word at the end of its name.
 pub fn unit_of<'a>(family: &str, unit: &'a str, kind: Kind) -> Option<&'a str> {
     let (main, per) = unit_words(unit, kind);
     let ends = family.strip_suffix(main).is_some_and(|rest| rest.ends_with('_'));
     (per.is_none() && !main.is_empty() && ends).then_some(main)
 }
 
-/// The words of a unit, before and after its `/`. `{things}` have none.
+/// Returns the words of a unit before and after its `/`. `{things}` have none.
 fn unit_words(unit: &str, kind: Kind) -> (&str, Option<&str>) {
     let (main, per) = match unit.split_once('/') {
         Some((main, per)) => (main, Some(per)),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_prometheus_own_translator() {
+    fn names_match_the_translator_of_prometheus() {
         for (otel, unit, kind, expected) in [
             (
                 "gen_ai.client.inference.duration",
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_told_where_the_name_ends_with_it() {
+    fn returns_the_unit_if_the_name_ends_with_it() {
         for (family, unit, kind, expected) in [
             ("x_time_seconds", "s", Kind::Counter, Some("seconds")),
             ("x_lost_bytes", "By", Kind::Counter, Some("bytes")),

@@ -1,7 +1,7 @@
-//! A record → the fields of its line.
+//! Converts a record to the fields of its line.
 //!
-//! Every part of a record is taken apart in full, without `..`: a fact that is new in it does not compile until it is
-//! logged here, or left out by name.
+//! Each part of a record is destructured in full, without `..`. A new field does not compile until it is logged here or
+//! ignored by name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Label, Name};
 
-/// Everything that the record says but its text.
+/// Returns all facts of the record without its text.
 pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
     let Record {
         exchange,
@@ -45,9 +45,9 @@ pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
         blocked,
         anomalies,
     } = record;
-    let mut odd = BTreeMap::new();
+    let mut parse_errors = BTreeMap::new();
     for (anomaly, times) in anomalies {
-        *odd.entry(anomaly.as_str()).or_default() += u64::from(*times);
+        *parse_errors.entry(anomaly.as_str()).or_default() += u64::from(*times);
     }
     Line {
         time: rfc3339(wall.unix_nanos()),
@@ -69,7 +69,7 @@ pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
         network: self::network(network),
         websocket: websocket.as_ref().map(self::websocket),
         call: call.as_ref().map(|call| self::call(call, points.accept)),
-        anomalies: some(odd),
+        anomalies: some(parse_errors),
     }
 }
 
@@ -82,7 +82,7 @@ fn route(facts: &RouteFacts) -> Route<'_> {
         provider,
         dialect,
         stripped,
-        // It may hold what the configuration would not have told: a gateway's account.
+        // May contain an account id of a gateway.
         base_path: _,
         stall_after,
         hung_after,
@@ -309,7 +309,7 @@ pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
     time.map(|time| time.as_secs_f64())
 }
 
-/// JSON has no word for what is infinite or no number.
+/// JSON cannot represent infinity or NaN.
 pub(super) fn finite(number: Option<f64>) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }

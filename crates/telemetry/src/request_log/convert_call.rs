@@ -1,4 +1,4 @@
-//! The facts of a call: as in `facts.rs`, all of them or left out by name.
+//! Converts a call to the fields of its line, with all fields destructured as in `convert.rs`.
 
 use std::collections::BTreeMap;
 
@@ -44,9 +44,9 @@ pub(super) fn call(call: &record::Call, accept: MonotonicInstant) -> Call<'_> {
         content: _,
     } = call;
     let objectives = verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict.as_str()));
-    let mut became = BTreeMap::new();
+    let mut results = BTreeMap::new();
     for choice in choices {
-        *became.entry(choice.as_str()).or_default() += 1;
+        *results.entry(choice.as_str()).or_default() += 1;
     }
     Call {
         series: self::series(series),
@@ -69,7 +69,7 @@ pub(super) fn call(call: &record::Call, accept: MonotonicInstant) -> Call<'_> {
         quota: quota.as_ref().map(self::quota),
         stalls: (!stalls.is_empty()).then(|| self::stalls(stalls, accept)),
         objectives: some(objectives.collect()),
-        choices: some(became),
+        choices: some(results),
         cost: cost.as_ref().map(self::cost),
         bands: (*bands != record::Bands::default()).then(|| self::bands(*bands)),
     }

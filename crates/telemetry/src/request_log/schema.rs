@@ -1,4 +1,4 @@
-//! What a line may hold, for people and for programs: both are made of the types in `line.rs`.
+//! The JSON Schema and the documentation table of a line, both derived from the types in `line`.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::request_log::line::Line;
 
-/// The JSON Schema of a line.
+/// Returns the JSON Schema of a line.
 pub fn schema() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut generator = settings.into_generator();
@@ -20,7 +20,7 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// Fields that are not known are left out, so none is `null`. Formats describe Rust's types.
+/// Removes `null`, as unknown fields are omitted, and `format`, which describes Rust types.
 struct NeverNull;
 
 impl Transform for NeverNull {
@@ -37,7 +37,7 @@ impl Transform for NeverNull {
         let not_null =
             |any: &Value| any.as_array()?.iter().find(|one| one["type"] != "null").cloned();
         if let Some(Value::Object(mut one)) = schema.get("anyOf").and_then(not_null) {
-            // A field says more of its part than the part of itself.
+            // The description of a field is more specific than that of its type.
             if let Some(described) = described {
                 one.insert("description".to_owned(), described);
             }
@@ -47,7 +47,7 @@ impl Transform for NeverNull {
     }
 }
 
-/// The table of `docs/request-log.md`, in Markdown: every field that holds a value.
+/// Returns the table of `docs/request-log.md` in Markdown, with every field that has a value.
 pub fn table() -> String {
     let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
     // Writing to a `String` cannot fail.
@@ -65,7 +65,7 @@ fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
             Some(required) => required.iter().any(|field| field == name),
             None => false,
         };
-        // Those that are always there first, each in the order in which they are written.
+        // Required fields first, each group in the order in which fields are written.
         let (always, known): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| required(name));
         for (name, field) in always.into_iter().chain(known) {
             rows(&below(name), field, out)?;

@@ -1,4 +1,4 @@
-//! Where lines go: standard output, or a file that is rotated by its size and may vanish or be moved at any time.
+//! Writes lines to standard output, or to a file that is rotated by size and may be deleted or moved at any time.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -8,43 +8,43 @@ use std::path::{Path, PathBuf};
 
 use memchr::memrchr;
 
-/// For its owner and for a group that ships it: there are addresses in it, and models, and with `content` all text.
+/// Readable by its owner and a group that ships it: lines contain client addresses and model names.
 const MODE: u32 = 0o640;
 
-/// Where lines go.
+/// Where lines are written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
     Stdout,
     File(PathBuf),
 }
 
-/// When a file is put aside, and how many of those that were are kept: `path.1` is the youngest.
+/// When a file is rotated, and how many rotated files are kept. `path.1` is the newest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rotation {
-    /// Bytes that a file may have.
+    /// Most bytes of a file.
     pub size: u64,
     pub keep: usize,
 }
 
 impl Default for Rotation {
-    /// Some 40,000 calls to a file, and a disk that is never filled by more than 600 MiB.
+    /// About 40,000 calls per file, and at most 600 MiB in total.
     fn default() -> Self {
         Self { size: 100 << 20, keep: 5 }
     }
 }
 
-/// A place that is open.
+/// An open destination.
 #[derive(Debug)]
 pub(super) enum Sink {
     Stream {
         file: File,
-        /// Whether the last line was written in part.
+        /// Whether the last line was written only in part.
         torn: bool,
     },
     File(Rotated),
 }
 
-/// What was not written, and why.
+/// The lines that were not written, and why.
 #[derive(Debug)]
 pub(super) struct WriteFailure<'l> {
     pub(super) rest: &'l [u8],
@@ -62,7 +62,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines; those that do not fit, or cannot be written, come back.
+    /// Writes whole lines. Returns those that could not be written.
     pub(super) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
         match self {
             Self::File(file) => file.write(lines),
@@ -78,7 +78,7 @@ impl Sink {
     }
 }
 
-/// A file and its predecessors.
+/// A file with its rotated predecessors.
 #[derive(Debug)]
 pub(super) struct Rotated {
     path: PathBuf,
@@ -104,18 +104,18 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as the file has room for, and at least one.
+    /// Writes as many lines as fit in the file, and at least one.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
-        self.follow()?;
+        self.reopen_if_moved()?;
         let room = self.rotate.size.saturating_sub(self.length);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let mut fits = whole_lines(lines, room);
         if fits == 0 {
             if self.length > 0 {
-                self.put_aside()?;
+                self.rotate_files()?;
             }
             let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
-            // A line that is longer than a file may be has one of its own.
+            // A line longer than the limit gets a file of its own.
             let first = || lines.iter().position(|byte| *byte == b'\n');
             fits = match whole_lines(lines, size) {
                 0 => first().map_or(lines.len(), |end| end + 1),
@@ -124,7 +124,7 @@ impl Rotated {
         }
         let written = self.file.write_all(lines.get(..fits).unwrap_or(lines));
         if let Err(problem) = written {
-            // A full disk may have taken half a line: it goes, so that every line of the file is whole.
+            // A full disk may have accepted half a line; remove it, so that the file has only whole lines.
             self.file.set_len(self.length)?;
             return Err(problem);
         }
@@ -132,8 +132,8 @@ impl Rotated {
         Ok(fits)
     }
 
-    /// Opens the file anew where it is no longer what stands at the path.
-    fn follow(&mut self) -> io::Result<()> {
+    /// Reopens the file if the path refers to another one.
+    fn reopen_if_moved(&mut self) -> io::Result<()> {
         let open_one = self.file.metadata()?;
         let moved = match fs::metadata(&self.path) {
             Ok(at_path) => identity(&at_path) != identity(&open_one),
@@ -147,7 +147,7 @@ impl Rotated {
         Ok(())
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
+    fn rotate_files(&mut self) -> io::Result<()> {
         if self.rotate.keep == 0 {
             fs::remove_file(&self.path)?;
         } else {
@@ -167,12 +167,12 @@ impl Rotated {
     }
 }
 
-/// Creates it where there is none. What is no file is refused: it could not be rotated, and to open a pipe waits.
+/// Opens or creates the file. Other kinds of files are rejected: they cannot be rotated, and opening a pipe blocks.
 fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is no regular file; write the path of one, or stdout",
+            "not a regular file; use the path of a file, or stdout",
         ));
     }
     let mut options = OpenOptions::new();
@@ -189,7 +189,7 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Bytes of the whole lines that fit into `room`.
+/// Returns the bytes of the whole lines that fit into `room`.
 fn whole_lines(lines: &[u8], room: usize) -> usize {
     let within = lines.get(..room).unwrap_or(lines);
     memrchr(b'\n', within).map_or(0, |end| end + 1)
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_outgrows_its_size_and_only_so_many_old_ones_are_kept() {
+    fn rotates_at_the_size_limit_and_keeps_the_newest_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 8, 2);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn without_old_ones_a_full_file_begins_anew() {
+    fn truncates_a_full_file_if_none_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 4, 0);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_there_is_gone_on_with() {
+    fn appends_to_an_existing_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         target(&path, 8, 1).write(b"aaa\n").unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_moved_or_deleted_is_opened_anew() {
+    fn reopens_a_moved_or_deleted_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let moved = folder.path().join("moved");
@@ -267,15 +267,15 @@ mod tests {
         assert_eq!((read(&moved), read(&path)), (Some("aaa\n".into()), Some("ccc\n".into())));
         fs::write(&path, "").unwrap();
         target.write(b"ddd\n").unwrap();
-        assert_eq!(read(&path), Some("ddd\n".into()), "it was emptied under it");
+        assert_eq!(read(&path), Some("ddd\n".into()), "the file was truncated");
     }
 
     #[test]
-    fn what_cannot_be_written_comes_back_and_leaves_no_half_line() {
+    fn returns_unwritten_lines_and_leaves_no_partial_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 4, 1);
-        // Where the file would be put aside to stands a folder that is not empty.
+        // A folder that is not empty blocks the name of the rotated file.
         fs::create_dir_all(numbered(&path, 1).join("in the way")).unwrap();
         let failed = target.write(b"aaa\nbbb\nccc\n").unwrap_err();
         assert_eq!(failed.rest, b"bbb\nccc\n");
@@ -286,10 +286,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn rejects_a_directory() {
         let folder = tempfile::tempdir().unwrap();
         let place = Destination::File(folder.path().to_owned());
         let refused = Sink::open(&place, Rotation::default()).unwrap_err();
-        assert!(refused.to_string().contains("no regular file"), "{refused}");
+        assert!(refused.to_string().contains("not a regular file"), "{refused}");
     }
 }

@@ -1,9 +1,9 @@
-//! Wall-clock time as people and databases write it.
+//! Formats timestamps.
 
 const NANOS: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
-/// RFC 3339 in UTC, to the nanosecond.
+/// Formats a time as RFC 3339 in UTC with nanoseconds.
 pub fn rfc3339(unix_nanos: u64) -> String {
     let (seconds, nanos) = (unix_nanos / NANOS, unix_nanos % NANOS);
     let (year, month, day) = date(seconds / DAY);
@@ -11,7 +11,7 @@ pub fn rfc3339(unix_nanos: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// The date so many days after 1970-01-01. Years begin in March here, so that the leap day is the last of one.
+/// Converts days since 1970-01-01 to a date. Internally years start in March, so that the leap day is the last day.
 const fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn formats_dates() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000000000Z"),
             (951_782_399, "2000-02-28T23:59:59.000000000Z"),

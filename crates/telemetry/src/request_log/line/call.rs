@@ -8,40 +8,40 @@ use serde::Serialize;
 part! {
     Call<'a>
     always {
-        /// What it is told apart by in metrics.
+        /// Labels of the call in metrics.
         series: Series<'a>,
-        /// What was asked for.
+        /// Facts of the request.
         request: Request<'a>,
-        /// What came.
+        /// Facts of the response.
         response: Response<'a>,
-        /// What was computed of the two.
+        /// Computed rates.
         rates: Rates,
-        /// Whether what was counted is all there was: `true`, `cut` or `unobserved`.
+        /// Whether the count covers the whole response: `true`, `cut` or `unobserved`.
         complete: &'static str,
-        /// Queue depth when the exchange was admitted.
+        /// Queue depth when the request was admitted.
         #[schemars(extend("x-unit" = "{request}"))]
         queue_depth: u32,
     }
     known {
-        /// Tokens as the provider reported them, cached ones in the input and reasoning in the output.
+        /// Tokens as reported by the provider. Input includes cached tokens, output includes reasoning.
         usage: Usage,
-        /// N, and what it was made of; absent where nothing is generated.
+        /// Output tokens (N) and their sources. Absent if nothing is generated.
         output: Output<'a>,
-        /// Phases by the backend's own clock.
+        /// Phases as the backend reports them.
         backend: Backend,
-        /// What the provider says is left of the caller's limits.
+        /// Rate limits as the provider reports them.
         quota: Quota,
-        /// How it found its backend when it was admitted, where that is asked: `cold`, `warming` or `warm`.
+        /// Warm-up state of the backend when the request was admitted, if tracked: `cold`, `warming` or `warm`.
         warm: &'static str,
-        /// When it brought no token for longer than its route allows; absent where it always did.
+        /// Stalls of the stream. Absent without one.
         stalls: Stalls,
-        /// How long prompt and answer are, in bands of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
+        /// Length of prompt and response in ranges of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
         bands: Bands,
-        /// What it cost; absent where it has no price.
+        /// Cost of the call. Absent without a price.
         cost: Cost<'a>,
-        /// Choices by what became of them: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
+        /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
         choices: BTreeMap<&'static str, u64>,
-        /// What each objective says: its name, and `good`, `bad` or `excluded`.
+        /// Result of each objective by name: `good`, `bad` or `excluded`.
         objectives: BTreeMap<&'a str, &'static str>,
     }
 }
@@ -49,12 +49,12 @@ part! {
 part! {
     Cost<'a>
     always {
-        /// By the table of prices.
+        /// Amount by the price table.
         #[schemars(extend("x-unit" = "{currency}"))]
         amount: f64,
-        /// Three letters of ISO 4217.
+        /// ISO 4217 code.
         currency: &'a str,
-        /// Whether the provider `reported` its tokens, or they were `estimated`.
+        /// Whether the tokens were `reported` by the provider, or `estimated`.
         source: &'static str,
     }
     known {}
@@ -64,9 +64,9 @@ part! {
     Bands
     always {}
     known {
-        /// Of the input reported, else estimated from the prompt's texts.
+        /// Reported input, else an estimate from the prompt's texts.
         input: &'static str,
-        /// Of N.
+        /// Range of N.
         output: &'static str,
     }
 }
@@ -74,13 +74,13 @@ part! {
 part! {
     Stalls
     always {
-        /// How many there were.
+        /// Number of stalls.
         #[schemars(extend("x-unit" = "{stall}"))]
         count: u32,
-        /// How long they lasted together.
+        /// Total length of all stalls.
         #[schemars(extend("x-unit" = "s"))]
         total: f64,
-        /// The first 16 of them.
+        /// The first 16 stalls.
         first: Vec<Stall>,
     }
     known {}
@@ -89,19 +89,19 @@ part! {
 part! {
     Stall
     always {
-        /// What was awaited: `first_token` or `next_token`.
+        /// Missing token: `first_token` or `next_token`.
         awaited: &'static str,
-        /// What came instead: `silent` (nothing) or `pinging`.
+        /// What arrived instead: `silent` (nothing) or `pinging` (only keep-alives).
         silence: &'static str,
-        /// When the silence began, since accept.
+        /// Start of the stall, since accept.
         #[schemars(extend("x-unit" = "s"))]
         begun: f64,
-        /// When it had lasted as long as the route allows, since accept.
+        /// When the stall threshold was crossed, since accept.
         #[schemars(extend("x-unit" = "s"))]
         raised: f64,
     }
     known {
-        /// How long it lasted, without what was not the backend's time.
+        /// Length of the stall, excluding time that is not the backend's.
         #[schemars(extend("x-unit" = "s"))]
         lasted: f64,
     }
@@ -110,27 +110,27 @@ part! {
 part! {
     Series<'a>
     always {
-        /// What kind of call it is.
+        /// Kind of call.
         operation: &'static str,
-        /// Whose API it is.
+        /// Provider of the API.
         provider: &'a str,
-        /// The model's label: `other` where it has none of its own, `unknown` where none was named.
+        /// Model label: `other` beyond the limit of models, `unknown` if the request names none.
         model: &'a str,
-        /// Whether it is a streamed generation.
+        /// Whether the call is a streamed generation.
         stream: bool,
-        /// The route's name.
+        /// Name of the route.
         route: &'a str,
-        /// Where this proxy stands.
+        /// Position of this proxy.
         vantage: &'static str,
-        /// The upstream's host.
+        /// Host of the upstream.
         server_address: &'a str,
-        /// The upstream's port.
+        /// Port of the upstream.
         server_port: u16,
     }
     known {
-        /// The tenant's label.
+        /// Tenant label.
         tenant: &'a str,
-        /// The variant's label.
+        /// Variant label.
         variant: &'a str,
     }
 }
@@ -138,27 +138,27 @@ part! {
 part! {
     Request<'a>
     always {
-        /// All texts of the prompt.
+        /// Size of all texts of the prompt.
         #[schemars(extend("x-unit" = "By"))]
         prompt_bytes: u64,
-        /// Whether it offers tools.
+        /// Whether the request offers tools.
         tools: bool,
     }
     known {
-        /// The API that the body's shape shows, where the path fits several.
+        /// API detected from the request body, if the path matches several.
         api: &'static str,
-        /// As the request says it.
+        /// Model in the request.
         model: &'a str,
-        /// Whether a streamed answer was asked for.
+        /// Whether the request asks for a stream.
         stream: bool,
-        /// As the request says, like all below.
+        /// From the request, like all fields below.
         #[schemars(extend("x-unit" = "{token}"))]
         max_tokens: i64,
         /// Sampling temperature.
         temperature: f64,
         /// Nucleus sampling.
         top_p: f64,
-        /// Sampling from so many.
+        /// Top-k sampling.
         top_k: i64,
         /// Frequency penalty.
         frequency_penalty: f64,
@@ -166,19 +166,19 @@ part! {
         presence_penalty: f64,
         /// Seed.
         seed: i64,
-        /// How many choices, where not 1.
+        /// Number of choices, if not 1.
         choices: i64,
-        /// How many stop sequences; their text is not logged.
+        /// Number of stop sequences. Their text is not logged.
         stop_sequences: usize,
-        /// The response that the request goes on from.
+        /// Response that the request continues.
         previous_response: &'a str,
-        /// The conversation that the request, or the caller's baggage, says it belongs to.
+        /// Conversation in the request, or in the client's baggage.
         conversation: &'a str,
-        /// The word that the request uses.
+        /// Reasoning level, as written in the request.
         reasoning_level: &'a str,
-        /// `true` where the request switches reasoning on without naming a level.
+        /// `true` if the request enables reasoning without a level.
         reasoning: bool,
-        /// The tier asked for.
+        /// Service tier in the request.
         service_tier: &'a str,
         /// `text`, `json`, `image` or `speech`.
         output_type: &'static str,
@@ -186,7 +186,7 @@ part! {
         dimensions: i64,
         /// Of embeddings.
         encoding_format: &'a str,
-        /// Whether the prompt is asked for again, at the head of the generated text.
+        /// Whether the request asks for the prompt to be repeated before the generated text.
         echo: bool,
     }
 }
@@ -194,19 +194,19 @@ part! {
 part! {
     Response<'a>
     always {
-        /// Whether the answer came as a stream.
+        /// Whether the response was streamed.
         streamed: bool,
-        /// The provider's words, one per choice in order; `error` where one was owed and never came.
+        /// Finish reasons as the provider reports them, one per choice in order. `error`: an expected reason never arrived.
         finish_reasons: Vec<&'a str>,
     }
     known {
-        /// The answer's id; of a session its own.
+        /// Id of the response, or of the session.
         id: &'a str,
-        /// The model that answered.
+        /// Model in the response.
         model: &'a str,
-        /// The tier that answered.
+        /// Service tier in the response.
         service_tier: &'a str,
-        /// As the response says.
+        /// From the response.
         system_fingerprint: &'a str,
     }
 }
@@ -230,10 +230,10 @@ part! {
         /// Part of the output.
         #[schemars(extend("x-unit" = "{token}"))]
         reasoning: u64,
-        /// The input by what it stands for: `text`, `image`, `audio`, `video`, `document`.
+        /// Input by modality: `text`, `image`, `audio`, `video`, `document`.
         #[schemars(extend("x-unit" = "{token}"))]
         input_by: BTreeMap<&'static str, u64>,
-        /// The output by what it stands for.
+        /// Output by modality.
         #[schemars(extend("x-unit" = "{token}"))]
         output_by: BTreeMap<&'static str, u64>,
     }
@@ -242,13 +242,13 @@ part! {
 part! {
     Output<'a>
     always {
-        /// N: reported − hidden where usage came, else counted or estimated.
+        /// N: reported − hidden if usage was reported, else counted or estimated.
         #[schemars(extend("x-unit" = "{token}"))]
         tokens: f64,
-        /// Our count of everything generated.
+        /// Tokens counted by this proxy.
         #[schemars(extend("x-unit" = "{token}"))]
         counted: u64,
-        /// Our count of the first token-bearing chunk.
+        /// Tokens counted in the first chunk with a token.
         #[schemars(extend("x-unit" = "{token}"))]
         counted_first: u64,
         /// The same text in o200k_base.
@@ -257,16 +257,16 @@ part! {
         /// max(0, reported reasoning − counted streamed reasoning).
         #[schemars(extend("x-unit" = "{token}"))]
         hidden: u64,
-        /// `counted` by `text`, `reasoning`, `tool`, `refusal` and `transcript`; kinds that did not occur are left out.
+        /// `counted` by `text`, `reasoning`, `tool`, `refusal` and `transcript`; absent kinds are omitted.
         #[schemars(extend("x-unit" = "{token}"))]
         by_kind: BTreeMap<&'static str, u64>,
     }
     known {
-        /// Where N comes from: `reported`, `counted` or `estimated`.
+        /// Source of N: `reported`, `counted` or `estimated`.
         source: &'static str,
         /// `counted` in the model's own encoding, or `estimated` in another.
         counted_source: &'static str,
-        /// The name of the encoding that was counted in.
+        /// Name of the tokenizer.
         tokenizer: &'a str,
     }
 }
@@ -275,12 +275,12 @@ part! {
     Rates
     always {}
     known {
-        /// Output TPS: (N − n₁) ÷ (last − token − blocked).
+        /// Output tokens per second, excluding prefill: (N − n₁) ÷ (last − token − blocked).
         #[schemars(extend("x-unit" = "{token}/s"))]
         output: f64,
-        /// Why a stream has none: `no_token`, `few_tokens`, `short_decode` or `unobserved`.
+        /// Why a stream has no output rate: `no_token`, `few_tokens`, `short_decode` or `unobserved`.
         unrated: &'static str,
-        /// Total TPS: N ÷ end.
+        /// Output tokens per second, including prefill: N ÷ end.
         #[schemars(extend("x-unit" = "{token}/s"))]
         total: f64,
         /// (last − token − blocked) ÷ (N − 1).
@@ -293,19 +293,19 @@ part! {
     Backend
     always {}
     known {
-        /// Waiting before the work began.
+        /// Time in the queue of the backend.
         #[schemars(extend("x-unit" = "s"))]
         queue: f64,
-        /// Loading the model.
+        /// Time to load the model.
         #[schemars(extend("x-unit" = "s"))]
         load: f64,
-        /// Reading the prompt.
+        /// Time to read the prompt.
         #[schemars(extend("x-unit" = "s"))]
         prefill: f64,
-        /// Generating.
+        /// Time to generate.
         #[schemars(extend("x-unit" = "s"))]
         decode: f64,
-        /// All of it.
+        /// Total time.
         #[schemars(extend("x-unit" = "s"))]
         total: f64,
     }
@@ -319,9 +319,9 @@ part! {
         requests: Allowance,
         /// Tokens.
         tokens: Allowance,
-        /// Input tokens, where they are limited apart.
+        /// Input tokens, if limited separately.
         input_tokens: Allowance,
-        /// Output tokens, where they are limited apart.
+        /// Output tokens, if limited separately.
         output_tokens: Allowance,
     }
 }
@@ -330,11 +330,11 @@ part! {
     Allowance
     always {}
     known {
-        /// How many there are in a window.
+        /// Limit per window.
         limit: u64,
-        /// How many are left.
+        /// Remaining amount.
         remaining: u64,
-        /// From the head's arrival until all of it is there again.
+        /// Time from the response headers until the limit is fully restored.
         #[schemars(extend("x-unit" = "s"))]
         reset: f64,
     }

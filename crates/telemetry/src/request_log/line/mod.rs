@@ -1,13 +1,13 @@
-//! The fields of a line. What stands here is also its JSON Schema and its documentation, descriptions and units included.
+//! The fields of a line. Their descriptions and units are also those of the JSON Schema and the documentation.
 //!
-//! Times are seconds. A field that is not known, or does not apply, is left out: no `null`, and no 0 in its place.
+//! Times are seconds. An unknown field, or one that does not apply, is omitted: it is never `null` or 0.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One part of a line: the fields that every such part has, then those that may be left out.
+/// Defines one part of a line: required fields, then optional ones.
 macro_rules! part {
     (
         $(#[$about:meta])*
@@ -40,50 +40,50 @@ part! {
     /// One finished exchange of tokengauge.
     Line<'a>
     always {
-        /// When the request's head was received: RFC 3339, UTC, to the nanosecond.
+        /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
         time: String,
-        /// Numbers the exchanges of one process in the order in which they began, from 1.
+        /// Number of the request in this process, from 1, in the order of start.
         exchange: u64,
-        /// The configuration in force when it ended.
+        /// Configuration in force when the request ended.
         config: Config<'a>,
-        /// Where it went.
+        /// Route of the request.
         route: Route<'a>,
-        /// Its place in a trace.
+        /// Trace context.
         trace: Trace<'a>,
-        /// The HTTP side of it.
+        /// HTTP request and response.
         http: Http<'a>,
-        /// When each clock point was reached.
+        /// Timestamps that were reached.
         points: Points,
-        /// How long each stage was that took place; they add up to `points.end`.
+        /// Length of each stage. The stages add up to `points.end`.
         stages: Stages,
         /// `ok`, `error`, `cancelled`, `timeout`, `truncated` or `rejected`.
         outcome: &'static str,
-        /// How it ended on the wire.
+        /// How the exchange ended on the wire.
         ending: Ending,
-        /// Whose fault it was: `none`, `client`, `upstream` or `proxy`.
+        /// Source of the error: `none`, `client`, `upstream` or `proxy`.
         fault: &'static str,
         /// Time in which the client did not read.
         #[schemars(extend("x-unit" = "s"))]
         blocked: f64,
     }
     known {
-        /// What went wrong: the provider's type or code, a status code, or a word of ours. Absent on success.
+        /// Kind of error: the provider's type or code, a status code, or a keyword of this proxy. Absent on success.
         error_type: &'a str,
-        /// How long the request was on its way before `time`, by the `X-Request-Start` or `X-Queue-Start` of a proxy before
-        /// this one; absent where neither is a time of the last hour.
+        /// Time from an earlier proxy to `time`, from `X-Request-Start` or `X-Queue-Start`. Absent unless one of them is a
+        /// time of the last hour.
         #[schemars(extend("x-unit" = "s"))]
         edge_wait: f64,
-        /// Whom the request said it was for, by the headers that the configuration names.
+        /// Tenant, session and variant, from the configured headers.
         who: Who<'a>,
-        /// How the connection to the upstream was had; absent where there was none.
+        /// How the upstream connection was obtained. Absent without one.
         connection: Connection,
-        /// What the kernel said of the connections; absent where it was not asked or did not know.
+        /// TCP statistics of the kernel. Absent if unavailable.
         network: Network,
-        /// What went by over a WebSocket; absent where it was none.
+        /// WebSocket traffic. Absent for other requests.
         websocket: WebSocket,
         /// The call of a known API; absent for plain HTTP.
         call: Call<'a>,
-        /// What was odd in what went by: each kind with how often.
+        /// Parse errors: number of each kind.
         anomalies: BTreeMap<&'static str, u64>,
     }
 }
@@ -91,8 +91,7 @@ part! {
 part! {
     Config<'a>
     always {
-        /// The first 16 hexadecimal digits of the SHA-256 of all settings as `check --print` shows them: secrets play no
-        /// part.
+        /// First 16 hexadecimal digits of the SHA-256 of all settings as `check --print` shows them, without secrets.
         hash: &'a str,
     }
     known {}
@@ -101,42 +100,42 @@ part! {
 part! {
     Route<'a>
     always {
-        /// The route's name; `none` where no route fitted.
+        /// Name of the route; `none` if no route matched.
         name: &'a str,
-        /// Where this proxy stands: `inbound`, `outbound` or `gateway`.
+        /// Position of this proxy: `inbound`, `outbound` or `gateway`.
         vantage: &'static str,
-        /// The upstream's host.
+        /// Host of the upstream.
         server_address: &'a str,
-        /// The upstream's port.
+        /// Port of the upstream.
         server_port: u16,
-        /// Bytes of the path's prefix that were taken off before the path was sent on.
+        /// Bytes of the path prefix that were removed before forwarding.
         #[schemars(extend("x-unit" = "By"))]
         stripped: usize,
     }
     known {
-        /// From when on a silent stream counts as stalled; absent where it never does.
+        /// Time without a token after which a stream is stalled. Absent if disabled.
         #[schemars(extend("x-unit" = "s"))]
         stall_after: f64,
-        /// From when on a stream without a first token counts as hung; absent where it never does.
+        /// Time without a first token after which a stream is stalled. Absent if disabled.
         #[schemars(extend("x-unit" = "s"))]
         hung_after: f64,
-        /// The provider, where the configuration names it.
+        /// Provider, if configured.
         provider: &'a str,
-        /// The dialect, where the configuration names it.
+        /// API format, if configured.
         dialect: &'a str,
     }
 }
 
 part! {
-    /// Hashed where the configuration says so.
+    /// Hashed if configured.
     Who<'a>
     always {}
     known {
-        /// On whose account it was.
+        /// Tenant of the request.
         tenant: &'a str,
-        /// The conversation or run that it was a part of.
+        /// Conversation or run of the request.
         session: &'a str,
-        /// Which of several ways it went.
+        /// Variant of the request.
         variant: &'a str,
     }
 }
@@ -146,17 +145,17 @@ part! {
     always {
         /// 32 hexadecimal digits.
         trace_id: String,
-        /// Of the SERVER span: 16 hexadecimal digits.
+        /// SERVER span: 16 hexadecimal digits.
         server_span_id: String,
-        /// Of the CLIENT span.
+        /// CLIENT span.
         client_span_id: String,
     }
     known {
-        /// The caller's span, where it sent one.
+        /// Span of the client, if it sent one.
         parent_span_id: String,
-        /// The caller's sampled flag, where it sent one.
+        /// Sampled flag of the client, if it sent one.
         parent_sampled: bool,
-        /// The caller's `tracestate`, where it is valid; at most 512 characters.
+        /// `tracestate` of the client, if valid; at most 512 characters.
         state: &'a str,
     }
 }
@@ -164,33 +163,33 @@ part! {
 part! {
     Http<'a>
     always {
-        /// As the client wrote it.
+        /// Method as the client sent it.
         method: &'a str,
-        /// Without its query, of which nothing is logged.
+        /// Path without the query, which is never logged.
         path: &'a str,
-        /// `http` or `https`: what the client spoke.
+        /// Scheme that the client used: `http` or `https`.
         scheme: &'static str,
-        /// The HTTP version that the client spoke.
+        /// HTTP version that the client used.
         version: &'static str,
-        /// Whether this proxy itself wrote the answer.
+        /// Whether this proxy generated the response.
         own_response: bool,
-        /// Of the request's body.
+        /// Size of the request body.
         #[schemars(extend("x-unit" = "By"))]
         request_bytes: u64,
-        /// Of the response's body, as far as it was passed on.
+        /// Bytes of the response body that were forwarded.
         #[schemars(extend("x-unit" = "By"))]
         response_bytes: u64,
-        /// The request's headers that telemetry may see; none of them holds a credential.
+        /// Allow-listed request headers, none of which holds a credential.
         request_headers: BTreeMap<&'static str, &'a str>,
-        /// The response's headers that telemetry may see.
+        /// Allow-listed response headers.
         response_headers: BTreeMap<&'static str, &'a str>,
     }
     known {
-        /// The host that the client asked for.
+        /// Host in the request.
         host: &'a str,
-        /// Absent where no response head came and none was made.
+        /// Status of the response. Absent without one.
         status: u16,
-        /// The peer's address; absent over a Unix socket.
+        /// Address of the client. Absent for a Unix socket.
         client_address: String,
     }
 }
@@ -200,19 +199,19 @@ part! {
     Points
     always {}
     known {
-        /// The exchange passed the admission limit.
+        /// The request passed the concurrency limit.
         #[schemars(extend("x-unit" = "s"))]
         admit: f64,
-        /// The request's head was written to an upstream connection.
+        /// The request headers were written to an upstream connection.
         #[schemars(extend("x-unit" = "s"))]
         sent: f64,
         /// The last byte of the request was written upstream.
         #[schemars(extend("x-unit" = "s"))]
         uploaded: f64,
-        /// The response's head was received.
+        /// The response headers were received.
         #[schemars(extend("x-unit" = "s"))]
         head: f64,
-        /// First byte of the response's body.
+        /// First byte of the response body.
         #[schemars(extend("x-unit" = "s"))]
         byte: f64,
         /// First well-formed event of the API's stream.
@@ -221,13 +220,13 @@ part! {
         /// First generated token: the time to first token.
         #[schemars(extend("x-unit" = "s"))]
         token: f64,
-        /// First token that a person would see.
+        /// First token that a user would see.
         #[schemars(extend("x-unit" = "s"))]
         visible: f64,
         /// Last generated token.
         #[schemars(extend("x-unit" = "s"))]
         last: f64,
-        /// The body ended, failed, or was given up by either side.
+        /// The body ended, failed, or was abandoned by either side.
         #[schemars(extend("x-unit" = "s"))]
         end: f64,
     }
@@ -286,20 +285,20 @@ part! {
 part! {
     Connection
     always {
-        /// Whether a connection was used again that was there; then nothing is known of the last three times.
+        /// Whether an idle connection was reused. Then the last three times are absent.
         reused: bool,
     }
     known {
-        /// Waiting for a connection that another exchange was making, or on an idle one that turned out closed.
+        /// Time waiting for another request to open the connection, or for an idle connection that turned out to be closed.
         #[schemars(extend("x-unit" = "s"))]
         wait: f64,
-        /// Looking up the name.
+        /// DNS resolution.
         #[schemars(extend("x-unit" = "s"))]
         dns: f64,
-        /// Connecting.
+        /// TCP connect.
         #[schemars(extend("x-unit" = "s"))]
         tcp: f64,
-        /// The TLS handshake.
+        /// TLS handshake.
         #[schemars(extend("x-unit" = "s"))]
         tls: f64,
     }
@@ -309,9 +308,9 @@ part! {
     Network
     always {}
     known {
-        /// Of the client's connection.
+        /// Connection of the client.
         client: TcpFacts,
-        /// Of the upstream's connection.
+        /// Connection to the upstream.
         upstream: TcpFacts,
     }
 }
@@ -319,15 +318,15 @@ part! {
 part! {
     TcpFacts
     always {
-        /// Segments sent again since an exchange last told of the connection, or since it began.
+        /// Segments retransmitted since the last request that reported them, or since the connection was opened.
         #[schemars(extend("x-unit" = "{segment}"))]
         retransmits: u32,
     }
     known {
-        /// The smoothed round-trip time.
+        /// Smoothed round-trip time.
         #[schemars(extend("x-unit" = "s"))]
         rtt: f64,
-        /// The least round-trip time of late.
+        /// Minimum recent round-trip time.
         #[schemars(extend("x-unit" = "s"))]
         least_rtt: f64,
     }
@@ -342,17 +341,17 @@ part! {
         /// Messages from the upstream.
         #[schemars(extend("x-unit" = "{message}"))]
         response_messages: u64,
-        /// Whether frames could not be followed to the end.
+        /// Whether frame parsing failed before the end.
         lost: bool,
-        /// Whether messages were compressed, so that they were not read.
+        /// Whether messages were compressed and therefore not parsed.
         compressed: bool,
     }
     known {
-        /// Who sent the first closing frame: `client` or `upstream`.
+        /// Sender of the first close frame: `client` or `upstream`.
         closed_by: &'static str,
-        /// Its code, where it had one.
+        /// Code of that close frame, if it has one.
         close_code: u16,
-        /// Whose side of the connection ended first.
+        /// Peer that closed its side of the connection first.
         left_by: &'static str,
     }
 }

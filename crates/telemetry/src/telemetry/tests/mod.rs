@@ -192,7 +192,7 @@ fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
     let mut metrics =
         request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
     let metric = metrics.find(|metric| metric.name == name)?;
-    let Some(Data::Sum(sum)) = &metric.data else { panic!("{name} is no sum") };
+    let Some(Data::Sum(sum)) = &metric.data else { panic!("{name} is not a sum") };
     let values = sum.data_points.iter().map(|point| match point.value {
         Some(number_data_point::Value::AsInt(value)) => value,
         other => panic!("{other:?}"),
@@ -388,7 +388,7 @@ fn an_export_without_response_times_out() {
 
 #[test]
 fn counts_spans_dropped_while_the_collector_is_down() {
-    // Bound and not listening: connections are refused, and nobody else can take the port.
+    // Bound but not listening: connections are refused, and no other process can use the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();

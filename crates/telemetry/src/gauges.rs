@@ -1,0 +1,403 @@
+//! Gauges, and counters that other parts keep: read from the snapshot that the metrics reader took just before.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+use tokengauge_measure::drift::Direction;
+use tokengauge_measure::engine::{self, Asked};
+use tokengauge_measure::load::{Limited, QuotaReading, State, Throughput};
+use tokengauge_measure::record::Warm;
+use tokengauge_measure::slo::{self, BURN_WINDOWS};
+use tokengauge_measure::timing::Awaited;
+
+use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
+use crate::catalog::attributes as key;
+use crate::catalog::{Metric, backend, cost, drift, health, process, quota, tokengauge};
+use crate::series_limits::SeriesLimits;
+use crate::snapshot::StateSnapshot;
+
+/// The snapshot of the collection in progress.
+pub type Current = Arc<ArcSwap<StateSnapshot>>;
+
+pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
+    let registrar = Registrar { meter, current, limits };
+    registrar.load();
+    registrar.streams();
+    registrar.flows();
+    registrar.rate_limits();
+    registrar.objectives();
+    registrar.backends();
+    registrar.scrapes();
+    registrar.budgets();
+    registrar.observer();
+    registrar.logs_and_labels();
+    registrar.process();
+}
+
+/// Registers callbacks that read the current snapshot.
+struct Registrar<'a> {
+    meter: &'a Meter,
+    current: &'a Current,
+    limits: SeriesLimits,
+}
+
+impl Registrar<'_> {
+    fn gauge(
+        &self,
+        metric: &Metric,
+        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<f64>) + Send + Sync + 'static,
+    ) {
+        let current = Arc::clone(self.current);
+        metric.observe_gauge(self.meter, move |gauge| read(&current.load(), gauge));
+    }
+
+    fn count_gauge(
+        &self,
+        metric: &Metric,
+        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<u64>) + Send + Sync + 'static,
+    ) {
+        let current = Arc::clone(self.current);
+        metric.observe_count_gauge(self.meter, move |gauge| read(&current.load(), gauge));
+    }
+
+    fn counter(
+        &self,
+        metric: &Metric,
+        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<u64>) + Send + Sync + 'static,
+    ) {
+        let current = Arc::clone(self.current);
+        metric.observe_counter(self.meter, move |counter| read(&current.load(), counter));
+    }
+
+    fn up_down(
+        &self,
+        metric: &Metric,
+        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<i64>) + Send + Sync + 'static,
+    ) {
+        let current = Arc::clone(self.current);
+        metric.observe_up_down(self.meter, move |counter| read(&current.load(), counter));
+    }
+
+    fn load(&self) {
+        let lanes = self.limits.lanes;
+        self.up_down(&tokengauge::ACTIVE_REQUESTS, move |snapshot, counter| {
+            for reading in snapshot.load.lanes.iter().take(lanes) {
+                let base = of_lane(&reading.lane);
+                for (state, count) in State::ALL.into_iter().zip(reading.active) {
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
+                    counter.observe(count, &with(&base, &[word(key::STATE, state.as_str())]));
+                }
+            }
+        });
+        self.count_gauge(&tokengauge::QUEUE_DEPTH, move |snapshot, gauge| {
+            for reading in snapshot.load.lanes.iter().take(lanes) {
+                let bound = word(key::BOUND, reading.bound().as_str());
+                gauge.observe(reading.queue_depth(), &with(&of_lane(&reading.lane), &[bound]));
+            }
+        });
+    }
+
+    fn streams(&self) {
+        let lanes = self.limits.lanes;
+        self.count_gauge(&tokengauge::STREAM_STALLED, move |snapshot, gauge| {
+            for reading in snapshot.load.lanes.iter().take(lanes) {
+                let base = of_lane(&reading.lane);
+                for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                    let own = [word(key::AWAITED, awaited.as_str())];
+                    gauge.observe(silence.stalled, &with(&base, &own));
+                }
+            }
+        });
+        self.gauge(&tokengauge::STREAM_IDLE, move |snapshot, gauge| {
+            for reading in snapshot.load.lanes.iter().take(lanes) {
+                let base = of_lane(&reading.lane);
+                for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                    if let Some(longest) = silence.longest {
+                        let own = [word(key::AWAITED, awaited.as_str())];
+                        gauge.observe(longest.as_secs_f64(), &with(&base, &own));
+                    }
+                }
+            }
+        });
+    }
+
+    /// Throughput and workload drift of each model.
+    fn flows(&self) {
+        let flows = self.limits.series;
+        self.gauge(&tokengauge::THROUGHPUT, move |snapshot, gauge| {
+            for flow in snapshot.load.flows.iter().take(flows) {
+                let base = of_flow(&flow.flow);
+                observe_throughput(gauge, &base, "input", &flow.input);
+                observe_throughput(gauge, &base, "output", &flow.output);
+            }
+        });
+        self.gauge(&drift::WORKLOAD, move |snapshot, gauge| {
+            for reading in snapshot.drift.flows.iter().take(flows) {
+                let base = of_flow(&reading.flow);
+                for (direction, lengths) in Direction::ALL.into_iter().zip(reading.lengths) {
+                    if let Some(index) = lengths.index {
+                        let own = [word(key::TOKEN_TYPE, direction.as_str())];
+                        gauge.observe(index, &with(&base, &own));
+                    }
+                }
+            }
+        });
+    }
+
+    /// What is left of the provider's rate limits.
+    fn rate_limits(&self) {
+        let most = self.limits.series * Limited::ALL.len();
+        let count = |metric: &Metric,
+                     value: fn(&QuotaReading) -> Option<u64>,
+                     applies: fn(Limited) -> bool| {
+            let with_type = metric.has(key::LIMITED);
+            self.count_gauge(metric, move |snapshot, gauge| {
+                let readings = snapshot.load.quotas.iter().take(most);
+                for reading in readings.filter(|reading| applies(reading.limited)) {
+                    if let Some(value) = value(reading) {
+                        gauge.observe(value, &of_rate_limit(reading, with_type));
+                    }
+                }
+            });
+        };
+        let requests = |limited| limited == Limited::Requests;
+        let tokens = |limited| limited != Limited::Requests;
+        count(&quota::QUOTA_REQUESTS_REMAINING, |reading| reading.allowance.remaining, requests);
+        count(&quota::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, requests);
+        count(&quota::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, tokens);
+        count(&quota::QUOTA_TOKENS_LIMIT, |reading| reading.allowance.limit, tokens);
+        self.gauge(&quota::QUOTA_RESET, move |snapshot, gauge| {
+            for reading in snapshot.load.quotas.iter().take(most) {
+                if let Some(reset) = reading.allowance.reset {
+                    gauge.observe(reset.as_secs_f64(), &of_rate_limit(reading, true));
+                }
+            }
+        });
+    }
+
+    fn objectives(&self) {
+        self.counter(&tokengauge::SLO_EVENTS, |snapshot, counter| {
+            for reading in &snapshot.slo {
+                let base = of_objective(reading);
+                for (result, count) in [("good", reading.good), ("bad", reading.bad)] {
+                    counter.observe(count, &with(&base, &[word(key::RESULT, result)]));
+                }
+            }
+        });
+        let gauge = |metric: &Metric, value: fn(&slo::Reading) -> Option<f64>| {
+            self.gauge(metric, move |snapshot, gauge| {
+                for reading in &snapshot.slo {
+                    if let Some(value) = value(reading) {
+                        gauge.observe(value, &of_objective(reading));
+                    }
+                }
+            });
+        };
+        gauge(&tokengauge::SLO_OBJECTIVE, |reading| Some(reading.objective.target));
+        gauge(&tokengauge::SLO_THRESHOLD, |reading| {
+            Some(reading.objective.indicator.longest()?.as_secs_f64())
+        });
+        gauge(&tokengauge::SLO_RATE_THRESHOLD, |reading| reading.objective.indicator.lowest());
+        gauge(&tokengauge::SLO_BUDGET, |reading| reading.budget);
+        gauge(&tokengauge::SLO_COVERED, |reading| Some(reading.covered.as_secs_f64()));
+        gauge(&tokengauge::SLO_EXHAUSTION, |reading| Some(reading.exhaustion?.as_secs_f64()));
+        self.gauge(&tokengauge::SLO_BURN, |snapshot, gauge| {
+            for reading in &snapshot.slo {
+                let base = of_objective(reading);
+                for ((window, _), burn) in BURN_WINDOWS.into_iter().zip(reading.burn) {
+                    if let Some(burn) = burn {
+                        gauge.observe(burn, &with(&base, &[word(key::WINDOW, window)]));
+                    }
+                }
+            }
+        });
+    }
+
+    /// What the engines behind upstreams report, and whether they have warmed up.
+    fn backends(&self) {
+        self.count_gauge(&backend::REQUESTS, |snapshot, gauge| {
+            for reading in &snapshot.backends {
+                let Some(base) = of_engine(reading) else {
+                    continue;
+                };
+                for (state, count) in [("waiting", reading.waiting), ("running", reading.running)] {
+                    if let Some(count) = count {
+                        gauge.observe(count, &with(&base, &[word(key::STATE, state)]));
+                    }
+                }
+            }
+        });
+        let gauge = |metric: &Metric, value: fn(&engine::Reading) -> Option<f64>| {
+            self.gauge(metric, move |snapshot, gauge| {
+                for reading in &snapshot.backends {
+                    if let Some((value, base)) = value(reading).zip(of_engine(reading)) {
+                        gauge.observe(value, &base);
+                    }
+                }
+            });
+        };
+        gauge(&backend::KV_CACHE, |reading| reading.kv_cache);
+        gauge(&backend::PREFIX_CACHE, |reading| reading.prefix_cache);
+        gauge(&backend::SCRAPE_AGE, |reading| reading.scrape_age);
+        self.count_gauge(&backend::WARM_STATE, |snapshot, gauge| {
+            for reading in &snapshot.backends {
+                let Some(now) = reading.warm else {
+                    continue;
+                };
+                for state in Warm::ALL {
+                    let own = [word(key::WARM, state.as_str())];
+                    gauge.observe(u64::from(state == now), &with(&of_upstream(reading), &own));
+                }
+            }
+        });
+    }
+
+    fn scrapes(&self) {
+        self.counter(&backend::SELF_SCRAPES, |snapshot, counter| {
+            for reading in &snapshot.backends {
+                let counts = reading.asked.iter().flatten();
+                for (result, count) in Asked::ALL.into_iter().zip(counts) {
+                    let own = [word(key::ASKED, result.as_str())];
+                    counter.observe(*count, &with(&of_upstream(reading), &own));
+                }
+            }
+        });
+        self.counter(&backend::SELF_IMPLAUSIBLE, |snapshot, counter| {
+            for reading in &snapshot.backends {
+                if reading.asked.is_some() {
+                    counter.observe(reading.implausible, &of_upstream(reading));
+                }
+            }
+        });
+    }
+
+    fn budgets(&self) {
+        self.gauge(&cost::BUDGET_LIMIT, |snapshot, gauge| {
+            for budget in &snapshot.budgets {
+                gauge.observe(budget.limit, &of_budget(&budget.name, &budget.unit));
+            }
+        });
+        self.gauge(&cost::BUDGET_WINDOW, |snapshot, gauge| {
+            for budget in &snapshot.budgets {
+                let attributes = of_budget(&budget.name, &budget.unit);
+                gauge.observe(budget.window.as_secs_f64(), &attributes);
+            }
+        });
+        self.gauge(&cost::TOKEN_PRICE, |snapshot, gauge| {
+            for price in &snapshot.token_prices {
+                let attributes =
+                    vec![label(key::CURRENCY, &price.currency), label(key::ROUTE, &price.route)];
+                gauge.observe(price.amount, &sorted(attributes));
+            }
+        });
+    }
+
+    fn observer(&self) {
+        self.counter(&health::SELF_LOST, |snapshot, counter| {
+            counter.observe(snapshot.losses.bytes, &[]);
+        });
+        self.counter(&health::SELF_UNOBSERVED, |snapshot, counter| {
+            counter.observe(snapshot.losses.exchanges, &[]);
+        });
+        self.count_gauge(&health::SELF_BACKLOG, |snapshot, gauge| {
+            gauge.observe(snapshot.losses.backlog, &[]);
+        });
+        self.counter(&health::SELF_REFUSED, |snapshot, counter| {
+            counter.observe(snapshot.refused_requests, &[]);
+        });
+    }
+
+    fn logs_and_labels(&self) {
+        self.counter(&health::SELF_LOGGED, |snapshot, counter| {
+            counter.observe(snapshot.request_log.written, &[]);
+        });
+        self.counter(&health::SELF_UNLOGGED, |snapshot, counter| {
+            for (reason, lines) in snapshot.request_log.dropped {
+                counter.observe(lines, &[word(key::DROP_REASON, reason.as_str())]);
+            }
+        });
+        self.counter(&health::SELF_OVERFLOW, |snapshot, counter| {
+            for (dimension, overflowed) in &snapshot.label_overflow {
+                counter.observe(*overflowed, &[word(key::DIMENSION, dimension.as_str())]);
+            }
+            counter.observe(snapshot.folded_series, &[word(key::DIMENSION, "series")]);
+        });
+    }
+
+    /// CPU, memory and shutdown of the process. Values that the kernel does not report are absent.
+    fn process(&self) {
+        let current = Arc::clone(self.current);
+        process::CPU_TIME.observe_fraction_counter(self.meter, move |counter| {
+            if let Some(time) = current.load().process.cpu {
+                for (mode, spent) in [("user", time.user), ("system", time.system)] {
+                    counter.observe(spent.as_secs_f64(), &[word(key::CPU_MODE, mode)]);
+                }
+            }
+        });
+        self.up_down(&process::MEMORY, |snapshot, counter| {
+            if let Some(bytes) = snapshot.process.resident {
+                counter.observe(i64::try_from(bytes).unwrap_or(i64::MAX), &[]);
+            }
+        });
+        self.count_gauge(&process::SELF_MEMORY_LIMIT, |snapshot, gauge| {
+            if let Some(bytes) = snapshot.process.memory_limit {
+                gauge.observe(bytes, &[]);
+            }
+        });
+        self.gauge(&process::SELF_CPU_LIMIT, |snapshot, gauge| {
+            if let Some(cores) = snapshot.process.cpu_limit {
+                gauge.observe(cores, &[]);
+            }
+        });
+        self.gauge(&process::SELF_DRAINING, |snapshot, gauge| {
+            gauge.observe(snapshot.draining.as_secs_f64(), &[]);
+        });
+        health::SELF_BUILD.observe_count_gauge(self.meter, |gauge| {
+            gauge.observe(1, &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))]);
+        });
+    }
+}
+
+fn observe_throughput(
+    gauge: &dyn AsyncInstrument<f64>,
+    base: &[KeyValue],
+    direction: &'static str,
+    rates: &Throughput,
+) {
+    for (window, rate) in [
+        ("10s", rates.ten_seconds),
+        ("1m", rates.minute),
+        ("5m", rates.five_minutes),
+        ("peak", rates.peak),
+    ] {
+        if let Some(rate) = rate {
+            let own = [word(key::TOKEN_TYPE, direction), word(key::WINDOW, window)];
+            gauge.observe(rate, &with(base, &own));
+        }
+    }
+}
+
+fn of_objective(reading: &slo::Reading) -> Vec<KeyValue> {
+    sorted(vec![
+        label(key::SLO, &reading.objective.name),
+        word(key::INDICATOR, reading.objective.indicator.as_str()),
+    ])
+}
+
+/// `with_type`: add what is limited, for metrics whose name does not say it.
+fn of_rate_limit(reading: &QuotaReading, with_type: bool) -> Vec<KeyValue> {
+    let limited = with_type.then(|| word(key::LIMITED, reading.limited.as_str()));
+    with(&of_flow(&reading.flow), limited.as_slice())
+}
+
+fn of_upstream(reading: &engine::Reading) -> Vec<KeyValue> {
+    vec![label(key::UPSTREAM, &reading.upstream)]
+}
+
+/// Returns `None` until the engine is recognized.
+fn of_engine(reading: &engine::Reading) -> Option<Vec<KeyValue>> {
+    let engine = word(key::ENGINE, reading.engine?.as_str());
+    Some(sorted(vec![label(key::UPSTREAM, &reading.upstream), engine]))
+}
