@@ -1,4 +1,4 @@
-//! `tokengauge injector`: the admission webhook, until a signal ends it.
+//! `tokengauge injector`: runs the admission webhook until a signal stops it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,85 +11,84 @@ use super::run::{SECOND_SIGNAL, Stop, runtime};
 use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
 use tokengauge_kubernetes::inject::Settings;
-
 use tokengauge_kubernetes::webhook::{
     ApiServer, CertificateFiles, CertificateSource, Config, SERVICE_ACCOUNT, SelfSigned,
-    ServiceName, WebhookServer,
+    ServiceName, WebhookServer, log,
 };
 use tokengauge_telemetry::self_telemetry;
 
-/// Run the admission webhook that gives pods their sidecar when they are created
+/// Run the admission webhook that adds sidecars to new pods
 ///
-/// Takes AdmissionReviews at POST /inject over HTTPS and always allows the pod. What it does with a pod is what
-/// `tokengauge inject` does with a manifest. docs/injector.md says what it needs.
+/// Accepts AdmissionReviews at POST /inject over HTTPS and always allows the pod. Changes pods in the same way as
+/// `tokengauge inject` changes manifests. See docs/injector.md for certificates and permissions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(ArgGroup::new("certificates").required(true).args(["self_signed", "cert"])))]
 pub struct Args {
-    /// Where the API server sends reviews (HTTPS)
+    /// HTTPS address for reviews from the API server
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
 
-    /// Where /livez, /readyz and /metrics are served (HTTP)
+    /// HTTP address for /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4001")]
     pub admin: SocketAddr,
 
-    /// Serve this certificate chain (PEM); read again when it changes
+    /// Certificate chain to serve (PEM); reloaded when the file changes
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 
-    /// The private key of --cert (PEM)
+    /// Private key of --cert (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 
-    /// Make certificates, keep them in --secret and put their authority into --webhook-configuration
+    /// Issue certificates, store them in --secret and set the caBundle of --webhook-configuration
     #[arg(long)]
     pub self_signed: bool,
 
-    /// The Service that leads here
+    /// Service of this webhook
     #[arg(long, value_name = "NAME", default_value = "tokengauge-injector")]
     pub service: String,
 
-    /// The Service's namespace, in which the Secret is kept [default: the pod's]
+    /// Namespace of the Service and of the Secret [default: the pod's namespace]
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// The MutatingWebhookConfiguration whose caBundle is set
+    /// MutatingWebhookConfiguration whose caBundle to set
     #[arg(long, value_name = "NAME", default_value = "tokengauge-injector")]
     pub webhook_configuration: String,
 
-    /// The Secret that replicas share their certificate by; made where there is none
+    /// Secret through which replicas share certificates; created if missing
     #[arg(long, value_name = "NAME", default_value = "tokengauge-injector-certificate")]
     pub secret: String,
 
-    /// How often Secret and caBundle are looked at
+    /// Interval between checks of the Secret and the caBundle
     #[arg(long, value_name = "TIME", default_value = "1m")]
     pub check_interval: DurationValue,
 
-    /// Send no events
+    /// Do not send Kubernetes events
     #[arg(long)]
     pub no_events: bool,
 
-    /// The API server [default: the cluster's that this pod runs in]
+    /// URL of the API server [default: that of the pod's cluster]
     #[arg(long, value_name = "URL", requires_all = ["token_file", "ca_file"])]
     pub api_server: Option<String>,
 
-    /// The token for --api-server; read again for each request
+    /// File with the token for --api-server; read for each request
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub token_file: Option<PathBuf>,
 
-    /// The CA certificate of --api-server (PEM)
+    /// CA certificate of --api-server (PEM)
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub ca_file: Option<PathBuf>,
 
-    /// How long reviews are still taken after SIGTERM, until every API server has heard of it
+    /// Time for which to accept reviews after SIGTERM, until all API servers use other replicas
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub shutdown_delay: DurationValue,
 
-    /// The least severe level that is logged
+    /// Least severe level to log
     #[arg(long, value_name = "LEVEL", env = "TOKENGAUGE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// How log lines are written
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", env = "TOKENGAUGE_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 
@@ -97,7 +96,7 @@ pub struct Args {
     pub settings: Settings,
 }
 
-/// Runs the webhook; `environment` is asked where the API server is.
+/// Runs the webhook. `environment` returns environment variables, from which it finds the API server.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     super::log::start(Log { level: args.log_level, format: args.log_format });
     let config = config(args, environment)?;
@@ -108,22 +107,22 @@ pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Resul
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
-    // Before anything is said of listening: whoever has read that may send a signal.
+    // A test or supervisor may send a signal as soon as the log reports the listener, so signals come first.
     let mut stop = Stop::listen()?;
-    let injector = WebhookServer::start(config)?;
-    self_telemetry::listening(&injector.address().to_string(), true);
-    self_telemetry::admin_listening(&injector.admin_addr().to_string(), false);
+    let server = WebhookServer::start(config)?;
+    self_telemetry::listening(&server.address().to_string(), true);
+    self_telemetry::admin_listening(&server.admin_addr().to_string(), false);
     stop.requested().await;
     tokio::select! {
-        () = injector.shutdown() => Ok(ExitCode::SUCCESS),
+        () = server.shutdown() => Ok(ExitCode::SUCCESS),
         () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),
     }
 }
 
 fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<Config> {
     let server = match (args.api_server, args.token_file, args.ca_file) {
-        (Some(url), Some(token), Some(authority)) => {
-            Some(ApiServer { url: url.trim_end_matches('/').to_owned(), token, authority })
+        (Some(url), Some(token), Some(ca)) => {
+            Some(ApiServer { url: url.trim_end_matches('/').to_owned(), token, ca })
         }
         _ => ApiServer::in_cluster(environment),
     };
@@ -133,23 +132,22 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
         }
         _ => {
             let server = server.clone().context(
-                "--self-signed needs an API server: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set); \
-                 say where it is with --api-server, --token-file and --ca-file",
+                "--self-signed needs an API server, but KUBERNETES_SERVICE_HOST is not set; \
+                 run in a pod, or give --api-server, --token-file and --ca-file",
             )?;
             let namespace = args.namespace.map_or_else(own_namespace, Ok)?;
-            let names = ServiceName { service: args.service, namespace };
-            let made = SelfSigned {
-                names,
+            let self_signed = SelfSigned {
+                service: ServiceName { service: args.service, namespace },
                 secret: args.secret,
-                configuration: args.webhook_configuration,
-                interval: args.check_interval.0,
+                webhook_configuration: args.webhook_configuration,
+                check_interval: args.check_interval.0,
             };
-            CertificateSource::SelfSigned(made, server)
+            CertificateSource::SelfSigned(self_signed, server)
         }
     };
     let events = server.filter(|_| !args.no_events);
     if events.is_none() && !args.no_events {
-        tokengauge_kubernetes::webhook::log::NoEvents.emit();
+        log::EventsDisabled.emit();
     }
     Ok(Config {
         listen: args.listen,
@@ -163,8 +161,7 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
 
 fn own_namespace() -> anyhow::Result<String> {
     let path = Path::new(SERVICE_ACCOUNT).join("namespace");
-    let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("--namespace is not given, and {} cannot be read", path.display())
-    })?;
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}; give --namespace", path.display()))?;
     Ok(text.trim().to_owned())
 }

@@ -240,13 +240,13 @@ fn the_webhook_reports_no_instructions() {
             },
         })
         .to_string();
-        let review = Review::read(review.as_bytes()).unwrap();
+        let review = Review::parse(review.as_bytes()).unwrap();
         let settings = settings("");
         let decision = review.decide(|pod| inject(pod, &InjectionContext::standalone(), &settings));
-        assert!(decision.told.is_some(), "{decision:?}");
+        assert!(decision.event.is_some(), "{decision:?}");
         assert!(!decision.message.contains("cluster"), "{decision:?}");
         assert!(!decision.message.contains("kubectl"), "{decision:?}");
-        let answer: Value = review.answer(&decision);
+        let answer: Value = review.response(&decision);
         assert_eq!(answer["response"].get("warnings"), None, "{answer}");
         reviewed += 1;
     }

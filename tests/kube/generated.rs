@@ -442,9 +442,9 @@ fn reviewed(pod: &Value, settings: &Settings) -> Value {
         },
     })
     .to_string();
-    let review = Review::read(review.as_bytes()).unwrap();
+    let review = Review::parse(review.as_bytes()).unwrap();
     let decision = review.decide(|pod| inject(pod, &InjectionContext::standalone(), settings));
-    let answer = review.answer(&decision);
+    let answer = review.response(&decision);
     let mut pod = pod.clone();
     if let Some(patch) = answer.pointer("/response/patch") {
         let patch = STANDARD.decode(patch.as_str().unwrap()).unwrap();

@@ -335,7 +335,7 @@ async fn certificates_change_under_load_and_no_review_fails() {
     // Its key is another's: refused, and the second stays.
     let broken = (injector.authority.sign(SERVICE).0, second.1.clone());
     injector.mounted.swap(&broken);
-    injector.process.logged(&["the new certificate is refused and the old one stays"]).await;
+    injector.process.logged(&["new certificate rejected, the old one stays in use"]).await;
     let client = Client::trusting(&both, true);
     assert_eq!(client.post(address, review("outbound")).await.shown, shown(&second));
     let third = injector.authority.sign(SERVICE);
@@ -360,8 +360,8 @@ async fn without_a_certificate_it_is_not_ready() {
     let process = injector(&arguments.map(str::to_owned)).await;
     let (head, body) = process.page("/readyz").await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
-    assert_eq!(body, "there is no certificate yet\n");
-    process.logged(&["there is no certificate that can be used"]).await;
+    assert_eq!(body, "no certificate yet\n");
+    process.logged(&["no usable certificate, cannot serve reviews"]).await;
     let authority = Authority::new("one");
     let (certificate, key) = authority.sign(SERVICE);
     tls::file(&folder, "tls.key", &key);

@@ -1,7 +1,7 @@
-//! EventRecorder on the owner of a pod: what was done with it, where people look for it (`kubectl describe replicaset …`).
+//! Kubernetes events about injection, recorded on the owner of a pod (`kubectl describe replicaset …`).
 //!
-//! A review never waits for one: events go through a queue that drops and counts when it is full. A deployment that
-//! makes hundreds of pods says the same once: the first event of an owner and a reason holds for ten minutes.
+//! Reviews never wait for events: a bounded queue drops and counts what does not fit. A deployment that creates hundreds
+//! of pods gets one event per owner and reason in ten minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,70 +13,73 @@ use tokio::sync::mpsc;
 use super::api::ApiClient;
 use super::log;
 use super::metrics::{EventOutcome, Metrics};
-use super::review::{OwnerEvent, ReviewOutcome, cut};
-use super::validity::rfc3339;
+use super::review::{OwnerEvent, ReviewOutcome, truncate};
+use super::validity::{now, rfc3339};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// EventRecorder that wait to be sent.
-const QUEUE: usize = 256;
+const QUEUE_LENGTH: usize = 256;
 
-/// How long the same is not said again of the same owner.
-const AGAIN: Duration = Duration::from_secs(600);
+/// Time in which an event is not repeated for the same owner and reason.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What the API server takes of an event's message.
-const LONGEST_MESSAGE: usize = 1_000;
+/// The API server accepts messages of up to 1,024 bytes.
+const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// Owners and reasons of the last ten minutes; what is beyond is not told.
-const MOST_REMEMBERED: usize = 4_096;
+/// Events of the last [`REPEAT_INTERVAL`] that are remembered. Further events are not sent.
+const MAX_RECENT: usize = 4_096;
 
-/// Where events are put. Without an API server, nowhere.
+/// Queues events for the API server. Without an API server, it discards them.
 #[derive(Debug)]
 pub struct EventRecorder {
     queue: Option<mpsc::Sender<OwnerEvent>>,
-    said: Mutex<RecentEvents>,
+    recent: Mutex<RecentEvents>,
     metrics: Arc<Metrics>,
 }
 
 impl EventRecorder {
-    /// Sends on this runtime until it is dropped.
+    /// Starts a task that sends events until the recorder is dropped.
     pub fn start(api: Option<Arc<ApiClient>>, metrics: Arc<Metrics>) -> Self {
         let queue = api.map(|api| {
-            let (queue, waiting) = mpsc::channel(QUEUE);
-            tokio::spawn(send(api, waiting, Arc::clone(&metrics)));
+            let (queue, events) = mpsc::channel(QUEUE_LENGTH);
+            tokio::spawn(send_all(api, events, Arc::clone(&metrics)));
             queue
         });
-        Self { queue, said: Mutex::default(), metrics }
+        Self { queue, recent: Mutex::default(), metrics }
     }
 
-    pub fn tell(&self, told: OwnerEvent) {
+    /// Queues an event, unless the queue is full or the event repeats a recent one.
+    pub fn record(&self, event: OwnerEvent) {
         let Some(queue) = &self.queue else {
             return;
         };
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = said.is_new(&told, clock::now());
-        drop(said);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = recent.insert(&event, clock::now());
+        drop(recent);
         if !is_new {
-            self.metrics.event(EventOutcome::Limited);
-        } else if queue.try_send(told).is_err() {
-            self.metrics.event(EventOutcome::Dropped);
+            self.metrics.record_event(EventOutcome::Limited);
+        } else if queue.try_send(event).is_err() {
+            self.metrics.record_event(EventOutcome::Dropped);
         }
     }
 }
 
-async fn send(api: Arc<ApiClient>, mut waiting: mpsc::Receiver<OwnerEvent>, metrics: Arc<Metrics>) {
+async fn send_all(
+    api: Arc<ApiClient>,
+    mut events: mpsc::Receiver<OwnerEvent>,
+    metrics: Arc<Metrics>,
+) {
     let mut failing = false;
-    while let Some(told) = waiting.recv().await {
-        let seconds = clock::wall_now().unix_nanos() / 1_000_000_000;
-        let event = event(&told, &rfc3339(seconds));
-        match api.create_event(&told.namespace, &event).await {
-            Ok(()) => {
+    while let Some(event) = events.recv().await {
+        let object = event_object(&event, &rfc3339(now()));
+        match api.create_event(&event.namespace, &object).await {
+            Ok(_) => {
                 failing = false;
-                metrics.event(EventOutcome::Sent);
+                metrics.record_event(EventOutcome::Sent);
             }
             Err(error) => {
-                metrics.event(EventOutcome::Failed);
+                metrics.record_event(EventOutcome::Failed);
                 if !failing {
-                    log::EventFails { error: &error }.emit();
+                    log::EventFailed { error: &error }.emit();
                 }
                 failing = true;
             }
@@ -84,24 +87,25 @@ async fn send(api: Arc<ApiClient>, mut waiting: mpsc::Receiver<OwnerEvent>, metr
     }
 }
 
-fn event(told: &OwnerEvent, now: &str) -> Value {
-    let (reason, kind) = match told.outcome {
+/// Returns the `v1` Event.
+fn event_object(event: &OwnerEvent, now: &str) -> Value {
+    let OwnerEvent { namespace, owner, outcome, message, .. } = event;
+    let (reason, kind) = match outcome {
         ReviewOutcome::Injected => ("Injected", "Normal"),
         ReviewOutcome::Skipped => ("InjectionSkipped", "Normal"),
         ReviewOutcome::Refused | ReviewOutcome::Failed => ("InjectionRefused", "Warning"),
     };
-    let message = cut(told.message.clone(), LONGEST_MESSAGE);
-    let mut involved = told.on.clone();
+    let mut involved = owner.clone();
     if let Some(involved) = involved.as_object_mut() {
-        involved.insert("namespace".to_owned(), told.namespace.clone().into());
+        involved.insert("namespace".to_owned(), namespace.clone().into());
     }
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": "tokengauge-injector-", "namespace": told.namespace},
+        "metadata": {"generateName": "tokengauge-injector-", "namespace": namespace},
         "involvedObject": involved,
         "reason": reason,
-        "message": message,
+        "message": truncate(message.clone(), MAX_MESSAGE_BYTES),
         "type": kind,
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -111,25 +115,26 @@ fn event(told: &OwnerEvent, now: &str) -> Value {
     })
 }
 
-/// What was said of late.
+/// Time of the last event by owner and reason.
 #[derive(Debug, Default)]
 struct RecentEvents(HashMap<(String, &'static str), MonotonicInstant>);
 
 impl RecentEvents {
-    fn is_new(&mut self, told: &OwnerEvent, now: MonotonicInstant) -> bool {
-        let key = (format!("{}/{}", told.namespace, told.on), told.reason);
-        let holds = |at: &MonotonicInstant| now.since(*at) < AGAIN;
-        if self.0.get(&key).is_some_and(holds) {
+    /// Returns whether to send the event: it repeats no recent one, and the table has room for it.
+    fn insert(&mut self, event: &OwnerEvent, now: MonotonicInstant) -> bool {
+        let key = (format!("{}/{}", event.namespace, event.owner), event.reason);
+        let is_recent = |at: &MonotonicInstant| now.since(*at) < REPEAT_INTERVAL;
+        if self.0.get(&key).is_some_and(is_recent) {
             return false;
         }
-        if self.0.len() >= MOST_REMEMBERED {
-            self.0.retain(|_, at| holds(at));
+        if self.0.len() >= MAX_RECENT {
+            self.0.retain(|_, at| is_recent(at));
         }
-        let room = self.0.len() < MOST_REMEMBERED;
-        if room {
+        let has_room = self.0.len() < MAX_RECENT;
+        if has_room {
             self.0.insert(key, now);
         }
-        room
+        has_room
     }
 }
 
@@ -137,10 +142,10 @@ impl RecentEvents {
 mod tests {
     use super::*;
 
-    fn told(owner: &str, reason: &'static str) -> OwnerEvent {
+    fn event(owner: &str, reason: &'static str) -> OwnerEvent {
         OwnerEvent {
             namespace: "shop".to_owned(),
-            on: json!({"kind": "ReplicaSet", "name": owner}),
+            owner: json!({"kind": "ReplicaSet", "name": owner}),
             outcome: ReviewOutcome::Skipped,
             reason,
             message: "because".to_owned(),
@@ -148,33 +153,34 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_said_once_in_ten_minutes() {
-        let mut said = RecentEvents::default();
+    fn limits_repeated_events() {
+        let mut recent = RecentEvents::default();
         let start = MonotonicInstant::from_secs(1_000);
-        assert!(said.is_new(&told("a", "x"), start));
-        assert!(!said.is_new(&told("a", "x"), start + Duration::from_secs(599)));
-        assert!(said.is_new(&told("a", "y"), start) && said.is_new(&told("b", "x"), start));
-        assert!(said.is_new(&told("a", "x"), start + AGAIN));
+        assert!(recent.insert(&event("a", "x"), start));
+        assert!(!recent.insert(&event("a", "x"), start + Duration::from_secs(599)));
+        assert!(recent.insert(&event("a", "y"), start) && recent.insert(&event("b", "x"), start));
+        assert!(recent.insert(&event("a", "x"), start + REPEAT_INTERVAL));
     }
 
     #[test]
-    fn a_storm_of_owners_is_not_remembered_without_end() {
-        let mut said = RecentEvents::default();
+    fn bounds_the_number_of_recent_events() {
+        let mut recent = RecentEvents::default();
         let start = MonotonicInstant::from_secs(1_000);
-        let new = (0..10_000).filter(|n| said.is_new(&told(&n.to_string(), "x"), start)).count();
-        assert_eq!((new, said.0.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
-        assert!(said.is_new(&told("later", "x"), start + AGAIN));
-        assert_eq!(said.0.len(), 1);
+        let sent = (0..10_000).filter(|n| recent.insert(&event(&n.to_string(), "x"), start));
+        assert_eq!(sent.count(), MAX_RECENT);
+        assert_eq!(recent.0.len(), MAX_RECENT);
+        assert!(recent.insert(&event("later", "x"), start + REPEAT_INTERVAL));
+        assert_eq!(recent.0.len(), 1);
     }
 
     #[test]
-    fn an_event_names_what_it_is_about() {
-        let event = event(&told("web-7d5", "disabled"), "2026-11-22T17:00:00Z");
+    fn event_object_refers_to_the_owner() {
+        let object = event_object(&event("web-7d5", "disabled"), "2026-11-22T17:00:00Z");
         assert_eq!(
-            (&event["reason"], &event["type"], &event["message"]),
+            (&object["reason"], &object["type"], &object["message"]),
             (&"InjectionSkipped".into(), &"Normal".into(), &"because".into())
         );
         let involved = json!({"kind": "ReplicaSet", "name": "web-7d5", "namespace": "shop"});
-        assert_eq!(event["involvedObject"], involved);
+        assert_eq!(object["involvedObject"], involved);
     }
 }

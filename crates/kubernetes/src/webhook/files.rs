@@ -1,153 +1,160 @@
-//! A certificate from files, which somebody else renews: cert-manager, or whoever wrote the Secret.
+//! A certificate in files that another program renews, such as cert-manager.
 //!
-//! The files are read every two seconds and compared by content: kubelet replaces a mounted Secret by swapping a
-//! symbolic link, of which watches on the files themselves hear nothing. Two files are not read at one instant, so a
-//! pair that does not fit is looked at once more before it is refused.
+//! The files are read every two seconds and compared by content. The kubelet updates a mounted Secret by replacing a
+//! symbolic link, which file watches do not report. Two files cannot be read at the same instant, so a pair that does
+//! not match is read again before it is rejected.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use super::log;
 use super::metrics::{CertificateChange, Metrics};
-use super::resolver::{CertificateResolver, ServingCertificate, pair};
-use super::validity::rfc3339;
-use tokengauge_types::clock;
+use super::resolver::{CertificateResolver, ServingCertificate};
+use super::validity::{now, rfc3339};
 
-/// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The files.
+/// Paths of the certificate chain and the private key (PEM).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// What was read, or why not.
-type Read = Result<(String, String), String>;
+/// Content of both files, or why they cannot be read.
+type Content = Result<(String, String), String>;
 
-/// What was seen before.
+/// Content of the last read.
 #[derive(Debug, Default)]
-struct Seen {
-    last: Option<Read>,
-    /// Whether it was taken or refused; if not, it is looked at once more.
-    judged: bool,
+struct Watcher {
+    last: Option<Content>,
+    /// Whether the content was accepted or rejected. Otherwise, the next read decides.
+    decided: bool,
 }
 
-/// What to do after a look.
 #[derive(Debug)]
-enum Step {
-    Nothing,
-    Show(ServingCertificate),
-    Refuse(String),
+enum Action {
+    None,
+    Use(ServingCertificate),
+    Reject(String),
 }
 
-impl Seen {
-    fn look(&mut self, read: Read, now: u64) -> Step {
-        let again = self.last.as_ref() == Some(&read);
-        if again && self.judged {
-            return Step::Nothing;
+impl Watcher {
+    fn update(&mut self, content: Content, now: OffsetDateTime) -> Action {
+        let unchanged = self.last.as_ref() == Some(&content);
+        if unchanged && self.decided {
+            return Action::None;
         }
-        let usable = match &read {
-            Ok((certificate, key)) => pair(certificate, key).and_then(|pair| holds(pair, now)),
+        let certificate = match &content {
+            Ok((chain, key)) => unexpired_certificate(chain, key, now),
             Err(problem) => Err(problem.clone()),
         };
-        self.last = Some(read);
-        self.judged = again || usable.is_ok();
-        match usable {
-            Ok(pair) => Step::Show(pair),
-            Err(problem) if self.judged => Step::Refuse(problem),
-            Err(_) => Step::Nothing,
+        self.last = Some(content);
+        self.decided = unchanged || certificate.is_ok();
+        match certificate {
+            Ok(certificate) => Action::Use(certificate),
+            Err(problem) if self.decided => Action::Reject(problem),
+            Err(_) => Action::None,
         }
     }
 }
 
-fn holds(pair: ServingCertificate, now: u64) -> Result<ServingCertificate, String> {
-    let until = pair.validity.until;
-    if until <= now {
-        return Err(format!("the certificate has ended at {}", rfc3339(until)));
+fn unexpired_certificate(
+    chain: &str,
+    key: &str,
+    now: OffsetDateTime,
+) -> Result<ServingCertificate, String> {
+    let certificate = ServingCertificate::from_pem(chain, key)?;
+    let expiry = certificate.validity.not_after;
+    if expiry <= now {
+        return Err(format!("the certificate expired at {}", rfc3339(expiry)));
     }
-    Ok(pair)
+    Ok(certificate)
 }
 
-/// Shows what the files hold, as long as this is polled.
+/// Serves the certificate in the files until it is dropped.
 pub async fn watch(
     files: CertificateFiles,
-    serving: Arc<CertificateResolver>,
+    resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
 ) {
-    let mut seen = Seen::default();
-    let mut turns = tokio::time::interval(INTERVAL);
+    let mut watcher = Watcher::default();
+    let mut interval = tokio::time::interval(INTERVAL);
     loop {
-        turns.tick().await;
-        let now = clock::wall_now().unix_nanos() / 1_000_000_000;
-        match seen.look(read(&files), now) {
-            Step::Nothing => {}
-            Step::Show(pair) => {
-                let until = rfc3339(pair.validity.until);
-                serving.show(pair);
-                metrics.changed(CertificateChange::Shown);
-                log::CertificateShown { until: &until }.emit();
+        interval.tick().await;
+        match watcher.update(read(&files), now()) {
+            Action::None => {}
+            Action::Use(certificate) => {
+                let until = rfc3339(certificate.validity.not_after);
+                resolver.set(certificate);
+                metrics.record_certificate_change(CertificateChange::Shown);
+                log::CertificateInUse { until: &until }.emit();
             }
-            Step::Refuse(problem) => {
-                metrics.changed(CertificateChange::Refused);
-                let kept = serving.until().is_some();
-                log::CertificateRefused { problem: &problem, kept }.emit();
+            Action::Reject(problem) => {
+                metrics.record_certificate_change(CertificateChange::Refused);
+                let kept = resolver.expiry().is_some();
+                log::CertificateRejected { problem: &problem, kept }.emit();
             }
         }
     }
 }
 
-/// Both files are small, and on a node's own disk or memory.
-fn read(files: &CertificateFiles) -> Read {
-    let text = |path: &PathBuf| {
+/// Reads both files. They are small and on the node's own disk or in memory, so this may block.
+fn read(files: &CertificateFiles) -> Content {
+    let read = |path: &PathBuf| {
         std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))
     };
-    Ok((text(&files.certificate)?, text(&files.key)?))
+    Ok((read(&files.certificate)?, read(&files.key)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn made() -> (String, String) {
-        let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
-        (made.cert.pem(), made.signing_key.serialize_pem())
+    fn now() -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_795_366_800).unwrap()
+    }
+
+    fn generate() -> (String, String) {
+        let generated = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
+        (generated.cert.pem(), generated.signing_key.serialize_pem())
     }
 
     #[test]
-    fn a_change_is_shown_once_and_a_broken_one_refused_at_the_second_look() {
-        let (first, second) = (made(), made());
-        let mut seen = Seen::default();
-        let now = 1_795_366_800;
-        assert!(matches!(seen.look(Ok(first.clone()), now), Step::Show(_)));
-        assert!(matches!(seen.look(Ok(first.clone()), now), Step::Nothing));
-        // Half of the new pair, then all of it: nothing is refused.
-        let torn = (second.0.clone(), first.1.clone());
-        assert!(matches!(seen.look(Ok(torn.clone()), now), Step::Nothing));
-        assert!(matches!(seen.look(Ok(second), now), Step::Show(_)));
-        // It stays broken: refused once.
-        assert!(matches!(seen.look(Ok(torn.clone()), now), Step::Nothing));
-        assert!(matches!(seen.look(Ok(torn.clone()), now), Step::Refuse(_)));
-        assert!(matches!(seen.look(Ok(torn), now), Step::Nothing));
-        let gone = || Err("cannot read".to_owned());
-        assert!(matches!(seen.look(gone(), now), Step::Nothing));
-        assert!(matches!(seen.look(gone(), now), Step::Refuse(_)));
-        assert!(matches!(seen.look(Ok(first), now), Step::Show(_)));
+    fn uses_a_change_at_once_and_rejects_a_mismatch_at_the_second_read() {
+        let (first, second) = (generate(), generate());
+        let mut watcher = Watcher::default();
+        let mut update = |content| watcher.update(content, now());
+        assert!(matches!(update(Ok(first.clone())), Action::Use(_)));
+        assert!(matches!(update(Ok(first.clone())), Action::None));
+        // One file of the new pair, then both: nothing is rejected.
+        let mismatch = (second.0.clone(), first.1.clone());
+        assert!(matches!(update(Ok(mismatch.clone())), Action::None));
+        assert!(matches!(update(Ok(second)), Action::Use(_)));
+        // A lasting mismatch is rejected once.
+        assert!(matches!(update(Ok(mismatch.clone())), Action::None));
+        assert!(matches!(update(Ok(mismatch.clone())), Action::Reject(_)));
+        assert!(matches!(update(Ok(mismatch)), Action::None));
+        let missing = || Err("cannot read".to_owned());
+        assert!(matches!(update(missing()), Action::None));
+        assert!(matches!(update(missing()), Action::Reject(_)));
+        assert!(matches!(update(Ok(first)), Action::Use(_)));
     }
 
     #[test]
-    fn what_has_ended_is_refused() {
+    fn rejects_expired_certificates() {
         let mut params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(2026, 1, 1);
         let key = rcgen::KeyPair::generate().unwrap();
-        let ended = (params.self_signed(&key).unwrap().pem(), key.serialize_pem());
-        let mut seen = Seen::default();
-        assert!(matches!(seen.look(Ok(ended.clone()), 1_795_366_800), Step::Nothing));
-        let refused = seen.look(Ok(ended), 1_795_366_800);
-        let problem = "the certificate has ended at 2026-01-01T00:00:00Z";
-        assert!(matches!(&refused, Step::Refuse(it) if it == problem), "{refused:?}");
+        let expired = (params.self_signed(&key).unwrap().pem(), key.serialize_pem());
+        let mut watcher = Watcher::default();
+        assert!(matches!(watcher.update(Ok(expired.clone()), now()), Action::None));
+        let action = watcher.update(Ok(expired), now());
+        let problem = "the certificate expired at 2026-01-01T00:00:00Z";
+        assert!(matches!(&action, Action::Reject(it) if it == problem), "{action:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the injector says about itself.
+//! Log events of the webhook.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,119 +17,114 @@ impl Reviewed<'_> {
     }
 }
 
-/// A request to the webhook was no review, or could not be received.
+/// A request was rejected with an HTTP error because it contained no usable review.
 #[derive(Debug)]
-pub struct ReviewUnanswerable<'a> {
+pub struct RequestRejected<'a> {
     pub problem: &'a dyn Error,
 }
 
-impl ReviewUnanswerable<'_> {
+impl RequestRejected<'_> {
     pub fn emit(&self) {
-        tracing::debug!(problem = %self.problem, "a request has no AdmissionReview as its answer");
+        tracing::debug!(problem = %self.problem, "request rejected");
     }
 }
 
-/// New connections get this certificate.
+/// New connections use this certificate.
 #[derive(Debug)]
-pub struct CertificateShown<'a> {
-    /// When it ends (RFC 3339).
+pub struct CertificateInUse<'a> {
+    /// Expiry time (RFC 3339).
     pub until: &'a str,
 }
 
-impl CertificateShown<'_> {
+impl CertificateInUse<'_> {
     pub fn emit(&self) {
         tracing::info!(until = self.until, "certificate in use");
     }
 }
 
-/// The certificate's files cannot be used.
+/// The certificate files cannot be used.
 #[derive(Debug)]
-pub struct CertificateRefused<'a> {
+pub struct CertificateRejected<'a> {
     pub problem: &'a str,
-    /// Whether there is an older one that stays.
+    /// Whether an older certificate stays in use.
     pub kept: bool,
 }
 
-impl CertificateRefused<'_> {
+impl CertificateRejected<'_> {
     pub fn emit(&self) {
+        let problem = self.problem;
         if self.kept {
-            tracing::error!(
-                problem = self.problem,
-                "the new certificate is refused and the old one stays"
-            );
+            tracing::error!(problem, "new certificate rejected, the old one stays in use");
         } else {
-            tracing::error!(
-                problem = self.problem,
-                "there is no certificate that can be used; reviews wait for one"
-            );
+            tracing::error!(problem, "no usable certificate, cannot serve reviews");
         }
     }
 }
 
-/// A certificate was made and put into the Secret.
+/// A new certificate was created and stored in the Secret.
 #[derive(Debug)]
-pub struct CertificateMade {
+pub struct CertificateCreated {
     pub why: &'static str,
 }
 
-impl CertificateMade {
+impl CertificateCreated {
     pub fn emit(&self) {
-        tracing::info!(why = self.why, "certificate made");
+        tracing::info!(why = self.why, "certificate created");
     }
 }
 
-/// The webhook configuration's `caBundle` was another and has been set.
+/// The `caBundle` of the webhook configuration was updated.
 #[derive(Debug)]
-pub struct BundleSet<'a> {
+pub struct CaBundleUpdated<'a> {
     pub configuration: &'a str,
 }
 
-impl BundleSet<'_> {
+impl CaBundleUpdated<'_> {
     pub fn emit(&self) {
-        tracing::info!(configuration = self.configuration, "caBundle set");
+        tracing::info!(configuration = self.configuration, "caBundle updated");
     }
 }
 
-/// Secret or `caBundle` cannot be looked after; told once for each problem, and tried again.
+/// The Secret or the `caBundle` cannot be checked. Logged once for each distinct problem.
 #[derive(Debug)]
-pub struct CertificateKeepingFails<'a> {
+pub struct CertificateCheckFailed<'a> {
     pub problem: &'a str,
 }
 
-impl CertificateKeepingFails<'_> {
+impl CertificateCheckFailed<'_> {
     pub fn emit(&self) {
-        tracing::error!(problem = self.problem, "certificates cannot be looked after; trying on");
+        tracing::error!(problem = self.problem, "certificate check failed, will retry");
     }
 }
 
-/// EventRecorder cannot be sent; told once until one can be again.
+/// An event cannot be sent. Logged once until sending succeeds again.
 #[derive(Debug)]
-pub struct EventFails<'a> {
+pub struct EventFailed<'a> {
     pub error: &'a dyn Error,
 }
 
-impl EventFails<'_> {
+impl EventFailed<'_> {
     pub fn emit(&self) {
-        tracing::warn!(error = %self.error, "events cannot be sent");
+        tracing::warn!(error = %self.error, "cannot send events");
     }
 }
 
-/// There is no API server to send events to.
+/// No API server is configured for events.
 #[derive(Debug)]
-pub struct NoEvents;
+pub struct EventsDisabled;
 
-impl NoEvents {
+impl EventsDisabled {
     pub fn emit(&self) {
         tracing::warn!(
-            "no events: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set), and there is no --api-server"
+            "events disabled: KUBERNETES_SERVICE_HOST is not set and --api-server is not given"
         );
     }
 }
 
-/// The injector was told to stop.
+/// The webhook received a signal to stop.
 #[derive(Debug)]
 pub struct Stopping {
-    /// How long it still takes new connections.
+    /// Time for which new connections are still accepted.
     pub delay: Duration,
 }
 

@@ -1,15 +1,17 @@
-//! What the injector counts, as Prometheus text. Every label is a closed set of this program: no name from a review gets
-//! into it.
+//! Metrics of the webhook in the Prometheus text format.
+//!
+//! All label values are constants of this program, so reviews cannot create series.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::fmt::Display;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use time::OffsetDateTime;
 
 use super::review::ReviewOutcome;
 
-/// A metric as `docs/injector.md` lists it: a test holds both together.
+/// A metric of `docs/injector.md`. A test compares both.
 struct Metric {
     name: &'static str,
     kind: &'static str,
@@ -19,59 +21,58 @@ struct Metric {
 const REVIEWS: Metric = Metric {
     name: "tokengauge_injector_reviews_total",
     kind: "counter",
-    help: "Reviews, by what became of them and why.",
+    help: "Admission reviews by outcome and reason.",
 };
 const DURATION: Metric = Metric {
     name: "tokengauge_injector_review_duration_seconds",
     kind: "histogram",
-    help: "Time from a review's head to its answer.",
+    help: "Time from the request headers of a review to its response.",
 };
 const EXPIRY: Metric = Metric {
     name: "tokengauge_injector_certificate_expiry_timestamp_seconds",
     kind: "gauge",
-    help: "When the certificate that is shown ends, in seconds since 1970; absent while none is shown.",
+    help: "Expiry time of the serving certificate, in seconds since 1970. Absent without a certificate.",
 };
 const CERTIFICATES: Metric = Metric {
     name: "tokengauge_injector_certificate_changes_total",
     kind: "counter",
-    help: "Certificates that were taken into use, made, or refused because they cannot be used.",
+    help: "Certificates taken into use (shown), issued (made) or rejected as unusable (refused).",
 };
 const BUNDLES: Metric = Metric {
     name: "tokengauge_injector_ca_bundle_patches_total",
     kind: "counter",
-    help: "Times that the webhook configuration's caBundle had to be set.",
+    help: "Updates of caBundle in the webhook configuration.",
 };
 const API_FAILURES: Metric = Metric {
     name: "tokengauge_injector_api_failures_total",
     kind: "counter",
-    help: "Rounds of looking after Secret and caBundle that failed; tried again.",
+    help: "Failed checks of the Secret and caBundle. Failed checks are retried.",
 };
 const EVENTS: Metric = Metric {
     name: "tokengauge_injector_events_total",
     kind: "counter",
-    help: "EventRecorder, by whether they were sent, failed, were dropped because the queue was full, or were too many.",
+    help: "Kubernetes events sent, failed, dropped because the queue was full, or limited as repetitions.",
 };
 
 const ALL: [&Metric; 7] =
     [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
-/// The names of all series, but for the suffixes of the histogram's.
+/// Returns the names of all metrics, without the suffixes of histogram series.
 pub fn metric_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|metric| metric.name)
 }
 
-/// Upper bounds of the durations' buckets, in microseconds. A webhook that takes 5 s is given up.
-const BOUNDS: [u64; 10] =
-    [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000];
+/// Upper bounds of the duration buckets in seconds. The chart's webhook timeout is 5 s.
+const BUCKETS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
-/// What became of a certificate.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// A counted change of a certificate.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum CertificateChange {
-    /// New connections get it.
+    /// New connections use it.
     Shown,
-    /// Made and kept in the Secret.
+    /// It was issued and stored in the Secret.
     Made,
-    /// It cannot be used; what was shown before stays.
+    /// It is unusable. The previous certificate stays in use.
     Refused,
 }
 
@@ -87,13 +88,14 @@ impl CertificateChange {
     }
 }
 
-/// What became of an event.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Result of an event.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum EventOutcome {
     Sent,
     Failed,
+    /// The queue was full.
     Dropped,
-    /// The same was said of late.
+    /// It repeats a recent event.
     Limited,
 }
 
@@ -111,124 +113,111 @@ impl EventOutcome {
 }
 
 #[derive(Debug, Default)]
-pub struct Metrics {
-    reviews: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    durations: [AtomicU64; BOUNDS.len() + 1],
-    duration_micros: AtomicU64,
-    changes: [AtomicU64; CertificateChange::ALL.len()],
-    bundles: AtomicU64,
-    api_failures: AtomicU64,
-    events: [AtomicU64; EventOutcome::ALL.len()],
+pub struct Metrics(Mutex<Values>);
+
+#[derive(Debug, Default)]
+struct Values {
+    reviews: BTreeMap<(&'static str, &'static str), u64>,
+    /// Reviews by bucket. The last bucket has no upper bound.
+    durations: [u64; BUCKETS.len() + 1],
+    duration_sum: Duration,
+    certificate_changes: BTreeMap<CertificateChange, u64>,
+    ca_bundle_patches: u64,
+    check_failures: u64,
+    events: BTreeMap<EventOutcome, u64>,
 }
 
 impl Metrics {
-    pub fn reviewed(&self, outcome: ReviewOutcome, reason: &'static str, took: Duration) {
-        let mut reviews = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
-        *reviews.entry((outcome.as_str(), reason)).or_default() += 1;
-        drop(reviews);
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS.iter().position(|bound| micros <= *bound);
-        if let Some(bucket) = self.durations.get(bucket.unwrap_or(BOUNDS.len())) {
-            bucket.fetch_add(1, Ordering::Relaxed);
+    pub fn record_review(&self, outcome: ReviewOutcome, reason: &'static str, duration: Duration) {
+        let mut values = self.lock();
+        *values.reviews.entry((outcome.as_str(), reason)).or_default() += 1;
+        let bucket = BUCKETS.iter().take_while(|bound| duration.as_secs_f64() > **bound).count();
+        if let Some(count) = values.durations.get_mut(bucket) {
+            *count += 1;
         }
-        self.duration_micros.fetch_add(micros, Ordering::Relaxed);
+        values.duration_sum += duration;
     }
 
-    pub fn changed(&self, change: CertificateChange) {
-        count(&self.changes, change as usize);
+    pub fn record_certificate_change(&self, change: CertificateChange) {
+        *self.lock().certificate_changes.entry(change).or_default() += 1;
     }
 
-    pub fn bundle_patched(&self) {
-        self.bundles.fetch_add(1, Ordering::Relaxed);
+    pub fn record_ca_bundle_patch(&self) {
+        self.lock().ca_bundle_patches += 1;
     }
 
-    pub fn api_failed(&self) {
-        self.api_failures.fetch_add(1, Ordering::Relaxed);
+    pub fn record_check_failure(&self) {
+        self.lock().check_failures += 1;
     }
 
-    pub fn event(&self, outcome: EventOutcome) {
-        count(&self.events, outcome as usize);
+    pub fn record_event(&self, outcome: EventOutcome) {
+        *self.lock().events.entry(outcome).or_default() += 1;
     }
 
-    /// Prometheus text; `until` is when the certificate ends.
-    pub fn text(&self, until: Option<u64>) -> String {
-        let mut page = Page(String::new());
-        page.head(&REVIEWS);
-        let reviews = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((outcome, reason), count) in &*reviews {
+    /// Returns the Prometheus text. `expiry` is that of the serving certificate.
+    pub fn render(&self, expiry: Option<OffsetDateTime>) -> String {
+        let values = self.lock();
+        let mut page = Page::default();
+        page.header(&REVIEWS);
+        for ((outcome, reason), count) in &values.reviews {
             let labels = format!("{{outcome=\"{outcome}\",reason=\"{reason}\"}}");
-            page.line(REVIEWS.name, &labels, count);
+            page.sample(REVIEWS.name, &labels, count);
         }
-        drop(reviews);
-        self.durations(&mut page);
-        if let Some(until) = until {
-            page.head(&EXPIRY);
-            page.line(EXPIRY.name, "", until);
+        page.durations(&values);
+        if let Some(expiry) = expiry {
+            page.header(&EXPIRY);
+            page.sample(EXPIRY.name, "", expiry.unix_timestamp());
         }
-        page.head(&CERTIFICATES);
-        for (change, count) in CertificateChange::ALL.iter().zip(&self.changes) {
-            let labels = format!("{{outcome=\"{}\"}}", change.as_str());
-            page.line(CERTIFICATES.name, &labels, value(count));
+        page.header(&CERTIFICATES);
+        for change in CertificateChange::ALL {
+            let count = values.certificate_changes.get(&change).copied().unwrap_or_default();
+            page.sample(CERTIFICATES.name, &outcome_label(change.as_str()), count);
         }
-        page.head(&BUNDLES);
-        page.line(BUNDLES.name, "", value(&self.bundles));
-        page.head(&API_FAILURES);
-        page.line(API_FAILURES.name, "", value(&self.api_failures));
-        page.head(&EVENTS);
-        for (outcome, count) in EventOutcome::ALL.iter().zip(&self.events) {
-            let labels = format!("{{outcome=\"{}\"}}", outcome.as_str());
-            page.line(EVENTS.name, &labels, value(count));
+        page.header(&BUNDLES);
+        page.sample(BUNDLES.name, "", values.ca_bundle_patches);
+        page.header(&API_FAILURES);
+        page.sample(API_FAILURES.name, "", values.check_failures);
+        page.header(&EVENTS);
+        for outcome in EventOutcome::ALL {
+            let count = values.events.get(&outcome).copied().unwrap_or_default();
+            page.sample(EVENTS.name, &outcome_label(outcome.as_str()), count);
         }
         page.0
     }
 
-    fn durations(&self, page: &mut Page) {
-        page.head(&DURATION);
-        let mut below = 0;
-        let bounds = BOUNDS.iter().map(|bound| seconds(*bound));
-        let bounds = bounds.chain(["+Inf".to_owned()]);
-        for (bound, count) in bounds.zip(&self.durations) {
-            below += value(count);
-            let name = format!("{}_bucket", DURATION.name);
-            page.line(&name, &format!("{{le=\"{bound}\"}}"), below);
-        }
-        let sum = seconds(value(&self.duration_micros));
-        page.line(&format!("{}_sum", DURATION.name), "", sum);
-        page.line(&format!("{}_count", DURATION.name), "", below);
+    fn lock(&self) -> MutexGuard<'_, Values> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn count(counters: &[AtomicU64], at: usize) {
-    if let Some(counter) = counters.get(at) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
+fn outcome_label(outcome: &str) -> String {
+    format!("{{outcome=\"{outcome}\"}}")
 }
 
-fn value(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
-/// Microseconds as seconds, without zeros at the end.
-fn seconds(micros: u64) -> String {
-    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    text.to_owned()
-}
-
+/// Prometheus text under construction.
+#[derive(Default)]
 struct Page(String);
 
 impl Page {
-    fn head(&mut self, Metric { name, kind, help }: &Metric) {
-        self.push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    fn header(&mut self, Metric { name, kind, help }: &Metric) {
+        self.0 += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        self.push(format_args!("{name}{labels} {value}\n"));
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        self.0 += &format!("{name}{labels} {value}\n");
     }
 
-    fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
-        self.0.write_fmt(text).unwrap_or_default();
+    fn durations(&mut self, values: &Values) {
+        self.header(&DURATION);
+        let mut cumulative = 0;
+        let bounds = BUCKETS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(values.durations) {
+            cumulative += count;
+            let name = format!("{}_bucket", DURATION.name);
+            self.sample(&name, &format!("{{le=\"{bound}\"}}"), cumulative);
+        }
+        self.sample(&format!("{}_sum", DURATION.name), "", values.duration_sum.as_secs_f64());
+        self.sample(&format!("{}_count", DURATION.name), "", cumulative);
     }
 }
 
@@ -237,13 +226,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_was_counted() {
+    fn renders_recorded_values() {
         let metrics = Metrics::default();
-        metrics.reviewed(ReviewOutcome::Injected, "injected", Duration::from_micros(400));
-        metrics.reviewed(ReviewOutcome::Injected, "injected", Duration::from_secs(9));
-        metrics.changed(CertificateChange::Refused);
-        metrics.event(EventOutcome::Limited);
-        let text = metrics.text(Some(17));
+        metrics.record_review(ReviewOutcome::Injected, "injected", Duration::from_micros(400));
+        metrics.record_review(ReviewOutcome::Injected, "injected", Duration::from_secs(9));
+        metrics.record_certificate_change(CertificateChange::Refused);
+        metrics.record_event(EventOutcome::Limited);
+        let text = metrics.render(OffsetDateTime::from_unix_timestamp(17).ok());
         for line in [
             "tokengauge_injector_reviews_total{outcome=\"injected\",reason=\"injected\"} 2",
             "tokengauge_injector_review_duration_seconds_bucket{le=\"0.00025\"} 0",
@@ -260,15 +249,14 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
         for metric in ALL {
-            let head = format!("# TYPE {} {}\n", metric.name, metric.kind);
-            assert!(text.contains(&head), "{head}");
+            let header = format!("# TYPE {} {}\n", metric.name, metric.kind);
+            assert!(text.contains(&header), "{header}");
         }
-        let none = Metrics::default().text(None);
-        assert!(!none.contains(EXPIRY.name));
+        assert!(!Metrics::default().render(None).contains(EXPIRY.name));
     }
 
     #[test]
-    fn the_guide_lists_every_metric_and_no_other() {
+    fn guide_lists_all_metrics() {
         let guide = include_str!("../../../../docs/injector.md");
         let listed: Vec<_> = guide
             .lines()

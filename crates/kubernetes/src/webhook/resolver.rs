@@ -1,7 +1,6 @@
-//! The certificate that is shown to new connections, and how it is changed while connections come in.
+//! The certificate for new TLS connections, which can change while the server runs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
@@ -9,53 +8,56 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use time::OffsetDateTime;
 
 use super::validity::Validity;
 
-/// A certificate chain with its key, of which it is known that they fit.
+/// A certificate chain with its private key, verified to match.
 #[derive(Clone, Debug)]
 pub struct ServingCertificate {
     key: Arc<CertifiedKey>,
     pub validity: Validity,
 }
 
-/// Reads a chain and a key (PEM); what is wrong with them where they cannot be used.
-pub fn pair(chain: &str, key: &str) -> Result<ServingCertificate, String> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("the certificate is no PEM: {error}"))?;
-    let first = chain.first().ok_or("there is no certificate in the certificate's file")?;
-    let validity = Validity::of(first).ok_or("the certificate is malformed")?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the key is no PEM: {error}"))?;
-    let provider = rustls::crypto::ring::default_provider();
-    let key = CertifiedKey::from_der(chain, key, &provider)
-        .map_err(|error| format!("certificate and key cannot be used: {error}"))?;
-    Ok(ServingCertificate { key: Arc::new(key), validity })
+impl ServingCertificate {
+    /// Parses a certificate chain and its private key.
+    ///
+    /// # Errors
+    /// A description of the problem, if the files are malformed or do not match.
+    pub fn from_pem(chain: &str, key: &str) -> Result<Self, String> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("the certificate is not valid PEM: {error}"))?;
+        let leaf = chain.first().ok_or("the certificate file contains no certificate")?;
+        let validity = Validity::from_der(leaf).ok_or("the certificate is malformed")?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|error| format!("the private key is not valid PEM: {error}"))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let key = CertifiedKey::from_der(chain, key, &provider)
+            .map_err(|error| format!("cannot use the certificate with its key: {error}"))?;
+        Ok(Self { key: Arc::new(key), validity })
+    }
 }
 
-/// What is shown.
+/// Holds the current serving certificate.
 #[derive(Debug, Default)]
-pub struct CertificateResolver {
-    shown: ArcSwapOption<CertifiedKey>,
-    until: AtomicU64,
-}
+pub struct CertificateResolver(ArcSwapOption<ServingCertificate>);
 
 impl CertificateResolver {
-    /// Connections that are opened from here on get this.
-    pub fn show(&self, pair: ServingCertificate) {
-        self.until.store(pair.validity.until, Ordering::Relaxed);
-        self.shown.store(Some(pair.key));
+    /// Sets the certificate for new connections.
+    pub fn set(&self, certificate: ServingCertificate) {
+        self.0.store(Some(Arc::new(certificate)));
     }
 
-    /// When what is shown ends, in seconds since 1970; `None` where nothing is shown yet.
-    pub fn until(&self) -> Option<u64> {
-        let shows = self.shown.load().is_some();
-        shows.then(|| self.until.load(Ordering::Relaxed))
+    /// Returns the expiry time of the current certificate, or `None` without a certificate.
+    pub fn expiry(&self) -> Option<OffsetDateTime> {
+        self.0.load().as_ref().map(|certificate| certificate.validity.not_after)
     }
 
-    /// TLS as it is spoken with the API server. No session is resumed: each connection proves itself by the certificate of
-    /// now, and an API server keeps its few connections for long.
+    /// Returns a TLS configuration that serves the current certificate.
+    ///
+    /// Sessions are never resumed, so every connection verifies the current certificate. An API server keeps its few
+    /// connections open for long.
     pub fn tls(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -71,7 +73,7 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.shown.load_full()
+        self.0.load().as_ref().map(|certificate| Arc::clone(&certificate.key))
     }
 }
 
@@ -80,26 +82,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_that_does_not_fit_is_refused_with_a_reason() {
-        let made = || rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
-        let (one, two) = (made(), made());
+    fn rejects_mismatched_pairs_with_a_reason() {
+        let generate = || rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
+        let (one, two) = (generate(), generate());
         let (chain, key) = (one.cert.pem(), one.signing_key.serialize_pem());
-        let serving = CertificateResolver::default();
-        assert_eq!(serving.until(), None);
-        let fits = pair(&chain, &key).unwrap();
-        let until = fits.validity.until;
-        serving.show(fits);
-        assert_eq!(serving.until(), Some(until));
+        let resolver = CertificateResolver::default();
+        assert_eq!(resolver.expiry(), None);
+        let matching = ServingCertificate::from_pem(&chain, &key).unwrap();
+        let expiry = matching.validity.not_after;
+        resolver.set(matching);
+        assert_eq!(resolver.expiry(), Some(expiry));
         for (chain, key, problem) in [
-            (chain.as_str(), two.signing_key.serialize_pem().as_str(), "cannot be used"),
+            (chain.as_str(), two.signing_key.serialize_pem().as_str(), "cannot use"),
             ("", &key, "no certificate"),
             (&key, &key, "no certificate"),
-            (&chain, "", "the key is no PEM"),
-            (&chain, &chain, "the key is no PEM"),
+            (&chain, "", "key is not valid PEM"),
+            (&chain, &chain, "key is not valid PEM"),
             ("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n", &key, "malformed"),
-            (chain.get(..chain.len() - 30).unwrap(), &key, "no"),
+            (chain.get(..chain.len() - 30).unwrap(), &key, "certificate"),
         ] {
-            let error = pair(chain, key).unwrap_err();
+            let error = ServingCertificate::from_pem(chain, key).unwrap_err();
             assert!(error.contains(problem), "{error}");
         }
     }

@@ -1,51 +1,47 @@
-//! An admission review: from the API server's bytes to the answer. Pure.
+//! Admission reviews: parsing, the decision, and the response. This module performs no I/O.
 //!
-//! The answer is always *allowed*: whatever is wrong with a review, a pod without a sidecar is better than no pod. What
-//! was done, or why not, stands in the audit annotations and, where somebody should know, in a warning, which kubectl
-//! shows.
+//! The response always allows the pod: a pod without a sidecar is better than no pod. Audit annotations record the
+//! outcome and reason. Problems that someone should fix are warnings, which kubectl shows.
 //!
-//! The bytes are strangers' as far as this module is concerned. The envelope is read first, its object left unread: so
-//! the `uid`, without which there is no answer, is known also where the object cannot be used. The object is refused
-//! before it is taken apart where it has more values than any pod ([`MOST_VALUES`]), and by serde_json where it is
-//! deeper than 128.
+//! The body is untrusted. The envelope is parsed first and leaves the object unparsed, so that an unusable object still
+//! gets a response with the review's `uid`. Objects with too many values ([`MAX_VALUES`]) are refused before they are
+//! parsed. serde_json refuses objects with more than 128 levels.
+
+use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::inject::{ChangeNote, Outcome, SkipReason};
 
-/// The most values and members that an object may have. Pods have hundreds; one that fills etcd's 1.5 MiB with environment
-/// variables of 100 bytes each has 45,000.
-pub const MOST_VALUES: usize = 50_000;
+/// Limit for the values and members of an object. Pods have hundreds. A pod that fills etcd's 1.5 MiB with environment
+/// variables of 100 bytes has 45,000.
+pub const MAX_VALUES: usize = 50_000;
 
-/// A warning is cut to this: the API server drops warnings that are longer than 256 in a list that is long.
-const LONGEST_WARNING: usize = 256;
+/// The API server truncates warnings to 256 bytes if there are many.
+const MAX_WARNING_BYTES: usize = 256;
 
-/// The API server takes 4 KiB of warnings in all.
-const MOST_WARNINGS: usize = 12;
+/// The API server accepts 4 KiB of warnings in total.
+const MAX_WARNINGS: usize = 12;
 
 /// A UUID has 36.
-const LONGEST_UID: usize = 128;
+const MAX_UID_BYTES: usize = 128;
 
-/// A group, a version and a kind have at most 63 to 253 each.
-const LONGEST_KIND: usize = 1_024;
+/// Namespaces that are skipped whatever their labels: a cluster whose DNS depends on the webhook cannot start.
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// Namespaces of the cluster itself. They are left alone whatever their labels say: a cluster whose DNS waits for an
-/// injector does not start.
-const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
-/// What became of a review.
+/// Result of a review.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ReviewOutcome {
     Injected,
-    /// There was nothing to do.
+    /// The pod needs no sidecar.
     Skipped,
-    /// It was asked for and cannot be done as it was asked for.
+    /// The pod requests a sidecar in a way that is not possible.
     Refused,
-    /// The review itself cannot be used.
+    /// The review is unusable.
     Failed,
 }
 
@@ -60,22 +56,22 @@ impl ReviewOutcome {
     }
 }
 
-/// RenewalReason a review was not given to `inject`, or has no answer of it.
+/// Why a review has a decision without a result of `inject`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BypassReason {
-    #[error("the request is no AdmissionReview of admission.k8s.io")]
+    #[error("the request is not an AdmissionReview of admission.k8s.io")]
     NotAReview,
-    #[error("this webhook is for pods")]
+    #[error("the object is not a pod")]
     NotAPod,
-    #[error("this webhook is for pods that are created")]
+    #[error("the operation is not CREATE")]
     NotCreated,
-    #[error("the cluster's own namespaces are left alone")]
+    #[error("system namespaces are not injected")]
     SystemNamespace,
-    #[error("the review has no object that can be read")]
+    #[error("the review contains no readable object")]
     Unreadable,
-    #[error("the object has more than {MOST_VALUES} values")]
+    #[error("the object has more than {MAX_VALUES} values")]
     TooComplex,
-    #[error("the injector failed; its log says more")]
+    #[error("internal error of the injector, see its log")]
     Panicked,
 }
 
@@ -102,12 +98,13 @@ impl BypassReason {
     }
 }
 
-/// A review that has no `uid` cannot be answered.
+/// The body has no usable `request.uid`, so no AdmissionReview can answer it.
 #[derive(Debug, thiserror::Error)]
-#[error("no AdmissionReview with a request.uid: {0}")]
+#[error("not an AdmissionReview with a request.uid: {0}")]
 pub struct InvalidReview(String);
 
-/// The envelope. Keys that are not named here are the API server's business; a key that comes twice is an error.
+/// The fields that the webhook reads. Fields other than `uid` are parsed later, one by one, so that a value of a wrong
+/// type does not prevent a response. A duplicate field is an error.
 #[derive(Debug, Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "apiVersion", default, borrow)]
@@ -136,145 +133,141 @@ struct Request<'a> {
     dry_run: Option<&'a RawValue>,
 }
 
-/// A review whose `uid` is known.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GroupVersionKind<'a> {
+    #[serde(borrow)]
+    group: Cow<'a, str>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// A review with a valid `uid`.
 #[derive(Debug)]
 pub struct Review<'a>(Envelope<'a>);
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response<'a> {
-    uid: &'a str,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<String>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    warnings: &'a [String],
-    audit_annotations: Audit,
-}
-
-/// The API server puts the webhook's name before the keys.
-#[derive(Debug, Serialize)]
-struct Audit {
-    outcome: &'static str,
-    reason: &'static str,
-}
-
-/// What is to be told of a pod, to its owner.
+/// The outcome for a pod, to be recorded as an event on its owner.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnerEvent {
     pub namespace: String,
-    /// `apiVersion`, `kind`, `name` and, where it is known, `uid`.
-    pub on: Value,
+    /// `apiVersion`, `kind`, `name` and, if known, `uid`.
+    pub owner: Value,
     pub outcome: ReviewOutcome,
     pub reason: &'static str,
     pub message: String,
 }
 
-/// What becomes of the pod.
+/// What the webhook does with a pod.
 #[derive(Debug)]
 pub struct Decision {
     pub outcome: ReviewOutcome,
-    /// Of a closed set.
+    /// One of a fixed set, for metrics and audit annotations.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
     patch: Option<String>,
     warnings: Vec<String>,
-    /// Absent where nobody is to be told: a dry run, or something that is no pod.
-    pub told: Option<OwnerEvent>,
+    /// Absent for dry runs and for objects other than pods.
+    pub event: Option<OwnerEvent>,
 }
 
 impl<'a> Review<'a> {
+    /// Parses the body of a request.
+    ///
     /// # Errors
-    /// Where there is no JSON with a `request.uid`.
-    pub fn read(body: &'a [u8]) -> Result<Self, InvalidReview> {
+    /// If the body is not JSON with a `request.uid`.
+    pub fn parse(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let envelope: Result<Envelope<'a>, _> = serde_json::from_slice(body);
         let envelope = envelope.map_err(|error| InvalidReview(error.to_string()))?;
-        if envelope.request.uid.len() > LONGEST_UID {
-            return Err(InvalidReview(format!("it is longer than {LONGEST_UID} bytes")));
+        if envelope.request.uid.len() > MAX_UID_BYTES {
+            return Err(InvalidReview(format!("the uid exceeds {MAX_UID_BYTES} bytes")));
         }
         Ok(Self(envelope))
     }
 
-    /// Gives the pod to `inject`, if it is one that is created.
+    /// Calls `inject` if the review is about the creation of a pod.
     pub fn decide(&self, inject: impl FnOnce(&Value) -> Outcome) -> Decision {
         let pod = match self.pod() {
             Ok(pod) => pod,
-            Err(unasked) => return Decision::unasked(unasked),
+            Err(reason) => return Decision::bypass(reason),
         };
         let outcome = inject(&pod);
-        // Another webhook has changed the pod, so that it is asked about once more: no news.
-        let is_known = outcome == Outcome::Skipped(SkipReason::AlreadyInjected);
-        let mut decision = Decision::of(outcome);
-        // The name goes into the path of a request: what is no name may lead anywhere.
-        if !is_known && !self.is_dry_run() && is_label(&self.namespace()) {
-            let (outcome, reason) = (decision.outcome, decision.reason);
-            decision.told = Some(OwnerEvent {
-                namespace: self.namespace(),
-                on: owner(&pod),
-                outcome,
+        // After a change by another webhook, the API server sends the pod again. Its owner has an event already.
+        let is_repeated = outcome == Outcome::Skipped(SkipReason::AlreadyInjected);
+        let mut decision = Decision::from_outcome(outcome);
+        let namespace = self.namespace();
+        // The namespace becomes part of a request path, so it must be a valid name.
+        if !is_repeated && !self.is_dry_run() && is_dns_label(&namespace) {
+            let Decision { outcome, reason, message, .. } = &decision;
+            decision.event = Some(OwnerEvent {
+                namespace,
+                owner: owner(&pod),
+                outcome: *outcome,
                 reason,
-                message: decision.message.clone(),
+                message: message.clone(),
             });
         }
         decision
     }
 
-    /// The AdmissionReview that answers.
-    pub fn answer(&self, decision: &Decision) -> Value {
-        let patch = decision.patch.as_ref().map(|patch| STANDARD.encode(patch));
-        let response = Response {
-            uid: &self.0.request.uid,
-            allowed: true,
-            patch_type: patch.as_ref().map(|_| "JSONPatch"),
-            patch,
-            warnings: &decision.warnings,
-            audit_annotations: Audit {
-                outcome: decision.outcome.as_str(),
-                reason: decision.reason,
-            },
-        };
+    /// Returns the AdmissionReview that answers this one.
+    pub fn response(&self, decision: &Decision) -> Value {
+        let Decision { outcome, reason, patch, warnings, .. } = decision;
+        // The API server prefixes the keys of audit annotations with the webhook's name.
+        let mut response = json!({
+            "uid": self.0.request.uid,
+            "allowed": true,
+            "auditAnnotations": {"outcome": outcome.as_str(), "reason": reason},
+        });
+        if let Some(response) = response.as_object_mut() {
+            if let Some(patch) = patch {
+                response.insert("patchType".to_owned(), "JSONPatch".into());
+                response.insert("patch".to_owned(), STANDARD.encode(patch).into());
+            }
+            if !warnings.is_empty() {
+                response.insert("warnings".to_owned(), warnings.clone().into());
+            }
+        }
         json!({"apiVersion": self.api_version(), "kind": "AdmissionReview", "response": response})
     }
 
     fn pod(&self) -> Result<Value, BypassReason> {
         let Request { kind, sub_resource, operation, object, .. } = &self.0.request;
-        let is_review = text(self.0.kind).as_deref() == Some("AdmissionReview")
-            && text(self.0.api_version).is_some_and(|it| it.starts_with("admission.k8s.io/"));
+        let is_review = string(self.0.kind).as_deref() == Some("AdmissionReview")
+            && string(self.0.api_version).is_some_and(|it| it.starts_with("admission.k8s.io/"));
         if !is_review {
             return Err(BypassReason::NotAReview);
         }
-        if !is_pod(*kind) || text(*sub_resource).is_some_and(|it| !it.is_empty()) {
+        if !is_pod(*kind) || string(*sub_resource).is_some_and(|it| !it.is_empty()) {
             return Err(BypassReason::NotAPod);
         }
-        if text(*operation).as_deref() != Some("CREATE") {
+        if string(*operation).as_deref() != Some("CREATE") {
             return Err(BypassReason::NotCreated);
         }
-        if SYSTEM.contains(&self.namespace().as_str()) {
+        if SYSTEM_NAMESPACES.contains(&self.namespace().as_str()) {
             return Err(BypassReason::SystemNamespace);
         }
         let object = object.ok_or(BypassReason::Unreadable)?.get();
-        if values(object) > MOST_VALUES {
+        if count_values(object) > MAX_VALUES {
             return Err(BypassReason::TooComplex);
         }
         let pod: Value = serde_json::from_str(object).map_err(|_| BypassReason::Unreadable)?;
         if pod.is_object() { Ok(pod) } else { Err(BypassReason::Unreadable) }
     }
 
-    /// The request's: a pod's own may be left out.
+    /// Returns the namespace of the request. The pod itself may omit it.
     fn namespace(&self) -> String {
-        text(self.0.request.namespace).unwrap_or_default()
+        string(self.0.request.namespace).unwrap_or_default()
     }
 
     fn is_dry_run(&self) -> bool {
         self.0.request.dry_run.is_some_and(|it| it.get() == "true")
     }
 
-    /// The one that was asked in, so that it is understood.
+    /// Returns the version of the request, which the response must have too.
     fn api_version(&self) -> &'static str {
-        match text(self.0.api_version).as_deref() {
+        match string(self.0.api_version).as_deref() {
             Some("admission.k8s.io/v1beta1") => "admission.k8s.io/v1beta1",
             _ => "admission.k8s.io/v1",
         }
@@ -282,28 +275,25 @@ impl<'a> Review<'a> {
 }
 
 impl Decision {
-    /// Nothing was asked of `inject`, or it broke off.
-    pub fn unasked(why: BypassReason) -> Self {
-        let outcome = why.outcome();
-        let message = why.to_string();
-        let warnings = match outcome {
-            ReviewOutcome::Failed => vec![warning(&message)],
-            ReviewOutcome::Injected | ReviewOutcome::Skipped | ReviewOutcome::Refused => Vec::new(),
-        };
-        Self { outcome, reason: why.as_str(), message, patch: None, warnings, told: None }
+    /// Returns the decision for a review for which `inject` was not called or panicked.
+    pub fn bypass(reason: BypassReason) -> Self {
+        let outcome = reason.outcome();
+        let message = reason.to_string();
+        let is_failure = outcome == ReviewOutcome::Failed;
+        let warnings = is_failure.then(|| warning(&message)).into_iter().collect();
+        Self { outcome, reason: reason.as_str(), message, patch: None, warnings, event: None }
     }
 
-    fn of(outcome: Outcome) -> Self {
+    fn from_outcome(outcome: Outcome) -> Self {
         let (outcome, reason, message, patch, warnings) = match outcome {
             Outcome::Changed { patch, notes } => {
-                let message = changed(&notes);
-                let warnings = notes.iter().filter(|note| concerns(note));
-                let warnings = warnings.map(|note| warning(&note.to_string()));
-                let warnings = warnings.take(MOST_WARNINGS).collect();
+                let texts: Vec<_> = notes.iter().map(ChangeNote::to_string).collect();
+                let warnings = notes.iter().zip(&texts).filter(|(note, _)| needs_warning(note));
+                let warnings = warnings.map(|(_, text)| warning(text)).take(MAX_WARNINGS).collect();
                 let patch = serde_json::to_string(&patch).ok();
-                (ReviewOutcome::Injected, "injected", message, patch, warnings)
+                (ReviewOutcome::Injected, "injected", texts.join("; "), patch, warnings)
             }
-            // Nobody is warned of what was asked for, or is in order; it is an event and an audit annotation.
+            // A skip is intended or harmless, so it is recorded but not a warning.
             Outcome::Skipped(reason) => {
                 let message = format!("not injected: {reason}");
                 (ReviewOutcome::Skipped, reason.as_str(), message, None, Vec::new())
@@ -314,18 +304,13 @@ impl Decision {
                 (ReviewOutcome::Refused, problem.as_str(), message, None, warnings)
             }
         };
-        Self { outcome, reason, message, patch, warnings, told: None }
+        Self { outcome, reason, message, patch, warnings, event: None }
     }
 }
 
-fn changed(notes: &[ChangeNote]) -> String {
-    let notes: Vec<_> = notes.iter().map(ChangeNote::to_string).collect();
-    notes.join("; ")
-}
-
-/// Whether traffic may go past the sidecar, so that somebody should look. The others say what was done; controllers log
-/// each warning of each pod.
-const fn concerns(note: &ChangeNote) -> bool {
+/// Returns whether traffic may bypass the sidecar, so that someone should check. Other notes report what was done, and
+/// controllers log every warning of every pod.
+const fn needs_warning(note: &ChangeNote) -> bool {
     match note {
         ChangeNote::VariableKept { .. }
         | ChangeNote::PoolByNumber { .. }
@@ -355,11 +340,11 @@ const fn concerns(note: &ChangeNote) -> bool {
 
 fn warning(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
-    cut(format!("tokengauge: {text}"), LONGEST_WARNING)
+    truncate(format!("tokengauge: {text}"), MAX_WARNING_BYTES)
 }
 
-/// At most `limit` bytes of a text, with a sign where something is missing.
-pub fn cut(mut text: String, limit: usize) -> String {
+/// Truncates a text to at most `limit` bytes. A truncated text ends with an ellipsis.
+pub fn truncate(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         let mut end = limit - '…'.len_utf8();
         while !text.is_char_boundary(end) {
@@ -371,24 +356,24 @@ pub fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Whose pods these are, as far as the pod says: its controller, or itself.
+/// Returns a reference to the pod's controller, or to the pod if it has none.
 fn owner(pod: &Value) -> Value {
-    let references = pod.pointer("/metadata/ownerReferences");
-    let references = references.and_then(Value::as_array).into_iter().flatten();
-    let is_controller = |it: &&Value| it.get("controller") == Some(&Value::Bool(true));
-    let mut controllers = references.filter(is_controller);
-    let keys = ["apiVersion", "kind", "name", "uid"];
-    if let Some(controller) = controllers.next() {
-        let known = keys.iter().filter_map(|key| {
+    let references = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let controller = references
+        .into_iter()
+        .flatten()
+        .find(|it| it.get("controller") == Some(&Value::Bool(true)));
+    if let Some(controller) = controller {
+        let fields = ["apiVersion", "kind", "name", "uid"].iter().filter_map(|key| {
             let value = controller.get(key)?.as_str()?;
             Some(((*key).to_owned(), Value::from(value)))
         });
-        let known: serde_json::Map<_, _> = known.collect();
-        if known.contains_key("kind") && known.contains_key("name") {
-            return Value::Object(known);
+        let fields: Map<_, _> = fields.collect();
+        if fields.contains_key("kind") && fields.contains_key("name") {
+            return Value::Object(fields);
         }
     }
-    // A pod that is being created has no uid yet, and one that is to be named by the API server no name.
+    // A new pod has no uid yet. With generateName, it has no name either.
     let name = ["name", "generateName"].iter().find_map(|key| {
         let name = pod.get("metadata")?.get(key)?.as_str()?;
         (!name.is_empty()).then_some(name)
@@ -396,28 +381,23 @@ fn owner(pod: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "name": name.unwrap_or_default()})
 }
 
-/// A label of DNS, as namespaces are named (RFC 1123).
-fn is_label(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(fits)
+/// Returns whether a text has the form of a namespace (a DNS label of RFC 1123).
+fn is_dns_label(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 fn is_pod(kind: Option<&RawValue>) -> bool {
-    let kind = kind.filter(|kind| kind.get().len() <= LONGEST_KIND);
-    let kind: Option<Value> = kind.and_then(|kind| serde_json::from_str(kind.get()).ok());
-    let has = |key: &str, expected: &str| {
-        let value = kind.as_ref().and_then(|kind| kind.get(key));
-        value.and_then(Value::as_str).unwrap_or_default() == expected
-    };
-    has("kind", "Pod") && has("version", "v1") && has("group", "")
+    let kind = kind.and_then(|it| serde_json::from_str::<GroupVersionKind<'_>>(it.get()).ok());
+    kind.is_some_and(|it| it.group.is_empty() && it.version == "v1" && it.kind == "Pod")
 }
 
-fn text(raw: Option<&RawValue>) -> Option<String> {
+fn string(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// At least as many as the values of a JSON text: each stands behind one of these, outside of strings.
-fn values(json: &str) -> usize {
+/// Returns an upper bound of the number of values in a JSON text, by counting the bytes that may precede a value.
+fn count_values(json: &str) -> usize {
     let (mut values, mut in_string, mut escaped) = (1, false, false);
     for byte in json.bytes() {
         match byte {
@@ -438,11 +418,11 @@ mod tests {
 
     const REVIEW: &str = include_str!("../../../../tests/fixtures/kube/reviews/outbound.json");
 
-    fn decided(text: &str, outcome: Outcome) -> (Decision, Value) {
-        let review = Review::read(text.as_bytes()).unwrap();
+    fn decide(text: &str, outcome: Outcome) -> (Decision, Value) {
+        let review = Review::parse(text.as_bytes()).unwrap();
         let decision = review.decide(|_| outcome);
-        let answer = review.answer(&decision);
-        (decision, answer["response"].clone())
+        let response = review.response(&decision);
+        (decision, response["response"].clone())
     }
 
     fn sidecar() -> ChangeNote {
@@ -454,44 +434,44 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_sent_as_base64_and_its_owner_told() {
+    fn injection_returns_a_patch_and_an_event() {
         let patch = json!([{"op": "add", "path": "/spec/initContainers", "value": []}]);
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
         let outcome = Outcome::Changed { patch: patch.clone(), notes: vec![sidecar()] };
-        let (decision, response) = decided(REVIEW, outcome);
+        let (decision, response) = decide(REVIEW, outcome);
         let sent = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let sent: json_patch::Patch = serde_json::from_slice(&sent).unwrap();
         assert_eq!(sent, patch);
         assert_eq!(response["patchType"], "JSONPatch");
-        // A pod that got what it asked for is no reason for a warning in a controller's log.
+        // A pod that got what it requested causes no warning in a controller's log.
         assert_eq!(response.get("warnings"), None);
-        let told = decision.told.unwrap();
-        assert_eq!((told.namespace.as_str(), told.outcome), ("shop", ReviewOutcome::Injected));
+        let event = decision.event.unwrap();
+        assert_eq!((event.namespace.as_str(), event.outcome), ("shop", ReviewOutcome::Injected));
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-6c9f7d5b8d",
             "uid": "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11",
         });
-        assert_eq!(told.on, owner);
-        assert_eq!(told.message, sidecar().to_string());
+        assert_eq!(event.owner, owner);
+        assert_eq!(event.message, sidecar().to_string());
     }
 
     #[test]
-    fn a_skip_is_told_and_a_refusal_is_a_warning_too() {
-        let (skipped, response) = decided(REVIEW, Outcome::Skipped(SkipReason::OptedOut));
+    fn only_refusals_cause_warnings() {
+        let (skipped, response) = decide(REVIEW, Outcome::Skipped(SkipReason::OptedOut));
         assert_eq!((skipped.outcome, skipped.reason), (ReviewOutcome::Skipped, "opted_out"));
         assert_eq!((response.get("patch"), response.get("warnings")), (None, None));
-        let (again, _) = decided(REVIEW, Outcome::Skipped(SkipReason::AlreadyInjected));
-        assert_eq!((again.reason, again.told), ("already_injected", None));
+        let (repeated, _) = decide(REVIEW, Outcome::Skipped(SkipReason::AlreadyInjected));
+        assert_eq!((repeated.reason, repeated.event), ("already_injected", None));
         let problem = InjectError::InvalidAnnotation { name: "port", message: "no\n".repeat(500) };
-        let (refused, response) = decided(REVIEW, Outcome::Refused(problem));
+        let (refused, response) = decide(REVIEW, Outcome::Refused(problem));
         assert_eq!(refused.outcome, ReviewOutcome::Refused);
         assert_eq!(response["auditAnnotations"]["outcome"], "refused");
         let warning = response["warnings"][0].as_str().unwrap();
-        assert!(warning.len() <= LONGEST_WARNING && !warning.contains('\n'), "{warning}");
+        assert!(warning.len() <= MAX_WARNING_BYTES && !warning.contains('\n'), "{warning}");
     }
 
     #[test]
-    fn nobody_is_told_of_a_dry_run_or_in_what_is_no_namespace() {
+    fn dry_runs_and_invalid_namespaces_cause_no_event() {
         let from = "\"namespace\": \"shop\",\n    \"operation\"";
         assert!(REVIEW.contains(from));
         for (from, to) in [
@@ -501,13 +481,13 @@ mod tests {
             (from, "\"namespace\": null, \"operation\""),
         ] {
             let text = REVIEW.replace(from, to);
-            let (decision, _) = decided(&text, Outcome::Skipped(SkipReason::OptedOut));
-            assert_eq!(decision.told, None, "{to}");
+            let (decision, _) = decide(&text, Outcome::Skipped(SkipReason::OptedOut));
+            assert_eq!(decision.event, None, "{to}");
         }
     }
 
     #[test]
-    fn a_pod_without_a_controller_is_told_itself() {
+    fn pod_without_controller_is_its_own_owner() {
         for (metadata, name) in [
             (json!({"name": "a"}), "a"),
             (json!({"generateName": "a-"}), "a-"),
@@ -525,20 +505,26 @@ mod tests {
     }
 
     #[test]
-    fn values_are_never_counted_too_low() {
+    fn count_values_is_an_upper_bound() {
+        fn count(value: &Value) -> usize {
+            1 + match value {
+                Value::Array(items) => items.iter().map(count).sum(),
+                Value::Object(members) => members.values().map(count).sum(),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+            }
+        }
         for text in
             ["1", "[]", "{}", "[1,2,3]", "{\"a\":1,\"b\":[2,{\"c\":\"x,[{\"}]}", "\"\\\",,\\\\\""]
         {
-            fn count(value: &Value) -> usize {
-                1 + match value {
-                    Value::Array(items) => items.iter().map(count).sum(),
-                    Value::Object(members) => members.values().map(count).sum(),
-                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-                }
-            }
             let value: Value = serde_json::from_str(text).unwrap();
-            assert!(values(text) >= count(&value), "{text}");
-            assert!(values(text) <= 2 * count(&value), "{text}");
+            assert!(count_values(text) >= count(&value), "{text}");
+            assert!(count_values(text) <= 2 * count(&value), "{text}");
         }
+    }
+
+    #[test]
+    fn truncates_at_a_character_boundary() {
+        assert_eq!(truncate("abc".to_owned(), 3), "abc");
+        assert_eq!(truncate("äöü".to_owned(), 5), "ä…");
     }
 }

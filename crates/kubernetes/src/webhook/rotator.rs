@@ -1,196 +1,239 @@
-//! Looks after the certificates that the injector makes for itself, together with the other replicas.
+//! Rotation of self-signed certificates, coordinated between replicas through a Secret.
 //!
-//! Every minute:
+//! Every check (once a minute by default):
 //!
-//! 1. The Secret is read. Where there is none, it is created; where what it holds is due, it is replaced. Whoever comes
-//!    second (409) takes what the first has written: all replicas show the same, under one bundle.
-//! 2. The webhook configuration's `caBundle` is set where it is not the Secret's: also where somebody else changed it.
-//! 3. The certificate is shown to new connections, once `caBundle` trusts it. Where a certificate is shown already, a
-//!    new one under a new bundle waits for the next round: the API server may still go by the old bundle for a moment,
-//!    and the new bundle trusts the old certificate.
+//! 1. Reads the Secret. Creates a missing one and replaces certificates that expire soon. If another replica was faster
+//!    (409), its certificates are used, so all replicas serve the same certificate under one bundle.
+//! 2. Sets the `caBundle` of the webhook configuration if it differs from the Secret's CAs, whatever the reason.
+//! 3. Serves the certificate once `caBundle` trusts it. If another certificate is in use, a new one under a new bundle
+//!    waits for the next check: the API server may use the old bundle for a moment, and the new bundle trusts the old
+//!    certificate.
 //!
-//! A round that fails is told once and tried again, after 1 s at first and a round's time at the most; what was shown
-//! stays.
+//! A failed check is retried after 1 s, with exponential backoff up to the check interval. The certificate in use stays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use http::StatusCode;
+use serde_json::{Value, json};
 
-use super::api::{self, ApiClient, NoWebhook, bundle_patch};
+use super::api::{self, ApiClient};
 use super::log;
 use super::metrics::{CertificateChange, Metrics};
-use super::resolver::{CertificateResolver, pair};
+use super::resolver::{CertificateResolver, ServingCertificate};
 use super::self_signed::{self, Plan, ServiceName, StoredCertificates};
-use super::validity::rfc3339;
-use tokengauge_types::clock;
+use super::validity::{now, rfc3339};
 
-/// Where certificates are kept and announced.
+/// Configuration of self-signed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SelfSigned {
-    pub names: ServiceName,
-    /// In the service's namespace.
+    pub service: ServiceName,
+    /// Name of the Secret, in the service's namespace.
     pub secret: String,
-    /// The MutatingWebhookConfiguration.
-    pub configuration: String,
-    /// Between two rounds.
-    pub interval: Duration,
+    /// Name of the MutatingWebhookConfiguration.
+    pub webhook_configuration: String,
+    pub check_interval: Duration,
 }
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Rounds of one look that lose against another replica; the third has seen the winner's.
-const MOST_TRIES: usize = 3;
+/// Attempts to write the Secret in one check. After a lost race, the next attempt usually reads the winner's Secret.
+const MAX_ATTEMPTS: usize = 3;
 
-/// RenewalReason a round failed.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
-    ApiClient(#[from] api::Error),
+    Api(#[from] api::Error),
     #[error(transparent)]
-    Authority(#[from] self_signed::Error),
-    #[error("the Secret is changed by somebody else again and again")]
-    Contended,
+    Issue(#[from] self_signed::Error),
+    #[error("another client keeps changing the Secret")]
+    Conflict,
     #[error(
-        "no webhook of MutatingWebhookConfiguration {configuration} leads to service {service} in namespace {namespace}"
+        "no webhook of MutatingWebhookConfiguration {configuration} refers to service {service} in namespace {namespace}"
     )]
     NoWebhook { configuration: String, service: String, namespace: String },
-    #[error("what was made cannot be used: {0}")]
+    #[error("cannot use the new certificate: {0}")]
     Unusable(String),
 }
 
-/// Goes on as long as it is polled.
+/// Checks and rotates certificates until it is dropped.
 pub async fn run(
-    settings: SelfSigned,
+    config: SelfSigned,
     api: Arc<ApiClient>,
-    serving: Arc<CertificateResolver>,
+    resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
 ) {
-    let interval = settings.interval;
-    let mut keeper = CertRotator { settings, api, serving, metrics, shown: None, announced: None };
-    let mut failed: Option<(String, Duration)> = None;
+    let check_interval = config.check_interval;
+    let mut rotator = CertRotator { config, api, resolver, metrics, in_use: None, bundle: None };
+    let mut last_failure: Option<(String, Duration)> = None;
     loop {
-        let pause = match keeper.round().await {
-            Ok(()) => {
-                failed = None;
-                interval
-            }
-            Err(error) => {
-                keeper.metrics.api_failed();
-                let problem = error.to_string();
-                let before = failed.take();
-                if before.as_ref().is_none_or(|(told, _)| *told != problem) {
-                    log::CertificateKeepingFails { problem: &problem }.emit();
-                }
-                let pause = before.map_or(FIRST_RETRY, |(_, pause)| pause * 2);
-                let pause = pause.min(interval);
-                failed = Some((problem, pause));
-                pause
-            }
+        let Err(error) = rotator.check().await else {
+            last_failure = None;
+            tokio::time::sleep(check_interval).await;
+            continue;
         };
-        tokio::time::sleep(pause).await;
+        rotator.metrics.record_check_failure();
+        let problem = error.to_string();
+        if last_failure.as_ref().is_none_or(|(last, _)| *last != problem) {
+            log::CertificateCheckFailed { problem: &problem }.emit();
+        }
+        let delay = last_failure.map_or(FIRST_RETRY, |(_, delay)| delay * 2).min(check_interval);
+        last_failure = Some((problem, delay));
+        tokio::time::sleep(delay).await;
     }
 }
 
 struct CertRotator {
-    settings: SelfSigned,
+    config: SelfSigned,
     api: Arc<ApiClient>,
-    serving: Arc<CertificateResolver>,
+    resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
-    shown: Option<StoredCertificates>,
-    /// The bundle as the last round left it.
-    announced: Option<String>,
+    in_use: Option<StoredCertificates>,
+    /// `caBundle` after the last check.
+    bundle: Option<String>,
 }
 
 impl CertRotator {
-    async fn round(&mut self) -> Result<(), Error> {
-        let now = clock::wall_now().unix_nanos() / 1_000_000_000;
-        let kept = self.kept(now).await?;
-        self.announce(&kept).await?;
-        let bundle = kept.bundle();
-        let is_new = self.announced.as_ref() != Some(&bundle);
-        self.announced = Some(bundle);
-        let must_wait = is_new && self.shown.is_some();
-        if must_wait || self.shown.as_ref() == Some(&kept) {
+    async fn check(&mut self) -> Result<(), Error> {
+        let stored = self.read_or_issue().await?;
+        let bundle = stored.ca_bundle();
+        self.publish_bundle(&bundle).await?;
+        let is_new_bundle = self.bundle.replace(bundle) != self.bundle;
+        let must_wait = is_new_bundle && self.in_use.is_some();
+        if must_wait || self.in_use.as_ref() == Some(&stored) {
             return Ok(());
         }
-        let pair = pair(&kept.certificate, &kept.key).map_err(Error::Unusable)?;
-        let until = rfc3339(pair.validity.until);
-        self.serving.show(pair);
-        self.shown = Some(kept);
-        self.metrics.changed(CertificateChange::Shown);
-        log::CertificateShown { until: &until }.emit();
+        let certificate = ServingCertificate::from_pem(&stored.certificate, &stored.key);
+        let certificate = certificate.map_err(Error::Unusable)?;
+        let until = rfc3339(certificate.validity.not_after);
+        self.resolver.set(certificate);
+        self.in_use = Some(stored);
+        self.metrics.record_certificate_change(CertificateChange::Shown);
+        log::CertificateInUse { until: &until }.emit();
         Ok(())
     }
 
-    /// What the Secret holds when all is well with it.
-    async fn kept(&self, now: u64) -> Result<StoredCertificates, Error> {
-        let SelfSigned { names, secret, .. } = &self.settings;
-        for _ in 0..MOST_TRIES {
-            let found = match self.api.secret(&names.namespace, secret).await {
-                Ok(found) => Some(found),
-                Err(error) if error.is_not_found() => None,
+    /// Returns the certificates in the Secret, after replacing them where needed.
+    async fn read_or_issue(&self) -> Result<StoredCertificates, Error> {
+        let SelfSigned { service, secret: name, .. } = &self.config;
+        let namespace = &service.namespace;
+        for _ in 0..MAX_ATTEMPTS {
+            let existing = match self.api.get_secret(namespace, name).await {
+                Ok(secret) => Some(secret),
+                Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => None,
                 Err(error) => return Err(error.into()),
             };
-            let (new, why) = match self_signed::plan(
-                found.as_ref().and_then(StoredCertificates::of),
-                names,
-                now,
-            )? {
-                Plan::Keep(kept) => return Ok(kept),
-                Plan::Write(new, why) => (new, why),
+            let stored = existing.as_ref().and_then(StoredCertificates::from_secret);
+            let (new, reason) = match self_signed::plan(stored, service, now())? {
+                Plan::Keep(stored) => return Ok(stored),
+                Plan::Replace(new, reason) => (new, reason),
             };
-            match self.write(&new, found.as_ref()).await {
+            let secret = new.to_secret(namespace, name, existing.as_ref());
+            let written = match existing {
+                None => self.api.create_secret(namespace, &secret).await,
+                Some(_) => self.api.replace_secret(namespace, name, &secret).await,
+            };
+            match written {
                 Ok(_) => {
-                    self.metrics.changed(CertificateChange::Made);
-                    log::CertificateMade { why: why.as_str() }.emit();
+                    self.metrics.record_certificate_change(CertificateChange::Made);
+                    log::CertificateCreated { why: reason.as_str() }.emit();
                     return Ok(new);
                 }
-                Err(error) if error.is_conflict() => {}
+                Err(error) if error.status() == Some(StatusCode::CONFLICT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Contended)
+        Err(Error::Conflict)
     }
 
-    async fn write(
-        &self,
-        new: &StoredCertificates,
-        found: Option<&Value>,
-    ) -> Result<Value, api::Error> {
-        let SelfSigned { names, secret, .. } = &self.settings;
-        let namespace = &names.namespace;
-        let Some(found) = found else {
-            let made = new.secret(namespace, secret, None);
-            return self.api.create_secret(namespace, &made).await;
-        };
-        let mut changed = new.secret(namespace, secret, None);
-        // Labels and annotations are others' too; a Secret's type cannot be changed.
-        for key in ["metadata", "type"] {
-            if let (Some(theirs), Some(ours)) = (found.get(key), changed.get_mut(key)) {
-                *ours = theirs.clone();
-            }
-        }
-        self.api.update_secret(namespace, secret, &changed).await
-    }
-
-    /// Sets `caBundle` where it is another.
-    async fn announce(&self, kept: &StoredCertificates) -> Result<(), Error> {
-        let SelfSigned { names, configuration, .. } = &self.settings;
-        let ServiceName { service, namespace } = names;
-        let found = self.api.webhooks(configuration).await?;
-        let patch = bundle_patch(&found, namespace, service, &kept.bundle());
-        let patch = patch.map_err(|NoWebhook| Error::NoWebhook {
-            configuration: configuration.clone(),
-            service: service.clone(),
-            namespace: namespace.clone(),
+    async fn publish_bundle(&self, bundle: &str) -> Result<(), Error> {
+        let SelfSigned { service, webhook_configuration: name, .. } = &self.config;
+        let configuration = self.api.get_webhook_configuration(name).await?;
+        let patch = ca_bundle_patch(&configuration, service, bundle).ok_or_else(|| {
+            let ServiceName { service, namespace } = service.clone();
+            Error::NoWebhook { configuration: name.clone(), service, namespace }
         })?;
-        let Some(patch) = patch else {
+        if patch.is_empty() {
             return Ok(());
-        };
-        self.api.patch_webhooks(configuration, &patch).await?;
-        self.metrics.bundle_patched();
-        log::BundleSet { configuration }.emit();
+        }
+        self.api.patch_webhook_configuration(name, &Value::Array(patch)).await?;
+        self.metrics.record_ca_bundle_patch();
+        log::CaBundleUpdated { configuration: name }.emit();
         Ok(())
+    }
+}
+
+/// Returns a JSON Patch that sets `caBundle` in each webhook that refers to the service and has another bundle.
+/// Returns `None` if no webhook refers to the service.
+///
+/// A test of the webhook's name precedes each change, because the list may have changed since it was read.
+fn ca_bundle_patch(
+    configuration: &Value,
+    ServiceName { service, namespace }: &ServiceName,
+    bundle: &str,
+) -> Option<Vec<Value>> {
+    let webhooks = configuration.get("webhooks").and_then(Value::as_array)?;
+    let field = |webhook: &Value, path: &str| {
+        webhook.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let ours = webhooks.iter().enumerate().filter(|(_, webhook)| {
+        field(webhook, "/clientConfig/service/name") == *service
+            && field(webhook, "/clientConfig/service/namespace") == *namespace
+    });
+    let ours: Vec<_> = ours.collect();
+    if ours.is_empty() {
+        return None;
+    }
+    let outdated =
+        ours.into_iter().filter(|(_, webhook)| field(webhook, "/clientConfig/caBundle") != bundle);
+    let operations = outdated.flat_map(|(index, webhook)| {
+        let path = format!("/webhooks/{index}");
+        [
+            json!({"op": "test", "path": format!("{path}/name"), "value": webhook.get("name")}),
+            json!({"op": "add", "path": format!("{path}/clientConfig/caBundle"), "value": bundle}),
+        ]
+    });
+    Some(operations.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_only_webhooks_of_the_service() {
+        let service = |namespace: &str| ServiceName {
+            service: "injector".to_owned(),
+            namespace: namespace.to_owned(),
+        };
+        let webhook = |name: &str, service: &str, bundle: Option<&str>| {
+            let mut webhook = json!({"name": name, "clientConfig": {"service": {"name": service, "namespace": "tg"}}});
+            if let Some(bundle) = bundle {
+                webhook["clientConfig"]["caBundle"] = bundle.into();
+            }
+            webhook
+        };
+        let configuration = json!({"webhooks": [
+            webhook("a", "other", None),
+            webhook("b", "injector", None),
+            webhook("c", "injector", Some("Q0E=")),
+            webhook("d", "injector", Some("b2xk")),
+        ]});
+        let patch = ca_bundle_patch(&configuration, &service("tg"), "Q0E=");
+        assert_eq!(
+            patch.unwrap(),
+            [
+                json!({"op": "test", "path": "/webhooks/1/name", "value": "b"}),
+                json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "Q0E="}),
+                json!({"op": "test", "path": "/webhooks/3/name", "value": "d"}),
+                json!({"op": "add", "path": "/webhooks/3/clientConfig/caBundle", "value": "Q0E="}),
+            ]
+        );
+        let current = json!({"webhooks": [webhook("c", "injector", Some("Q0E="))]});
+        assert_eq!(ca_bundle_patch(&current, &service("tg"), "Q0E="), Some(Vec::new()));
+        for other in [json!({}), json!({"webhooks": []}), json!({"webhooks": 7}), current] {
+            assert_eq!(ca_bundle_patch(&other, &service("another"), "Q0E="), None, "{other}");
+        }
     }
 }

@@ -1,25 +1,22 @@
-//! The injector's own certificates: what is made, how long it holds, when something new is made. Pure: the time is an
-//! argument, and what is kept comes and goes as a Secret's JSON.
+//! Self-signed certificates: when to issue new ones, and their representation as a Secret.
 //!
-//! - An **authority** of its own, 10 years: it is trusted for one service's name by one webhook, and its key never leaves
-//!   the Secret. A new one is made when less than 180 days of it are left, which is two lives of what it signs.
-//! - A **certificate** for `SERVICE.NAMESPACE.svc` (what the API server asks for) and `….svc.cluster.local`, 90 days,
-//!   renewed after two thirds of it: a cluster that was off for a month finds it valid.
-//! - A new authority stands *before* the old one in the bundle, which stays until it ends: replicas that still show the
-//!   old certificate are trusted. More than two are never kept.
-//! - ECDSA P-256: the one kind that every API server and FIPS build accepts.
-//! - All valid from an hour ago, for clocks that differ.
+//! - The CA is valid for 10 years. Its key never leaves the Secret. A new CA is created when less than 180 days are
+//!   left, which is twice the lifetime of a certificate.
+//! - The certificate for `SERVICE.NAMESPACE.svc` is valid for 90 days and is renewed after two thirds of that. A cluster
+//!   that was off for a month still has a valid certificate.
+//! - The bundle holds a new CA before the old one, until the old one expires. Replicas that still serve the old
+//!   certificate stay trusted. The bundle never holds more than two CAs.
+//! - Keys are ECDSA P-256, the one type that every API server and every FIPS build accepts.
 //!
-//! What was kept is judged by rustls as the API server will: signed by the bundle, for these names, now. What does not
-//! hold (edited by hand, another service's, ended) is replaced.
-
-use std::time::Duration;
+//! rustls verifies stored certificates as the API server does: signed by the bundle, for the service's name, valid now.
+//! Certificates that fail are replaced.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::RootCertStore;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -27,18 +24,21 @@ use rustls::server::ParsedCertificate;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
 
+use super::resolver::ServingCertificate;
 use super::validity::Validity;
 
-const DAY: u64 = 86_400;
-const AUTHORITY_LASTS: u64 = 3_650 * DAY;
-const AUTHORITY_ENDS_SOON: u64 = 180 * DAY;
-const CERTIFICATE_LASTS: u64 = 90 * DAY;
-/// How far clocks may differ.
-const EARLIER: u64 = 3_600;
-const MOST_AUTHORITIES: usize = 2;
+const CA_LIFETIME: Duration = Duration::days(3_650);
+const CA_RENEWAL_MARGIN: Duration = Duration::days(180);
+const CERTIFICATE_LIFETIME: Duration = Duration::days(90);
 
-/// Whom the certificate is for.
+/// Certificates are valid from this long before they are issued, to tolerate clock skew.
+const MAX_CLOCK_SKEW: Duration = Duration::hours(1);
+
+const MAX_BUNDLED_CAS: usize = 2;
+
+/// Name of the Service through which the API server reaches the webhook.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceName {
     pub service: String,
@@ -46,399 +46,409 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
-    fn all(&self) -> Vec<String> {
-        let Self { service, namespace } = self;
-        let short = format!("{service}.{namespace}.svc");
-        vec![short.clone(), format!("{short}.cluster.local"), format!("{service}.{namespace}")]
-    }
-
-    /// What the API server asks for.
-    fn asked(&self) -> String {
+    /// Returns the host name that the API server connects to.
+    fn dns_name(&self) -> String {
         format!("{}.{}.svc", self.service, self.namespace)
     }
 
-    fn authority(&self) -> String {
-        // At most 64 characters, says X.520; Go and rustls compare bytes, whatever their number.
+    fn all_dns_names(&self) -> Vec<String> {
+        let dns_name = self.dns_name();
+        let full_name = format!("{dns_name}.cluster.local");
+        vec![dns_name, full_name, format!("{}.{}", self.service, self.namespace)]
+    }
+
+    /// Returns the common name of the CA. X.520 limits it to 64 characters, but Go and rustls compare bytes of any length.
+    fn ca_name(&self) -> String {
         format!("tokengauge injector {}", self.namespace)
     }
 }
 
-/// What the Secret holds, as PEM.
+/// Content of the Secret, as PEM.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredCertificates {
-    /// The newest first.
-    pub authorities: String,
-    authority_key: String,
+    /// CA certificates, the newest first.
+    cas: String,
+    ca_key: String,
     pub certificate: String,
     pub key: String,
 }
 
+/// Hides the private keys.
 impl std::fmt::Debug for StoredCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoredCertificates").finish_non_exhaustive()
     }
 }
 
-/// RenewalReason a certificate cannot be made.
+/// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
-#[error("a certificate cannot be made: {0}")]
+#[error("cannot issue a certificate: {0}")]
 pub struct Error(#[from] rcgen::Error);
 
-/// What is to be done with what is kept.
+/// What to do with the stored certificates.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Plan {
-    /// It holds, and for long enough.
     Keep(StoredCertificates),
-    Write(StoredCertificates, RenewalReason),
+    Replace(StoredCertificates, RenewalReason),
 }
 
-/// RenewalReason something new was made.
+/// Why new certificates were issued.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalReason {
-    /// Nothing was kept yet.
-    Nothing,
-    /// What was kept does not hold for this service.
-    Unusable,
-    /// The certificate is in its last third.
-    Due,
-    /// The authority ends soon.
-    AuthorityDue,
+    NotStored,
+    /// The stored certificates are not valid for this service.
+    Invalid,
+    CertificateExpires,
+    CaExpires,
 }
 
 impl RenewalReason {
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Nothing => "nothing was kept yet",
-            Self::Unusable => "what was kept does not hold for this service",
-            Self::Due => "the certificate is in its last third",
-            Self::AuthorityDue => "the authority ends soon",
+            Self::NotStored => "no certificate stored",
+            Self::Invalid => "stored certificate not valid for this service",
+            Self::CertificateExpires => "certificate expires soon",
+            Self::CaExpires => "CA expires soon",
         }
     }
 }
 
-/// Keeps what is kept, or makes what is needed at `now` (seconds since 1970).
+/// Decides whether to keep the stored certificates, and issues new ones if not.
+///
+/// # Errors
+/// If key generation or signing fails.
 pub fn plan(
-    kept: Option<StoredCertificates>,
-    names: &ServiceName,
-    now: u64,
+    stored: Option<StoredCertificates>,
+    service: &ServiceName,
+    now: OffsetDateTime,
 ) -> Result<Plan, Error> {
-    let Some(kept) = kept else {
-        return Ok(Plan::Write(renewed(names, None, now)?, RenewalReason::Nothing));
+    let Some(stored) = stored else {
+        return Ok(Plan::Replace(issue_all(service, None, now)?, RenewalReason::NotStored));
     };
-    if !kept.holds(names, now) {
-        return Ok(Plan::Write(renewed(names, Some(&kept), now)?, RenewalReason::Unusable));
+    let replace_all = |reason| Ok(Plan::Replace(issue_all(service, Some(&stored), now)?, reason));
+    if !stored.is_valid(service, now) {
+        return replace_all(RenewalReason::Invalid);
     }
-    let ends = |pem: &str| first(pem).and_then(|der| Validity::of(&der));
-    let soon = |it: Validity| it.until < now + AUTHORITY_ENDS_SOON;
-    if ends(&kept.authorities).is_none_or(soon) {
-        let new = renewed(names, Some(&kept), now)?;
-        return Ok(Plan::Write(new, RenewalReason::AuthorityDue));
+    let validity = |pem: &str| first_certificate(pem).and_then(|der| Validity::from_der(&der));
+    let Some((ca, certificate)) = validity(&stored.cas).zip(validity(&stored.certificate)) else {
+        return replace_all(RenewalReason::Invalid);
+    };
+    if ca.not_after < now + CA_RENEWAL_MARGIN {
+        return replace_all(RenewalReason::CaExpires);
     }
-    if ends(&kept.certificate).is_none_or(|it| it.is_due(now)) {
-        let Ok(authority_key) = KeyPair::from_pem(&kept.authority_key) else {
-            let new = renewed(names, Some(&kept), now)?;
-            return Ok(Plan::Write(new, RenewalReason::Unusable));
-        };
-        let (certificate, key) = certificate(names, authority_key, now)?;
-        let new = StoredCertificates { certificate, key, ..kept };
-        // The key in the Secret may be another's than the authority's: then what it signed does not hold.
-        if !new.holds(names, now) {
-            let new = renewed(names, Some(&new), now)?;
-            return Ok(Plan::Write(new, RenewalReason::Unusable));
+    if !certificate.is_renewal_due(now) {
+        return Ok(Plan::Keep(stored));
+    }
+    // The stored CA key can be malformed or belong to another CA: then the renewed certificate is not valid.
+    match stored.renew_certificate(service, now)? {
+        Some(renewed) if renewed.is_valid(service, now) => {
+            Ok(Plan::Replace(renewed, RenewalReason::CertificateExpires))
         }
-        return Ok(Plan::Write(new, RenewalReason::Due));
+        _ => replace_all(RenewalReason::Invalid),
     }
-    Ok(Plan::Keep(kept))
 }
 
-/// A new authority and what it signs; those of `before` that have not ended stay in the bundle.
-fn renewed(
-    names: &ServiceName,
-    before: Option<&StoredCertificates>,
-    now: u64,
+/// Issues a new CA and a certificate signed by it. The bundle keeps CAs of `previous` that have not expired.
+fn issue_all(
+    service: &ServiceName,
+    previous: Option<&StoredCertificates>,
+    now: OffsetDateTime,
 ) -> Result<StoredCertificates, Error> {
-    let authority_key = KeyPair::generate()?;
-    let made = authority(names, now)?.self_signed(&authority_key)?;
-    let mut authorities = made.pem();
-    let older = before.map_or("", |kept| kept.authorities.as_str());
-    let mut kept = 1;
-    for der in all(older).unwrap_or_default() {
-        let goes_on = Validity::of(&der).is_some_and(|it| it.until > now);
-        if goes_on && kept < MOST_AUTHORITIES {
-            authorities.push_str(&pem("CERTIFICATE", &der));
-            kept += 1;
-        }
+    let ca_key = KeyPair::generate()?;
+    let mut cas = ca_params(service, now)?.self_signed(&ca_key)?.pem();
+    let previous = previous.and_then(|stored| certificates(&stored.cas)).unwrap_or_default();
+    let unexpired = previous
+        .iter()
+        .filter(|der| Validity::from_der(der).is_some_and(|validity| validity.not_after > now));
+    for der in unexpired.take(MAX_BUNDLED_CAS - 1) {
+        let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        cas += &pem::encode_config(&Pem::new("CERTIFICATE", der.to_vec()), config);
     }
-    let authority_pem = authority_key.serialize_pem();
-    let (certificate, key) = certificate(names, authority_key, now)?;
-    Ok(StoredCertificates { authorities, authority_key: authority_pem, certificate, key })
+    let ca_key_pem = ca_key.serialize_pem();
+    let (certificate, key) = issue_certificate(service, ca_key, now)?;
+    Ok(StoredCertificates { cas, ca_key: ca_key_pem, certificate, key })
 }
 
-fn authority(names: &ServiceName, now: u64) -> Result<CertificateParams, Error> {
-    let mut params = lasting(Vec::new(), now, AUTHORITY_LASTS)?;
-    params.distinguished_name.push(DnType::CommonName, names.authority());
+fn ca_params(service: &ServiceName, now: OffsetDateTime) -> Result<CertificateParams, Error> {
+    let mut params = params(Vec::new(), &service.ca_name(), now, CA_LIFETIME)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
 }
 
-fn certificate(
-    names: &ServiceName,
-    authority_key: KeyPair,
-    now: u64,
+/// Returns a certificate and its private key, as PEM.
+fn issue_certificate(
+    service: &ServiceName,
+    ca_key: KeyPair,
+    now: OffsetDateTime,
 ) -> Result<(String, String), Error> {
-    let mut params = lasting(names.all(), now, CERTIFICATE_LASTS)?;
-    params.distinguished_name.push(DnType::CommonName, "tokengauge injector");
+    let names = service.all_dns_names();
+    let mut params = params(names, "tokengauge injector", now, CERTIFICATE_LIFETIME)?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
-    // The issuer is known by its name and its key, both as they were when it was made.
-    let issuer = Issuer::new(authority(names, now)?, authority_key);
-    let made = params.signed_by(&key, &issuer)?;
-    Ok((made.pem(), key.serialize_pem()))
+    // An issuer is identified by its name and key, so the other parameters may differ from those of the stored CA.
+    let issuer = Issuer::new(ca_params(service, now)?, ca_key);
+    let certificate = params.signed_by(&key, &issuer)?;
+    Ok((certificate.pem(), key.serialize_pem()))
 }
 
-fn lasting(names: Vec<String>, now: u64, seconds: u64) -> Result<CertificateParams, Error> {
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    let at = |second| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(second);
-    params.not_before = at(now.saturating_sub(EARLIER));
-    params.not_after = at(now.saturating_add(seconds));
+fn params(
+    dns_names: Vec<String>,
+    common_name: &str,
+    now: OffsetDateTime,
+    lifetime: Duration,
+) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::new(dns_names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = now - MAX_CLOCK_SKEW;
+    params.not_after = now + lifetime;
     Ok(params)
 }
 
 impl StoredCertificates {
-    /// Of a Secret as the API server gives it; `None` where a part is missing or no text.
-    pub fn of(secret: &Value) -> Option<Self> {
+    /// Reads a Secret. Returns `None` if a key is missing or is not text.
+    pub fn from_secret(secret: &Value) -> Option<Self> {
         let text = |key: &str| {
             let encoded = secret.get("data")?.get(key)?.as_str()?;
             String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
         };
         Some(Self {
-            authorities: text("ca.crt")?,
-            authority_key: text("ca.key")?,
+            cas: text("ca.crt")?,
+            ca_key: text("ca.key")?,
             certificate: text("tls.crt")?,
             key: text("tls.key")?,
         })
     }
 
-    /// The Secret that holds it. `version` is the `resourceVersion` that it replaces.
-    pub fn secret(&self, namespace: &str, name: &str, version: Option<&str>) -> Value {
-        let mut secret = json!({
+    /// Returns the Secret that stores these certificates.
+    ///
+    /// `existing` is the Secret to replace. Its metadata stays, as other controllers may have added labels and
+    /// annotations, and so does its type, which is immutable.
+    pub fn to_secret(&self, namespace: &str, name: &str, existing: Option<&Value>) -> Value {
+        let metadata = json!({
+            "name": name,
+            "namespace": namespace,
+            "labels": {
+                "app.kubernetes.io/name": "tokengauge",
+                "app.kubernetes.io/component": "injector",
+                "app.kubernetes.io/managed-by": "tokengauge-injector",
+            },
+        });
+        let existing = |key: &str| existing.and_then(|secret| secret.get(key)).cloned();
+        json!({
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {
-                    "app.kubernetes.io/name": "tokengauge",
-                    "app.kubernetes.io/component": "injector",
-                    "app.kubernetes.io/managed-by": "tokengauge-injector",
-                },
-            },
+            "type": existing("type").unwrap_or_else(|| "kubernetes.io/tls".into()),
+            "metadata": existing("metadata").unwrap_or(metadata),
             "data": {
-                "ca.crt": STANDARD.encode(&self.authorities),
-                "ca.key": STANDARD.encode(&self.authority_key),
+                "ca.crt": STANDARD.encode(&self.cas),
+                "ca.key": STANDARD.encode(&self.ca_key),
                 "tls.crt": STANDARD.encode(&self.certificate),
                 "tls.key": STANDARD.encode(&self.key),
             },
-        });
-        let metadata = secret.get_mut("metadata").and_then(Value::as_object_mut);
-        if let (Some(version), Some(metadata)) = (version, metadata) {
-            metadata.insert("resourceVersion".to_owned(), version.into());
-        }
-        secret
+        })
     }
 
-    /// As `caBundle` holds it.
-    pub fn bundle(&self) -> String {
-        STANDARD.encode(&self.authorities)
+    /// Returns the CA certificates in the encoding of `caBundle`.
+    pub fn ca_bundle(&self) -> String {
+        STANDARD.encode(&self.cas)
     }
 
-    fn holds(&self, names: &ServiceName, now: u64) -> bool {
-        trusts(&self.authorities, &self.certificate, names, now)
-            && super::resolver::pair(&self.certificate, &self.key).is_ok()
+    fn is_valid(&self, service: &ServiceName, now: OffsetDateTime) -> bool {
+        is_trusted(&self.cas, &self.certificate, service, now)
+            && ServingCertificate::from_pem(&self.certificate, &self.key).is_ok()
+    }
+
+    /// Issues a new certificate under the stored CA. Returns `None` if the CA key is malformed.
+    fn renew_certificate(
+        &self,
+        service: &ServiceName,
+        now: OffsetDateTime,
+    ) -> Result<Option<Self>, Error> {
+        let Ok(ca_key) = KeyPair::from_pem(&self.ca_key) else {
+            return Ok(None);
+        };
+        let (certificate, key) = issue_certificate(service, ca_key, now)?;
+        Ok(Some(Self { certificate, key, ..self.clone() }))
     }
 }
 
-/// Judges as a client does.
-fn trusts(authorities: &str, certificate: &str, names: &ServiceName, now: u64) -> bool {
-    let Some(authorities) = all(authorities) else {
+/// Verifies a certificate as a client does.
+fn is_trusted(cas: &str, certificate: &str, service: &ServiceName, now: OffsetDateTime) -> bool {
+    let (Some(cas), Some(der)) = (certificates(cas), first_certificate(certificate)) else {
         return false;
     };
     let mut roots = RootCertStore::empty();
-    let (_, unusable) = roots.add_parsable_certificates(authorities);
-    let Some(der) = first(certificate) else {
+    let (_, unusable) = roots.add_parsable_certificates(cas);
+    let (Ok(parsed), Ok(name), Ok(now)) = (
+        ParsedCertificate::try_from(&der),
+        ServerName::try_from(service.dns_name()),
+        u64::try_from(now.unix_timestamp()),
+    ) else {
         return false;
     };
-    let (Ok(parsed), Ok(name)) =
-        (ParsedCertificate::try_from(&der), ServerName::try_from(names.asked()))
-    else {
-        return false;
-    };
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now));
     let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
     unusable == 0
-        && verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], at, algorithms).is_ok()
+        && verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, algorithms).is_ok()
         && verify_server_name(&parsed, &name).is_ok()
 }
 
-fn all(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
-fn first(pem: &str) -> Option<CertificateDer<'static>> {
+fn first_certificate(pem: &str) -> Option<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok()
-}
-
-fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut pem = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at_checked(64).unwrap_or((rest, ""));
-        pem.extend([line, "\n"]);
-        rest = after;
-    }
-    pem + &format!("-----END {label}-----\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// 2026-11-22T17:00:00Z.
-    const NOW: u64 = 1_795_366_800;
+    const SECOND: Duration = Duration::SECOND;
 
-    impl StoredCertificates {
-        fn is_trusted_by(&self, bundle: &str, names: &ServiceName, now: u64) -> bool {
-            let authorities = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
-            trusts(&authorities, &self.certificate, names, now)
-        }
+    /// 2026-11-22T17:00:00Z.
+    fn now() -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(1_795_366_800).unwrap()
     }
 
-    fn names() -> ServiceName {
+    fn service() -> ServiceName {
         ServiceName {
             service: "tokengauge-injector".to_owned(),
             namespace: "tokengauge".to_owned(),
         }
     }
 
-    fn made(at: u64) -> StoredCertificates {
-        let Plan::Write(kept, RenewalReason::Nothing) = plan(None, &names(), at).unwrap() else {
-            unreachable!("nothing was kept")
-        };
-        kept
+    fn is_trusted_by(bundle: &str, certificates: &StoredCertificates, now: OffsetDateTime) -> bool {
+        let cas = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
+        is_trusted(&cas, &certificates.certificate, &service(), now)
     }
 
-    fn written(kept: &StoredCertificates, at: u64) -> (StoredCertificates, RenewalReason) {
-        match plan(Some(kept.clone()), &names(), at).unwrap() {
-            Plan::Write(new, why) => (new, why),
-            Plan::Keep(_) => panic!("kept at {at}"),
+    fn issue(now: OffsetDateTime) -> StoredCertificates {
+        match plan(None, &service(), now).unwrap() {
+            Plan::Replace(certificates, RenewalReason::NotStored) => certificates,
+            plan => panic!("{plan:?}"),
+        }
+    }
+
+    fn replace(
+        stored: &StoredCertificates,
+        now: OffsetDateTime,
+    ) -> (StoredCertificates, RenewalReason) {
+        match plan(Some(stored.clone()), &service(), now).unwrap() {
+            Plan::Replace(certificates, reason) => (certificates, reason),
+            Plan::Keep(_) => panic!("kept at {now}"),
         }
     }
 
     #[test]
-    fn what_is_made_holds_at_once_and_for_its_names_alone() {
-        let kept = made(NOW);
-        assert!(kept.holds(&names(), NOW) && kept.holds(&names(), NOW - EARLIER));
-        assert!(!kept.holds(&names(), NOW - EARLIER - 1));
-        let another = ServiceName { service: "another".to_owned(), ..names() };
-        assert!(!kept.holds(&another, NOW));
-        assert!(kept.is_trusted_by(&kept.bundle(), &names(), NOW));
-        assert!(!kept.is_trusted_by(&made(NOW).bundle(), &names(), NOW));
-        assert!(!kept.is_trusted_by("", &names(), NOW));
+    fn certificates_are_valid_for_their_service_only() {
+        let now = now();
+        let stored = issue(now);
+        assert!(stored.is_valid(&service(), now));
+        assert!(stored.is_valid(&service(), now - MAX_CLOCK_SKEW));
+        assert!(!stored.is_valid(&service(), now - MAX_CLOCK_SKEW - SECOND));
+        let another = ServiceName { service: "another".to_owned(), ..service() };
+        assert!(!stored.is_valid(&another, now));
+        assert!(is_trusted_by(&stored.ca_bundle(), &stored, now));
+        assert!(!is_trusted_by(&issue(now).ca_bundle(), &stored, now));
+        assert!(!is_trusted_by("", &stored, now));
     }
 
     #[test]
-    fn it_is_kept_for_two_thirds_and_then_renewed_under_the_same_authority() {
-        let kept = made(NOW);
-        let due = NOW + CERTIFICATE_LASTS - (CERTIFICATE_LASTS + EARLIER) / 3;
-        for at in [NOW, due - 1] {
-            let plan = plan(Some(kept.clone()), &names(), at).unwrap();
-            assert_eq!(plan, Plan::Keep(kept.clone()));
+    fn renews_the_certificate_after_two_thirds_under_the_same_ca() {
+        let now = now();
+        let stored = issue(now);
+        let due = now + CERTIFICATE_LIFETIME - (CERTIFICATE_LIFETIME + MAX_CLOCK_SKEW) / 3;
+        for at in [now, due - SECOND] {
+            let plan = plan(Some(stored.clone()), &service(), at).unwrap();
+            assert_eq!(plan, Plan::Keep(stored.clone()));
         }
-        let (new, why) = written(&kept, due);
-        assert_eq!(why, RenewalReason::Due);
-        assert_eq!(new.authorities, kept.authorities);
-        assert!(new.certificate != kept.certificate && new.key != kept.key);
-        assert!(new.is_trusted_by(&kept.bundle(), &names(), due));
+        let (renewed, reason) = replace(&stored, due);
+        assert_eq!(reason, RenewalReason::CertificateExpires);
+        assert_eq!(renewed.cas, stored.cas);
+        assert!(renewed.certificate != stored.certificate && renewed.key != stored.key);
+        assert!(is_trusted_by(&stored.ca_bundle(), &renewed, due));
     }
 
     #[test]
-    fn a_new_authority_leaves_the_old_one_in_the_bundle_until_it_ends() {
-        let mut kept = made(NOW);
-        let soon = NOW + AUTHORITY_LASTS - AUTHORITY_ENDS_SOON;
-        // The certificate of that time.
-        let key = KeyPair::from_pem(&kept.authority_key).unwrap();
-        (kept.certificate, kept.key) = certificate(&names(), key, soon - DAY).unwrap();
-        let plan = plan(Some(kept.clone()), &names(), soon).unwrap();
-        assert_eq!(plan, Plan::Keep(kept.clone()));
-        let (new, why) = written(&kept, soon + 1);
-        assert_eq!(why, RenewalReason::AuthorityDue);
-        assert!(new.is_trusted_by(&new.bundle(), &names(), soon + 1));
-        assert!(kept.is_trusted_by(&new.bundle(), &names(), soon + 1));
-        assert!(!new.is_trusted_by(&kept.bundle(), &names(), soon + 1));
-        assert_eq!(all(&new.authorities).unwrap().len(), 2);
-        let (later, why) = written(&new, NOW + AUTHORITY_LASTS + 1);
-        assert_eq!(why, RenewalReason::Unusable);
-        assert_eq!(all(&later.authorities).unwrap().len(), 2);
-        // The first has ended and is gone, the second stands behind the third.
-        assert_eq!(all(&later.authorities).unwrap()[1], first(&new.authorities).unwrap());
+    fn keeps_the_old_ca_in_the_bundle_until_it_expires() {
+        let now = now();
+        let mut stored = issue(now);
+        let due = now + CA_LIFETIME - CA_RENEWAL_MARGIN;
+        let ca_key = KeyPair::from_pem(&stored.ca_key).unwrap();
+        let issued = issue_certificate(&service(), ca_key, due - Duration::DAY).unwrap();
+        (stored.certificate, stored.key) = issued;
+        let plan = plan(Some(stored.clone()), &service(), due).unwrap();
+        assert_eq!(plan, Plan::Keep(stored.clone()));
+        let due = due + SECOND;
+        let (renewed, reason) = replace(&stored, due);
+        assert_eq!(reason, RenewalReason::CaExpires);
+        assert!(is_trusted_by(&renewed.ca_bundle(), &renewed, due));
+        assert!(is_trusted_by(&renewed.ca_bundle(), &stored, due));
+        assert!(!is_trusted_by(&stored.ca_bundle(), &renewed, due));
+        assert_eq!(certificates(&renewed.cas).unwrap().len(), 2);
+        let (later, reason) = replace(&renewed, now + CA_LIFETIME + SECOND);
+        assert_eq!(reason, RenewalReason::Invalid);
+        // The first CA has expired. The second one follows the third.
+        let cas = certificates(&later.cas).unwrap();
+        assert_eq!(cas.len(), 2);
+        assert_eq!(cas[1], first_certificate(&renewed.cas).unwrap());
     }
 
     #[test]
-    fn what_was_tampered_with_is_replaced() {
-        let kept = made(NOW);
-        let other = made(NOW);
-        let broken = [
-            StoredCertificates { key: other.key.clone(), ..kept.clone() },
+    fn replaces_invalid_certificates() {
+        let now = now();
+        let (stored, other) = (issue(now), issue(now));
+        let malformed = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let invalid = [
+            StoredCertificates { key: other.key.clone(), ..stored.clone() },
             StoredCertificates {
                 certificate: other.certificate.clone(),
                 key: other.key,
-                ..kept.clone()
+                ..stored.clone()
             },
-            StoredCertificates { certificate: "nothing".to_owned(), ..kept.clone() },
-            StoredCertificates { authorities: String::new(), ..kept.clone() },
-            StoredCertificates {
-                authorities: "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"
-                    .to_owned(),
-                ..kept.clone()
-            },
+            StoredCertificates { certificate: "nothing".to_owned(), ..stored.clone() },
+            StoredCertificates { cas: String::new(), ..stored.clone() },
+            StoredCertificates { cas: malformed.to_owned(), ..stored.clone() },
         ];
-        for wrong in broken {
-            let (new, why) = written(&wrong, NOW);
-            assert_eq!(why, RenewalReason::Unusable);
-            assert!(new.holds(&names(), NOW));
+        for invalid in invalid {
+            let (new, reason) = replace(&invalid, now);
+            assert_eq!(reason, RenewalReason::Invalid);
+            assert!(new.is_valid(&service(), now));
         }
-        let due = NOW + CERTIFICATE_LASTS - DAY;
-        for authority_key in ["nothing".to_owned(), other.authority_key] {
-            let wrong = StoredCertificates { authority_key, ..kept.clone() };
-            let (new, why) = written(&wrong, due);
-            assert_eq!(why, RenewalReason::Unusable);
-            assert!(new.holds(&names(), due));
-            assert!(kept.is_trusted_by(&new.bundle(), &names(), due));
+        let due = now + CERTIFICATE_LIFETIME - Duration::DAY;
+        for ca_key in ["nothing".to_owned(), other.ca_key] {
+            let invalid = StoredCertificates { ca_key, ..stored.clone() };
+            let (new, reason) = replace(&invalid, due);
+            assert_eq!(reason, RenewalReason::Invalid);
+            assert!(new.is_valid(&service(), due));
+            assert!(is_trusted_by(&new.ca_bundle(), &stored, due));
         }
     }
 
     #[test]
-    fn a_secret_gives_back_what_was_put_into_it() {
-        let kept = made(NOW);
-        let secret = kept.secret("tokengauge", "certificate", Some("17"));
-        assert_eq!(StoredCertificates::of(&secret), Some(kept.clone()));
-        assert_eq!(secret["metadata"]["resourceVersion"], "17");
-        let secret = kept.secret("tokengauge", "certificate", None);
-        assert_eq!(secret["metadata"].get("resourceVersion"), None);
-        assert!(!format!("{kept:?}").contains("BEGIN"));
+    fn secret_round_trips() {
+        let stored = issue(now());
+        let secret = stored.to_secret("tokengauge", "certificate", None);
+        assert_eq!(StoredCertificates::from_secret(&secret), Some(stored.clone()));
+        let existing = json!({"type": "Opaque", "metadata": {"resourceVersion": "17"}});
+        let replacement = stored.to_secret("tokengauge", "certificate", Some(&existing));
+        assert_eq!(replacement["metadata"], existing["metadata"]);
+        assert_eq!(replacement["type"], "Opaque");
+        assert_eq!(replacement["data"], secret["data"]);
+        assert!(!format!("{stored:?}").contains("BEGIN"));
         for key in ["ca.crt", "ca.key", "tls.crt", "tls.key"] {
-            let mut without = secret.clone();
-            without["data"][key] = 7.into();
-            assert_eq!(StoredCertificates::of(&without), None, "{key}");
-            without["data"][key] = "!".into();
-            assert_eq!(StoredCertificates::of(&without), None, "{key}");
+            let mut invalid = secret.clone();
+            invalid["data"][key] = 7.into();
+            assert_eq!(StoredCertificates::from_secret(&invalid), None, "{key}");
+            invalid["data"][key] = "!".into();
+            assert_eq!(StoredCertificates::from_secret(&invalid), None, "{key}");
         }
-        assert_eq!(StoredCertificates::of(&json!({"data": null})), None);
+        assert_eq!(StoredCertificates::from_secret(&json!({"data": null})), None);
     }
 }

@@ -1,8 +1,8 @@
-//! The two ports: reviews over HTTPS, admin and metrics in the clear.
+//! The HTTPS server for reviews and the HTTP server for probes and metrics.
 //!
-//! What a stranger can make the injector hold or do is bounded, and every wait is shorter than the API server's for the
-//! answer: heads and handshakes, bodies, bytes of all bodies together, reviews that are worked on at once. A review that
-//! there is no room for gets 503, which lets the pod pass (`failurePolicy: Ignore`).
+//! Anyone who reaches the port can send reviews, so memory, connections and concurrency are bounded. Each wait is
+//! shorter than the API server's timeout. A review over a limit gets 503, and the API server then admits the pod without
+//! a sidecar (`failurePolicy: Ignore`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,114 +20,133 @@ use hyper::service::service_fn;
 use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
+use tower::timeout::error::Elapsed;
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::events::EventRecorder;
 use super::log;
 use super::metrics::Metrics;
 use super::resolver::CertificateResolver;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
+use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
-/// API servers, of which there are a few, each with a few connections.
-const MOST_CONNECTIONS: usize = 256;
+/// A cluster has a few API servers, each with a few connections.
+const MAX_CONNECTIONS: usize = 256;
 
-/// Scrapers and probes.
-const MOST_ADMIN_CONNECTIONS: usize = 64;
+/// Connections of probes and scrapers.
+const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Handshake and head. With [`BODY_TIMEOUT`] and [`TURN_TIMEOUT`] it stays below 5 s, the webhook's timeout in the chart.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(4);
-const BODY_TIMEOUT: Duration = Duration::from_secs(3);
-const TURN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Limit for the TLS handshake and the request headers. Below the chart's webhook timeout of 5 s.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Etcd takes objects of up to 1.5 MiB and the API server requests of up to 3 MiB; in JSON an object may be twice as
-/// long, and the envelope has a second one for updates.
-const LARGEST_BODY: usize = 8 << 20;
+/// Limit from the request headers to the response. A decision takes less than 1 ms, so this is the time for the body.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Bytes of all bodies that are being received or worked on.
-const ALL_BODIES: usize = 64 << 20;
+/// Open reviews, waiting ones included. With [`MAX_DECISIONS`] at a time, this many are decided in about half a second.
+const MAX_REVIEWS: usize = 1_024;
 
-/// Reviews that are taken apart at once. One takes well below a millisecond of a core.
-const AT_ONCE: usize = 2;
+/// Reviews that are decided at the same time. Each takes less than 1 ms of one core.
+const MAX_DECISIONS: usize = 2;
 
-type Answer = Response<Full<Bytes>>;
+/// etcd accepts objects of up to 1.5 MiB and the API server requests of up to 3 MiB. As JSON, an object can be twice as
+/// long, and a review of an update contains two.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// A port that is served.
+/// Limit for the bodies of all open reviews together.
+const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
+
+type TextResponse = Response<Full<Bytes>>;
+
+/// A running HTTP server.
 #[derive(Debug)]
 pub struct ServerHandle {
     pub address: SocketAddr,
     stop: oneshot::Sender<()>,
-    serving: JoinHandle<Connections>,
+    task: JoinHandle<Connections>,
 }
 
 impl ServerHandle {
-    /// Accepts nothing any more; what is open may finish for a while and is then cut.
-    pub async fn stop(self, limit: Duration) {
-        // A receiver that is gone has stopped already.
+    /// Stops accepting connections, and closes the open ones after their requests or at the end of `timeout`.
+    pub async fn stop(self, timeout: Duration) {
+        // Sending fails only if the task has ended already.
         self.stop.send(()).unwrap_or_default();
-        if let Ok(connections) = self.serving.await {
-            connections.finish(limit).await;
+        if let Ok(connections) = self.task.await {
+            connections.finish(timeout).await;
             connections.cut().await;
         }
     }
 }
 
-/// Serves reviews.
+/// Serves reviews over HTTPS.
+///
+/// # Errors
+/// If the port cannot be opened.
 pub fn serve_reviews(
     address: SocketAddr,
     tls: ServerConfig,
-    service: Arc<WebhookService>,
+    webhook: Arc<WebhookService>,
 ) -> Result<ServerHandle, tokengauge_listen::Error> {
-    let config = config(address, MOST_CONNECTIONS);
-    let listener = Listener::bind_tls(&config, tls)?;
-    let answer = move |request| {
-        let service = Arc::clone(&service);
-        async move { service.answer(request).await }
-    };
-    Ok(serve(listener, address, answer))
+    let listener = Listener::bind_tls(&config(address, MAX_CONNECTIONS), tls)?;
+    let reviewer = Arc::clone(&webhook);
+    let service = ServiceBuilder::new()
+        .load_shed()
+        .concurrency_limit(MAX_REVIEWS)
+        .timeout(REVIEW_TIMEOUT)
+        .service_fn(move |request| Arc::clone(&reviewer).review(request));
+    Ok(serve(listener, address, move |request| {
+        let (webhook, service) = (Arc::clone(&webhook), service.clone());
+        async move {
+            let start = clock::now();
+            let result = service.oneshot(request).await.map_err(RequestError::from);
+            webhook.respond(result, clock::now().since(start))
+        }
+    }))
 }
 
-/// Serves admin and metrics.
+/// Serves probes and metrics over HTTP.
+///
+/// These responses need no limits but that on connections: they wait for nothing.
+///
+/// # Errors
+/// If the port cannot be opened.
 pub fn serve_admin(
     address: SocketAddr,
     admin: Arc<AdminService>,
 ) -> Result<ServerHandle, tokengauge_listen::Error> {
-    let listener = Listener::bind(&config(address, MOST_ADMIN_CONNECTIONS))?;
-    let answer = move |request: Request<Incoming>| {
-        let answer = admin.answer(&request);
-        async move { answer }
-    };
-    Ok(serve(listener, address, answer))
+    let listener = Listener::bind(&config(address, MAX_ADMIN_CONNECTIONS))?;
+    Ok(serve(listener, address, move |request| std::future::ready(admin.respond(&request))))
 }
 
 fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Config {
     tokengauge_listen::Config {
         max_connections,
-        head_timeout: HEAD_TIMEOUT,
+        head_timeout: HEADER_TIMEOUT,
         ..tokengauge_listen::Config::at(Address::Tcp(address))
     }
 }
 
-fn serve<F, A>(listener: Listener, wanted: SocketAddr, answer: F) -> ServerHandle
+fn serve<F, R>(listener: Listener, configured: SocketAddr, respond: F) -> ServerHandle
 where
-    F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + Unpin + 'static,
-    A: Future<Output = Answer> + Send + 'static,
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + Unpin + 'static,
+    R: Future<Output = TextResponse> + Send + 'static,
 {
-    // Of port 0, the port that was given.
-    let address = listener.local_addr().unwrap_or(wanted);
+    // With port 0, the listener has another address than the configured one.
+    let address = listener.local_addr().unwrap_or(configured);
     let (stop, stopped) = oneshot::channel();
-    let service_for = move |_: Peer| {
-        let answer = answer.clone();
+    let handler = move |_: Peer| {
+        let respond = respond.clone();
         service_fn(move |request| {
-            let answering = answer(request);
-            Box::pin(async move { Ok::<_, Infallible>(answering.await) })
+            let response = respond(request);
+            Box::pin(async move { Ok::<_, Infallible>(response.await) })
         })
     };
-    let serving = listener.serve(service_for, async move {
+    let task = listener.serve(handler, async move {
         drop(stopped.await);
     });
-    ServerHandle { address, stop, serving: tokio::spawn(serving) }
+    ServerHandle { address, stop, task: tokio::spawn(task) }
 }
 
 /// Answers reviews.
@@ -136,27 +155,28 @@ pub struct WebhookService {
     settings: Settings,
     events: EventRecorder,
     metrics: Arc<Metrics>,
-    room: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    /// One permit per byte of [`MAX_TOTAL_BODY_BYTES`].
+    body_bytes: Arc<Semaphore>,
+    decisions: Arc<Semaphore>,
 }
 
-/// RenewalReason a request has no AdmissionReview as its answer.
+/// Why a request gets an HTTP error and no AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
-    #[error("reviews are sent to POST /inject")]
+    #[error("unknown path; send reviews to POST /inject")]
     Path,
-    #[error("only POST is answered here")]
+    #[error("method not allowed; use POST")]
     Method,
-    #[error("a review is application/json")]
+    #[error("unsupported content type; use application/json")]
     ContentType,
-    #[error("a review has at most {LARGEST_BODY} bytes")]
+    #[error("the body exceeds {MAX_BODY_BYTES} bytes")]
     TooLarge,
-    #[error("the body did not come within {BODY_TIMEOUT:?}")]
-    Late,
-    #[error("the body broke off: {0}")]
-    Broken(hyper::Error),
-    #[error("too many reviews at once")]
-    Busy,
+    #[error("the request was not complete within {REVIEW_TIMEOUT:?}")]
+    Timeout,
+    #[error("cannot read the body: {0}")]
+    Body(hyper::Error),
+    #[error("too many reviews at the same time")]
+    Overloaded,
     #[error(transparent)]
     InvalidReview(#[from] InvalidReview),
 }
@@ -168,31 +188,42 @@ impl RequestError {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Late => StatusCode::REQUEST_TIMEOUT,
-            Self::Broken(_) | Self::InvalidReview(_) => StatusCode::BAD_REQUEST,
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(_) | Self::InvalidReview(_) => StatusCode::BAD_REQUEST,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
+    /// Returns the value of the label `reason`.
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Path => "path",
             Self::Method => "method",
             Self::ContentType => "content_type",
             Self::TooLarge => "too_large",
-            Self::Late => "late",
-            Self::Broken(_) => "broken_off",
-            Self::Busy => "busy",
+            Self::Timeout => "late",
+            Self::Body(_) => "broken_off",
+            Self::Overloaded => "busy",
             Self::InvalidReview(_) => "no_review",
         }
     }
 }
 
-/// A whole body, and its share of [`ALL_BODIES`].
+impl From<BoxError> for RequestError {
+    /// Recovers the error of [`WebhookService::review`], or converts that of a tower layer.
+    fn from(error: BoxError) -> Self {
+        match error.downcast::<Self>() {
+            Ok(error) => *error,
+            Err(error) if error.is::<Elapsed>() => Self::Timeout,
+            Err(_) => Self::Overloaded,
+        }
+    }
+}
+
+/// A complete body, which holds its share of [`MAX_TOTAL_BODY_BYTES`].
 struct Body {
     bytes: Bytes,
-    #[expect(dead_code, reason = "held for its drop: there is room again")]
-    room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl WebhookService {
@@ -201,106 +232,96 @@ impl WebhookService {
             settings,
             events,
             metrics,
-            room: Arc::new(Semaphore::new(ALL_BODIES)),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            body_bytes: Arc::new(Semaphore::new(MAX_TOTAL_BODY_BYTES)),
+            decisions: Arc::new(Semaphore::new(MAX_DECISIONS)),
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer {
-        let begun = clock::now();
-        let metrics = Arc::clone(&self.metrics);
-        match self.review(request).await {
-            Ok((decision, answer)) => {
-                metrics.reviewed(decision.outcome, decision.reason, clock::now().since(begun));
-                typed(StatusCode::OK, "application/json", answer)
-            }
-            Err(why) => {
-                let reason = why.as_str();
-                metrics.reviewed(ReviewOutcome::Failed, reason, clock::now().since(begun));
-                log::ReviewUnanswerable { problem: &why }.emit();
-                text(why.status(), format!("{why}\n"))
-            }
-        }
-    }
-
+    /// Returns a decision and the AdmissionReview that contains it.
     async fn review(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<(Decision, String), RequestError> {
-        expected(request.uri().path(), request.method(), request.headers())?;
-        let receiving = self.receive(request.into_body());
-        let body = tokio::time::timeout(BODY_TIMEOUT, receiving).await;
-        let body = body.map_err(|_| RequestError::Late)??;
-        let turn = Arc::clone(&self.turns).acquire_owned();
-        let turn = tokio::time::timeout(TURN_TIMEOUT, turn).await;
-        let Ok(Ok(turn)) = turn else {
-            return Err(RequestError::Busy);
-        };
-        let working = tokio::task::spawn_blocking(move || {
-            let answered = self.decide(&body.bytes);
-            drop((turn, body));
-            answered
+        validate(request.uri().path(), request.method(), request.headers())?;
+        let body = self.receive(request.into_body()).await?;
+        let permit = Arc::clone(&self.decisions).acquire_owned().await;
+        // The closure owns the permits, because it runs to its end even if the client disconnects.
+        let decision = tokio::task::spawn_blocking(move || {
+            let decision = self.decide(&body.bytes);
+            drop((permit, body));
+            decision
         });
-        // Only a runtime that ends breaks it off: panics are caught within.
-        working.await.map_err(|_| RequestError::Busy)?
+        // The task fails only if the runtime shuts down: `decide` catches panics.
+        decision.await.map_err(|_| RequestError::Overloaded)?
     }
 
-    fn decide(&self, body: &[u8]) -> Result<(Decision, String), RequestError> {
-        let review = Review::read(body)?;
-        let deciding =
-            || review.decide(|pod| inject(pod, &InjectionContext::standalone(), &self.settings));
-        let decided = catch_unwind(AssertUnwindSafe(deciding));
-        let mut decision = decided.unwrap_or_else(|_| Decision::unasked(BypassReason::Panicked));
-        let answer = review.answer(&decision).to_string();
-        log::Reviewed {
-            outcome: decision.outcome.as_str(),
-            reason: decision.reason,
-            message: &decision.message,
-        }
-        .emit();
-        if let Some(told) = decision.told.take() {
-            self.events.tell(told);
-        }
-        Ok((decision, answer))
-    }
-
-    /// Takes room for each part of the body as it comes, so that slow senders hold no more than they have sent.
+    /// Receives a body. Acquires permits as bytes arrive, so that slow clients hold only what they have sent.
     async fn receive(&self, mut body: Incoming) -> Result<Body, RequestError> {
         let mut bytes = BytesMut::new();
-        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut permit: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(RequestError::Broken)?;
-            let Ok(data) = frame.into_data() else {
+            let Ok(data) = frame.map_err(RequestError::Body)?.into_data() else {
                 continue;
             };
-            if bytes.len() + data.len() > LARGEST_BODY {
+            if bytes.len() + data.len() > MAX_BODY_BYTES {
                 return Err(RequestError::TooLarge);
             }
-            let wanted = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            let more = Arc::clone(&self.room).try_acquire_many_owned(wanted);
-            let more = more.map_err(|_| RequestError::Busy)?;
-            match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+            let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            let acquired = Arc::clone(&self.body_bytes).try_acquire_many_owned(count);
+            let acquired = acquired.map_err(|_| RequestError::Overloaded)?;
+            match &mut permit {
+                Some(permit) => permit.merge(acquired),
+                None => permit = Some(acquired),
             }
             bytes.extend_from_slice(&data);
         }
-        let bytes = bytes.freeze();
-        Ok(Body { bytes, room })
+        Ok(Body { bytes: bytes.freeze(), _permit: permit })
+    }
+
+    fn decide(&self, body: &[u8]) -> Result<(Decision, String), RequestError> {
+        let review = Review::parse(body)?;
+        let decide =
+            || review.decide(|pod| inject(pod, &InjectionContext::standalone(), &self.settings));
+        let mut decision = catch_unwind(AssertUnwindSafe(decide))
+            .unwrap_or_else(|_| Decision::bypass(BypassReason::Panicked));
+        let response = review.response(&decision).to_string();
+        let Decision { outcome, reason, message, event, .. } = &mut decision;
+        log::Reviewed { outcome: outcome.as_str(), reason, message }.emit();
+        if let Some(event) = event.take() {
+            self.events.record(event);
+        }
+        Ok((decision, response))
+    }
+
+    fn respond(
+        &self,
+        result: Result<(Decision, String), RequestError>,
+        duration: Duration,
+    ) -> TextResponse {
+        match result {
+            Ok((decision, response)) => {
+                self.metrics.record_review(decision.outcome, decision.reason, duration);
+                respond(StatusCode::OK, "application/json", response)
+            }
+            Err(error) => {
+                self.metrics.record_review(ReviewOutcome::Failed, error.as_str(), duration);
+                log::RequestRejected { problem: &error }.emit();
+                respond(error.status(), PLAIN_TEXT, format!("{error}\n"))
+            }
+        }
     }
 }
 
-fn expected(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), RequestError> {
+fn validate(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), RequestError> {
     if path != "/inject" {
         return Err(RequestError::Path);
     }
     if method != Method::POST {
         return Err(RequestError::Method);
     }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next());
-    let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
-    if !is_json {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+    if !media_type.trim().eq_ignore_ascii_case("application/json") {
         return Err(RequestError::ContentType);
     }
     Ok(())
@@ -309,51 +330,49 @@ fn expected(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), Requ
 /// Answers probes and scrapers.
 #[derive(Debug)]
 pub struct AdminService {
-    /// False once it was told to stop.
+    /// False after the signal to stop.
     pub accepts_reviews: Arc<AtomicBool>,
     pub resolver: Arc<CertificateResolver>,
     pub metrics: Arc<Metrics>,
 }
 
 impl AdminService {
-    fn answer(&self, request: &Request<Incoming>) -> Answer {
+    fn respond(&self, request: &Request<Incoming>) -> TextResponse {
+        let text = |status, text: &str| respond(status, PLAIN_TEXT, format!("{text}\n"));
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let why = "only GET is answered here\n".to_owned();
-            return text(StatusCode::METHOD_NOT_ALLOWED, why);
+            return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; use GET");
         }
         match request.uri().path() {
-            "/livez" => text(StatusCode::OK, "live\n".to_owned()),
-            "/readyz" => self.ready(),
-            "/metrics" => typed(
-                StatusCode::OK,
-                "text/plain; version=0.0.4; charset=utf-8",
-                self.metrics.text(self.resolver.until()),
-            ),
-            _ => text(StatusCode::NOT_FOUND, "/livez /readyz /metrics\n".to_owned()),
+            "/livez" => text(StatusCode::OK, "live"),
+            "/readyz" => match self.readiness() {
+                Ok(()) => text(StatusCode::OK, "ready"),
+                Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, reason),
+            },
+            "/metrics" => {
+                let metrics = self.metrics.render(self.resolver.expiry());
+                respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics)
+            }
+            _ => text(StatusCode::NOT_FOUND, "/livez /readyz /metrics"),
         }
     }
 
-    fn ready(&self) -> Answer {
-        let not = |why: &str| text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
+    fn readiness(&self) -> Result<(), &'static str> {
         if !self.accepts_reviews.load(Ordering::Acquire) {
-            return not("stopping");
+            return Err("stopping");
         }
-        let now = clock::wall_now().unix_nanos() / 1_000_000_000;
-        match self.resolver.until() {
-            None => not("there is no certificate yet"),
-            Some(until) if until <= now => not("the certificate has ended"),
-            Some(_) => text(StatusCode::OK, "ready\n".to_owned()),
+        match self.resolver.expiry() {
+            None => Err("no certificate yet"),
+            Some(expiry) if expiry <= validity::now() => Err("the certificate has expired"),
+            Some(_) => Ok(()),
         }
     }
 }
 
-fn text(status: StatusCode, body: String) -> Answer {
-    typed(status, "text/plain; charset=utf-8", body)
-}
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
-fn typed(status: StatusCode, kind: &'static str, body: String) -> Answer {
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> TextResponse {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
