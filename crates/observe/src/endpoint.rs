@@ -8,7 +8,7 @@ use http::Request;
 use http_body::Body;
 
 use crate::describe::{RequestContext, describe_request};
-use crate::layer::OpenExchange;
+use crate::layer::{ObserveLayer, OpenExchange};
 use crate::tee::body::RequestBody;
 use crate::tee::{ObservationChannel, RequestObserver};
 use crate::trace::Propagation;
@@ -65,6 +65,14 @@ impl Endpoint {
     pub fn api(mut self, api: &str) -> Self {
         self.facts.dialect = Some(Label::known(api));
         self
+    }
+}
+
+impl ObserveLayer<EndpointOpener> {
+    /// Reports the exchanges of `endpoint` to `channel`. [`Observation`](crate::Observation) has a channel and the
+    /// observer that reads it.
+    pub fn new(channel: Arc<ObservationChannel>, endpoint: Endpoint) -> Self {
+        Self::with_opener(EndpointOpener::new(channel, endpoint))
     }
 }
 

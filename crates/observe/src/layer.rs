@@ -14,16 +14,15 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::describe::describe_response;
-use crate::endpoint::{Endpoint, EndpointOpener};
+use crate::tee::RequestObserver;
 use crate::tee::body::ResponseBody;
-use crate::tee::{ObservationChannel, RequestObserver};
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, UpstreamFailure};
 
 /// Opens the exchange of a request of type `R`.
 ///
-/// [`EndpointOpener`] does this for an `http::Request` in any application; a proxy also knows a route and a client
-/// connection.
+/// [`EndpointOpener`](crate::EndpointOpener) does this for an `http::Request` in any application; a proxy also knows a
+/// route and a client connection.
 pub trait OpenExchange<R> {
     /// The request that is passed on. Its body is wrapped in a [`RequestBody`](crate::tee::body::RequestBody).
     type Request;
@@ -33,17 +32,18 @@ pub trait OpenExchange<R> {
 
 /// Puts observation around a service.
 ///
-/// Both bodies are copied into an [`ObservationChannel`] as their frames pass. Frames, errors and backpressure reach
-/// the caller unchanged, and nothing is allocated per frame. The service may be a server (axum, tonic, hyper-util) or a
-/// client: any `Service<http::Request<_>, Response = http::Response<_>>` whose bodies carry [`Bytes`].
+/// Both bodies are copied into a [channel](crate::tee::ObservationChannel) as their frames pass. Frames, errors and
+/// backpressure reach the caller unchanged, and nothing is allocated per frame. The service may be a server (axum,
+/// tonic, hyper-util) or a client: any `Service<http::Request<_>, Response = http::Response<_>>` whose bodies carry
+/// [`Bytes`].
 #[derive(Debug)]
-pub struct ObserveLayer<O = EndpointOpener> {
+pub struct ObserveLayer<O> {
     opener: Arc<O>,
 }
 
 /// The service that [`ObserveLayer`] makes.
 #[derive(Debug)]
-pub struct Observe<S, O = EndpointOpener> {
+pub struct Observe<S, O> {
     inner: S,
     opener: Arc<O>,
 }
@@ -54,14 +54,6 @@ pin_project! {
         #[pin]
         inner: F,
         observer: RequestObserver,
-    }
-}
-
-impl ObserveLayer {
-    /// Reports the exchanges of `endpoint` to `channel`. [`Observation`](crate::Observation) has a channel and the
-    /// observer that reads it.
-    pub fn new(channel: Arc<ObservationChannel>, endpoint: Endpoint) -> Self {
-        Self::with_opener(EndpointOpener::new(channel, endpoint))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, EndpointOpener};
 use crate::in_flight::{InFlightRequests, Sinks};
 use crate::layer::ObserveLayer;
 use crate::observer::Observer;
@@ -52,7 +52,7 @@ impl Observation {
     }
 
     /// Returns a layer that reports the exchanges of `endpoint`.
-    pub fn layer(&self, endpoint: Endpoint) -> ObserveLayer {
+    pub fn layer(&self, endpoint: Endpoint) -> ObserveLayer<EndpointOpener> {
         ObserveLayer::new(Arc::clone(&self.channel), endpoint)
     }
 
