@@ -41,10 +41,10 @@ fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
 
 fn write_encoding(
     path: &Path,
-    tokeniser: &CoreBPE,
+    tokenizer: &CoreBPE,
     patterns: &[String; 3],
 ) -> Result<(), Box<dyn Error>> {
-    let tokens = vocabulary::read(tokeniser)?;
+    let tokens = vocabulary::read(tokenizer)?;
     let automaton = automaton::build(patterns)?;
     let lengths: Result<Vec<u8>, _> = tokens.iter().map(|token| token.len().try_into()).collect();
     let steps: Vec<[u8; 2]> = automaton.steps.iter().map(|step| step.to_bytes()).collect();

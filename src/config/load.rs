@@ -9,7 +9,7 @@ use super::deserialize::{self, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::{Layers, resolve};
 use super::{Config, Environment, RunArgs, file, prices, raw, yaml};
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, the environment and the file that the flags name.
 ///
@@ -17,7 +17,7 @@ use tokengauge_llm::count::Tokenisers;
 /// Returns every error in all of these.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
-    load_text(text.as_deref(), args, environment, &Tokenisers::default())
+    load_text(text.as_deref(), args, environment, &Tokenizers::default())
 }
 
 /// As [`load`], with the text of the file and the tokenizers that are loaded already.
@@ -25,7 +25,7 @@ pub(super) fn load_text(
     text: Option<&str>,
     args: &RunArgs,
     environment: Environment<'_>,
-    tokenizers: &Tokenisers,
+    tokenizers: &Tokenizers,
 ) -> Result<Config, ConfigErrors> {
     let layers = Layers { args, environment, read_secrets: true, tokenizers };
     resolve_text(text, layers)
@@ -42,7 +42,7 @@ pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
         args: &args,
         environment: &|_| None,
         read_secrets: false,
-        tokenizers: &Tokenisers::default(),
+        tokenizers: &Tokenizers::default(),
     };
     resolve_text(Some(&text), layers)
 }

@@ -24,7 +24,7 @@ use crate::route;
 use crate::route::TraceHeaders;
 use crate::scrape;
 use tokengauge_llm::content;
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_measure::cost::Costs;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine::warm;
@@ -79,12 +79,12 @@ pub struct Config {
     pub warm: Vec<(Label, warm::Config)>,
     pub routes: Vec<route::Config>,
     /// Routes whose prompts and answers are captured.
-    pub contents: content::Routes,
+    pub contents: content::CapturePolicies,
     pub objectives: Vec<slo::Objective>,
     /// The file that stores error budgets across restarts.
     pub slo_state: Option<PathBuf>,
     /// Loaded tokenizers, by model.
-    pub tokenizers: Tokenisers,
+    pub tokenizers: Tokenizers,
     /// Headers that identify tenant, session and variant.
     pub identity: forward::identity::Config,
     /// The key with which their values are hashed.

@@ -14,8 +14,8 @@ use super::{Admin, Config, ExportOverrides, Secret, raw};
 use crate::forward::{self, identity};
 use crate::route;
 use crate::scrape;
-use tokengauge_llm::content::{Policy, Routes};
-use tokengauge_llm::count::{Assigned, Tokenisers};
+use tokengauge_llm::content::{CapturePolicies, CapturePolicy};
+use tokengauge_llm::count::{TokenizerAssignment, Tokenizers};
 use tokengauge_measure::cost::{Allowance, Budget};
 use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
@@ -169,7 +169,7 @@ fn warm(config: &warm::Config) -> raw::Warm {
     }
 }
 
-fn route(route: &route::Config, contents: &Routes) -> raw::Route {
+fn route(route: &route::Config, contents: &CapturePolicies) -> raw::Route {
     let facts = &route.facts;
     let prefix = Some(&route.prefix).filter(|prefix| !prefix.is_empty());
     let conditions = (route.host.is_some() || prefix.is_some())
@@ -199,7 +199,7 @@ fn admission(limits: route::ConcurrencyLimit) -> raw::Admission {
     }
 }
 
-fn content(policy: &Policy) -> raw::Content {
+fn content(policy: &CapturePolicy) -> raw::Content {
     raw::Content {
         capture: Field::of(true),
         max_bytes: Field::print(ByteSize(policy.max_bytes)),
@@ -256,8 +256,10 @@ fn scope(scope: &Scope) -> Field<raw::Scope> {
     })
 }
 
-fn tokenizers(tokenizers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>> {
-    let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
+fn tokenizers(tokenizers: &Tokenizers) -> Field<BTreeMap<String, Field<PathBuf>>> {
+    let entry = |assigned: &TokenizerAssignment| {
+        (assigned.models.clone(), Field::of(assigned.file.clone()))
+    };
     let entries: BTreeMap<_, _> = tokenizers.assigned().map(entry).collect();
     (!entries.is_empty()).then_some(entries).into()
 }

@@ -20,7 +20,7 @@ fn text(text: &str) -> Result<Config, ConfigErrors> {
 
 fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     let args = RunArgs { config: Some(PathBuf::from(FILE)), ..args };
-    let none = Tokenisers::default();
+    let none = Tokenizers::default();
     load_text(Some(text), &args, &|name| variable(variables, name), &none)
 }
 

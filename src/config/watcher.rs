@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use super::errors::ConfigErrors;
 use super::load::load_text;
 use super::{Config, RunArgs, file};
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 
 /// Polling interval. Kubernetes swaps a symbolic link under a mounted ConfigMap, up to a minute after the change, which
 /// inotify on the file itself does not report. Reading a few KiB is cheap.
@@ -29,12 +29,12 @@ pub struct ConfigWatcher {
     /// The price file that the configuration names, with its last content.
     prices: Option<(PathBuf, Content)>,
     /// Loaded tokenizers, which are not parsed again while their files stay the same.
-    tokenizers: Tokenisers,
+    tokenizers: Tokenizers,
 }
 
 impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
-        let tokenizers = Tokenisers::default();
+        let tokenizers = Tokenizers::default();
         Self { args, environment, last_content: None, prices: None, tokenizers }
     }
 

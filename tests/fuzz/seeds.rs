@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tokengauge_llm::dialect::Api;
-use tokengauge_llm::frame::{Frame, Framer, Json};
+use tokengauge_llm::frame::{Frame, Framer, JsonFraming};
 
 use crate::entries::{CODINGS, CONTENT_TYPES, Framed, HEAD_STATUSES, JSON, STATUSES};
 use crate::fixture::Fixture;
@@ -66,7 +66,7 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
         "elements" => framer(framed("a JSON array, streamed")).into_iter().collect(),
         "aws" => framer(framed("AWS event-stream")).into_iter().collect(),
         "sniffed" => {
-            let json = fixture.detected().map_or(Json::Whole, Api::json);
+            let json = fixture.detected().map_or(JsonFraming::Single, Api::json);
             let said = [content_type(fixture), pick(&JSON, &json)];
             vec![[&said, &b"9C0"[..], body].concat()]
         }
@@ -154,10 +154,10 @@ fn messages(fixture: &Fixture) -> Option<(Framed, Vec<u8>)> {
     framer.finish(&mut line);
     let framed = match framer {
         Framer::Sse(_) => Framed::Sse,
-        Framer::Elements(_) => Framed::Elements,
-        Framer::Aws(_) => Framed::Aws,
-        Framer::Lines(_) => Framed::Raw,
-        Framer::Unknown(_) | Framer::Whole(_) => return None,
+        Framer::JsonArray(_) => Framed::Elements,
+        Framer::AwsEventStream(_) => Framed::Aws,
+        Framer::JsonLines(_) => Framed::Raw,
+        Framer::Unknown(_) | Framer::SingleMessage(_) => return None,
     };
     Some((framed, lines.join(&b'\n')))
 }

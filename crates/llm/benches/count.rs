@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tokengauge_llm::count::{Counter, Encoder, Encoding, Totals};
+use tokengauge_llm::count::{Encoding, TextCounter, TokenCounter, TokenTotals};
 use tokengauge_llm::dialect::Part;
 
 const ENGLISH: &str = "The harbour was quiet that morning. Two boats had come in before dawn, low in the water, and their \
@@ -46,7 +46,7 @@ fn count(criterion: &mut Criterion) {
 }
 
 fn follow(encoding: Encoding, deltas: &[String]) -> u64 {
-    let mut encoder = Encoder::new(encoding);
+    let mut encoder = TextCounter::new(encoding);
     for delta in deltas {
         encoder.push(delta);
         black_box(encoder.count());
@@ -54,8 +54,8 @@ fn follow(encoding: Encoding, deltas: &[String]) -> u64 {
     encoder.total()
 }
 
-fn follow_both(deltas: &[String]) -> Totals {
-    let mut counter = Counter::default();
+fn follow_both(deltas: &[String]) -> TokenTotals {
+    let mut counter = TokenCounter::default();
     counter.set_model("gpt-4");
     for delta in deltas {
         black_box(counter.push(0, Part::Text, delta));

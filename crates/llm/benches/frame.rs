@@ -6,7 +6,7 @@ use std::hint::black_box;
 use aws_smithy_eventstream::frame::write_message_to;
 use aws_smithy_types::event_stream::{Header, HeaderValue, Message};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tokengauge_llm::frame::{Frame, Framer, Json};
+use tokengauge_llm::frame::{Frame, Framer, JsonFraming};
 
 const FRAMES: usize = 1000;
 
@@ -75,7 +75,7 @@ fn frame(criterion: &mut Criterion) {
 
 /// Cuts the body into frames, and counts them.
 fn count(content_type: &str, body: &[u8], size: usize) -> usize {
-    let mut framer = Framer::new(Some(content_type), Json::Elements);
+    let mut framer = Framer::new(Some(content_type), JsonFraming::Array);
     let mut frames = 0;
     for piece in body.chunks(size) {
         framer.push(piece, &mut |frame| {

@@ -1,4 +1,4 @@
-//! The tokens of an encoding, read back out of its tokeniser.
+//! The tokens of an encoding, read back out of its tokenizer.
 
 use std::error::Error;
 
@@ -6,14 +6,14 @@ use tiktoken_rs::CoreBPE;
 
 use crate::layout::Slot;
 
-/// Reads the tokens back out of `tokeniser`. Ranks count up from 0 without a gap up to the special tokens, which stand
+/// Reads the tokens back out of `tokenizer`. Ranks count up from 0 without a gap up to the special tokens, which stand
 /// behind one, or (in p50k) in the midst of the others: there they keep their rank, without bytes and without a place in
 /// the hash table, for no piece of text is a special token.
-pub fn read(tokeniser: &CoreBPE) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
-    let special = tokeniser.special_tokens();
+pub fn read(tokenizer: &CoreBPE) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+    let special = tokenizer.special_tokens();
     let is_special = |token: &[u8]| special.iter().any(|name| name.as_bytes() == token);
     let mut tokens: Vec<Vec<u8>> = (0..Slot::MOST_RANKS)
-        .map_while(|rank| tokeniser.decode_bytes(&[rank]).ok())
+        .map_while(|rank| tokenizer.decode_bytes(&[rank]).ok())
         .map(|token| if is_special(&token) { Vec::new() } else { token })
         .collect();
     let last = tokens.iter().rposition(|token| !token.is_empty());

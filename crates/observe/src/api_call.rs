@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::content_decoder::ContentDecoder;
 use crate::request_state::RequestState;
 use crate::response::{FrameContent, ResponseAccumulator};
-use tokengauge_llm::content::{self, Asked, Budget, Policy};
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::content::{self, CaptureBudget, CapturePolicy, RequestCapture};
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{
     self, Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
     ResponseReader,
 };
-use tokengauge_llm::frame::{Anomaly, Frame, Framer};
+use tokengauge_llm::frame::{Frame, Framer, ParseError};
 use tokengauge_measure::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
 use tokengauge_measure::timing::{Points, Rates, Sample, Stalls, rates};
 use tokengauge_types::clock::MonotonicInstant;
@@ -39,9 +39,9 @@ pub(super) struct ApiCall {
     series: Option<Series>,
     provider: Label,
     quota: Option<RateLimits>,
-    tokenisers: Tokenisers,
+    tokenizers: Tokenizers,
     /// The request body, if content is captured.
-    asked: Option<Box<Asked>>,
+    asked: Option<Box<RequestCapture>>,
 }
 
 /// What the exchange adds to a call when it is closed.
@@ -61,7 +61,7 @@ pub(super) struct Closing {
 }
 
 impl ApiCall {
-    pub(super) fn new(found: &DetectedApi, open: &RequestHead, tokenisers: &Tokenisers) -> Self {
+    pub(super) fn new(found: &DetectedApi, open: &RequestHead, tokenizers: &Tokenizers) -> Self {
         let api = found.api;
         Self {
             api,
@@ -72,18 +72,18 @@ impl ApiCall {
             response: None,
             lost: false,
             session: None,
-            answer: ResponseAccumulator::new(None, tokenisers),
+            answer: ResponseAccumulator::new(None, tokenizers),
             series: None,
             provider: provider(api, &open.route, None),
             quota: None,
-            tokenisers: tokenisers.clone(),
+            tokenizers: tokenizers.clone(),
             asked: None,
         }
     }
 
     /// Captures the content of the request and the response from now on.
-    pub(super) fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
-        let asked = Asked::new(policy, budget);
+    pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
+        let asked = RequestCapture::new(policy, budget);
         self.answer.heard = asked.heard().map(Box::new);
         self.asked = Some(Box::new(asked));
     }
@@ -212,7 +212,7 @@ impl ApiCall {
             Direction::Response => session.server(text, &mut take),
         }
         if (busy || content.text) && session.is_idle() {
-            self.answer.end_turn(self.request.facts().model.as_ref(), &self.tokenisers, out);
+            self.answer.end_turn(self.request.facts().model.as_ref(), &self.tokenizers, out);
         }
     }
 
@@ -249,7 +249,7 @@ impl ApiCall {
             self.series = None;
         }
         let heard = self.answer.heard.take();
-        self.answer = ResponseAccumulator::new(self.asked(), &self.tokenisers);
+        self.answer = ResponseAccumulator::new(self.asked(), &self.tokenizers);
         self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
         self.response_coding = ContentDecoder::new(&head.headers);
@@ -314,7 +314,7 @@ impl ApiCall {
     }
 
     /// Returns the parse errors, each with its count.
-    pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
+    pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
         for coding in [&self.request_coding, &self.response_coding] {
             if let Some(odd) = coding.odd() {
                 self.answer.odd(odd);

@@ -1,7 +1,7 @@
 //! Decodes the content encoding of one body.
 
-use tokengauge_llm::decode::{Fault, Inflater};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::decode::{DecodeError, Decompressor};
+use tokengauge_llm::frame::ParseError;
 use tokengauge_types::event::Headers;
 
 /// The body of one direction.
@@ -9,13 +9,13 @@ use tokengauge_types::event::Headers;
 pub(super) struct ContentDecoder {
     state: State,
     /// Why it is not decoded, or not completely.
-    odd: Option<Anomaly>,
+    odd: Option<ParseError>,
 }
 
 #[derive(Debug)]
 enum State {
     Plain,
-    Encoded(Box<Inflater>),
+    Encoded(Box<Decompressor>),
     /// The encoding is unknown.
     Unread,
     /// Decoded up to an error, a gap or the size limit.
@@ -25,11 +25,11 @@ enum State {
 impl ContentDecoder {
     /// Creates a decoder for the encoding that `headers` declare.
     pub(super) fn new(headers: &Headers) -> Self {
-        let inflater = headers.get("content-encoding").map(Inflater::new);
+        let inflater = headers.get("content-encoding").map(Decompressor::new);
         match inflater.transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
             Ok(Some(inflater)) => Self { state: State::Encoded(Box::new(inflater)), odd: None },
-            Err(_) => Self { state: State::Unread, odd: Some(Anomaly::Encoding) },
+            Err(_) => Self { state: State::Unread, odd: Some(ParseError::Encoding) },
         }
     }
 
@@ -51,8 +51,8 @@ impl ContentDecoder {
         if let Err(fault) = inflated {
             self.state = State::Lost;
             self.odd = Some(match fault {
-                Fault::Broken => Anomaly::Encoding,
-                Fault::TooLarge => Anomaly::Inflation,
+                DecodeError::Corrupt => ParseError::Encoding,
+                DecodeError::TooLarge => ParseError::Inflation,
             });
         }
         inflated.is_ok()
@@ -68,7 +68,7 @@ impl ContentDecoder {
     /// Ends the body after HTTP has delivered it completely.
     pub(super) fn end(&mut self) {
         if self.is_short() {
-            self.odd = Some(Anomaly::Encoding);
+            self.odd = Some(ParseError::Encoding);
         }
     }
 
@@ -81,7 +81,7 @@ impl ContentDecoder {
         matches!(&self.state, State::Encoded(inflater) if inflater.finish().is_err())
     }
 
-    pub(super) const fn odd(&self) -> Option<Anomaly> {
+    pub(super) const fn odd(&self) -> Option<ParseError> {
         self.odd
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::Exchange;
     use crate::tests::{STREAMED, at, chunk, open, usage};
-    use tokengauge_llm::count::Tokenisers;
+    use tokengauge_llm::count::Tokenizers;
     use tokengauge_measure::record::{Complete, Outcome, Record};
     use tokengauge_types::event::{
         BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, ResponseHead,
@@ -206,7 +206,7 @@ mod tests {
         let mut opened = open("/v1/chat/completions");
         opened.headers = headers("application/json", request_coding);
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenisers::default())
+        Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenizers::default())
     }
 
     /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.
@@ -275,7 +275,7 @@ mod tests {
         let broken = gzip(&[STREAMED.to_owned()])[..1].to_vec();
         for (header, request) in [("gzip", broken), ("aes128gcm", streamed())] {
             let record = call((Some(header), &request), (None, &bytes(&events())), None);
-            assert_eq!(record.anomalies, [(Anomaly::Encoding, 1)], "{header}");
+            assert_eq!(record.anomalies, [(ParseError::Encoding, 1)], "{header}");
             let call = record.call.unwrap();
             assert_eq!(call.complete, Complete::True, "{header}");
             assert_eq!(call.output.unwrap().counted, 2, "{header}");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     /// Completeness, outcome, parse errors and counted tokens.
-    type Brief = (Complete, Outcome, Vec<(Anomaly, u32)>, Option<u64>);
+    type Brief = (Complete, Outcome, Vec<(ParseError, u32)>, Option<u64>);
 
     fn brief(record: Record) -> Brief {
         let call = record.call.unwrap();
@@ -297,7 +297,7 @@ mod tests {
             let mut wire = encode(&events());
             // Invalid for every encoding.
             wire[2] = vec![0xff; 64];
-            let odd = vec![(Anomaly::Encoding, 1)];
+            let odd = vec![(ParseError::Encoding, 1)];
             let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
             assert_eq!(brief(answered(Some(header), &wire)), expected, "{header}");
         }
@@ -308,7 +308,7 @@ mod tests {
         for (header, encode) in CODINGS {
             let wire = encode(&events());
             let record = call((None, &streamed()), (Some(header), &wire), Some(2));
-            let odd = vec![(Anomaly::Gap, 1)];
+            let odd = vec![(ParseError::Gap, 1)];
             let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
             assert_eq!(brief(record), expected, "{header}");
         }
@@ -323,7 +323,7 @@ mod tests {
         arrival(&mut exchange, 110, Direction::Request, &wire[30..]);
         exchange.apply(at(120), ObserverEvent::RequestBodySent, b"", &mut |_| ());
         let record = exchange.end(at(200), Ending::Complete, &mut |_| ());
-        assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
+        assert_eq!(record.anomalies, [(ParseError::Gap, 1)]);
     }
 
     #[test]
@@ -343,14 +343,14 @@ mod tests {
     fn stops_at_a_decompression_bomb() {
         let mut pieces = events();
         pieces.insert(2, " ".repeat(16 << 20));
-        let odd = vec![(Anomaly::Oversize, 1), (Anomaly::Inflation, 1)];
+        let odd = vec![(ParseError::Oversize, 1), (ParseError::Inflation, 1)];
         let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
         assert_eq!(brief(answered(Some("gzip"), &gzip(&pieces))), expected);
     }
 
     #[test]
     fn unknown_encoding_leaves_response_unobserved() {
-        let odd = vec![(Anomaly::Encoding, 1)];
+        let odd = vec![(ParseError::Encoding, 1)];
         // A body that was not decoded has no count.
         let expected = (Complete::Unobserved, Outcome::Ok, odd, None);
         let record = answered(Some("compress"), &bytes(&events()));
@@ -361,13 +361,13 @@ mod tests {
     fn truncated_encoding_is_a_parse_error() {
         let mut wire = gzip(&events());
         wire.pop();
-        let odd = vec![(Anomaly::Encoding, 1)];
+        let odd = vec![(ParseError::Encoding, 1)];
         let expected = (Complete::True, Outcome::Ok, odd, Some(2));
         let record = answered(Some("gzip"), &wire);
         assert_eq!(brief(record), expected, "the end marker was received");
         let wire = &gzip(&[r#"{"id":"a","choices":[]"#.to_owned()])[..1];
         let record = answered(Some("gzip"), wire);
-        assert!(record.anomalies.contains(&(Anomaly::Encoding, 1)));
+        assert!(record.anomalies.contains(&(ParseError::Encoding, 1)));
         assert_eq!(record.call.unwrap().complete, Complete::Cut);
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::api_call::{ApiCall, Closing};
 use crate::tcp_info::Connections;
 use crate::websocket::WebSocketSession;
-use tokengauge_llm::content::{Budget, Policy};
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::content::{CaptureBudget, CapturePolicy};
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{self, RateLimits};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::State;
 use tokengauge_measure::record::{self, Answered, Http, Record, Series, WebSocket};
 use tokengauge_measure::timing::{
@@ -73,7 +73,7 @@ impl Exchange {
         at: MonotonicInstant,
         mut open: Box<RequestHead>,
         gate: Arc<CardinalityLimiter>,
-        tokenisers: &Tokenisers,
+        tokenizers: &Tokenizers,
     ) -> Self {
         let path = sent_path(&open);
         let detect = dialect::RequestTarget {
@@ -85,7 +85,7 @@ impl Exchange {
         };
         let queried = open.model.as_ref();
         let call = dialect::detect(&detect)
-            .map(|found| Box::new(ApiCall::new(&found.or_model(queried), &open, tokenisers)));
+            .map(|found| Box::new(ApiCall::new(&found.or_model(queried), &open, tokenizers)));
         let mut connections = Connections::default();
         connections.client.set(open.connection.take());
         Self {
@@ -110,7 +110,7 @@ impl Exchange {
     }
 
     /// Captures the content of the request and the response, if it is a call of a known API.
-    pub fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
+    pub fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
         if let Some(call) = &mut self.call {
             call.capture(policy, budget);
         }
@@ -240,7 +240,7 @@ impl Exchange {
         if let Some(socket) = &mut self.socket {
             record.anomalies.extend(socket.finish());
         }
-        let broke_off = [(self.gap, Anomaly::Gap), (self.broken, Anomaly::Panic)];
+        let broke_off = [(self.gap, ParseError::Gap), (self.broken, ParseError::Panic)];
         record
             .anomalies
             .extend(broke_off.iter().filter(|(is, _)| *is).map(|(_, anomaly)| (*anomaly, 1)));

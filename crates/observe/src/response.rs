@@ -2,10 +2,10 @@
 
 use crate::anomalies::Anomalies;
 use crate::tool_arguments::ToolArguments;
-use tokengauge_llm::content::Heard;
-use tokengauge_llm::count::{Counter, Source, Tokenisers};
+use tokengauge_llm::content::ResponseCapture;
+use tokengauge_llm::count::{Source, TokenCounter, Tokenizers};
 use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Became, Counted, Said};
 use tokengauge_measure::timing::{Points, Sample, Stream};
 use tokengauge_types::clock::MonotonicInstant;
@@ -17,7 +17,7 @@ const MOST_CHOICES: usize = 128;
 /// Everything that was parsed of a response so far.
 #[derive(Debug)]
 pub(super) struct ResponseAccumulator {
-    counter: Counter,
+    counter: TokenCounter,
     /// The count of the finished turns of a session.
     past: Counted,
     stream: Stream,
@@ -36,7 +36,7 @@ pub(super) struct ResponseAccumulator {
     first: u64,
     anomalies: Anomalies,
     /// The text, if content is captured.
-    pub(super) heard: Option<Box<Heard>>,
+    pub(super) heard: Option<Box<ResponseCapture>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -56,9 +56,9 @@ pub(super) struct FrameContent {
 }
 
 impl ResponseAccumulator {
-    pub(super) fn new(model: Option<&Name>, tokenisers: &Tokenisers) -> Self {
+    pub(super) fn new(model: Option<&Name>, tokenizers: &Tokenizers) -> Self {
         Self {
-            counter: counter(model, tokenisers),
+            counter: counter(model, tokenizers),
             past: Counted::default(),
             stream: Stream::default(),
             id: None,
@@ -89,7 +89,7 @@ impl ResponseAccumulator {
             heard.event(event);
         }
         match event {
-            Event::Odd(anomaly) => return self.odd(*anomaly),
+            Event::ParseError(anomaly) => return self.odd(*anomaly),
             // Relevant for captured content only.
             Event::Call { .. } => return,
             Event::Done => {
@@ -142,7 +142,7 @@ impl ResponseAccumulator {
         self.stream.chunk(at, content.tokens, out);
     }
 
-    pub(super) fn odd(&mut self, anomaly: Anomaly) {
+    pub(super) fn odd(&mut self, anomaly: ParseError) {
         self.anomalies.note(anomaly);
     }
 
@@ -153,8 +153,8 @@ impl ResponseAccumulator {
     /// Returns exact totals. Reports standard tokens that could not be counted before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
         let totals = self.counter.finish();
-        if totals.standard_rest > 0 {
-            out(Sample::Standard { tokens: totals.standard_rest });
+        if totals.standard_unreported > 0 {
+            out(Sample::Standard { tokens: totals.standard_unreported });
         }
         let last = Counted {
             total: totals.native,
@@ -171,11 +171,11 @@ impl ResponseAccumulator {
     pub(super) fn end_turn(
         &mut self,
         model: Option<&Name>,
-        tokenisers: &Tokenisers,
+        tokenizers: &Tokenizers,
         out: &mut impl FnMut(Sample),
     ) {
         self.past = self.count(out);
-        self.counter = counter(self.model.as_ref().or(model), tokenisers);
+        self.counter = counter(self.model.as_ref().or(model), tokenizers);
     }
 
     /// Whether the response is complete: the end marker of the API was received, or a stop reason for each choice that
@@ -211,7 +211,7 @@ impl ResponseAccumulator {
         reasons.into_iter().unzip()
     }
 
-    pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
+    pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
         self.anomalies.take()
     }
 
@@ -271,8 +271,8 @@ impl ResponseAccumulator {
     }
 }
 
-fn counter(model: Option<&Name>, tokenisers: &Tokenisers) -> Counter {
-    let mut counter = Counter::new(tokenisers);
+fn counter(model: Option<&Name>, tokenizers: &Tokenizers) -> TokenCounter {
+    let mut counter = TokenCounter::new(tokenizers);
     if let Some(model) = model {
         counter.set_model(model.as_str());
     }

@@ -1,31 +1,28 @@
-//! Formats the tables of the report as text cells, for the terminal and the HTML page.
+//! The report's tables as text in cells: what the terminal and the page both show.
 
-use crate::acceptance::{AcceptanceResult, LimitBasis, LimitResult, Verdict};
-use crate::compare::{Comparison, Interval, Measure, MeasureComparison, StatisticComparison};
+use crate::accept::{Judged, Judgement, On, Verdict};
+use crate::compare::{Compared, Comparison, Contrast, Interval, Measure};
 use crate::statistics::Summary;
 use crate::table::{Statistics, Tokens};
 use crate::{Group, Report, Subject};
 
-/// Maximum number of groups in a table. The JSON report contains all groups.
-pub(super) const MAX_SHOWN_GROUPS: usize = 50;
-/// Shown for an undefined figure.
+/// Groups that are shown; the JSON holds all.
+pub(super) const SHOWN: usize = 50;
+/// What stands where a figure is not defined.
 const NONE: &str = "–";
 
-/// Cells of one row.
+/// One row.
 pub(super) type Cells = Vec<String>;
 
-/// Returns the dimensions for which at least one group has a value.
-pub(super) fn visible_dimensions(report: &Report) -> Vec<&'static str> {
+/// Names of the columns that any group has a value for.
+pub(super) fn shown(report: &Report) -> Vec<&'static str> {
     let used =
         |name: &&&'static str| report.groups.iter().any(|group| group.key.contains_key(**name));
     report.by.iter().filter(used).copied().collect()
 }
 
-/// Returns the title and the rows of each table. The first row is the heading.
-pub(super) fn sections(
-    report: &Report,
-    visible_dimensions: &[&str],
-) -> Vec<(&'static str, Vec<Cells>)> {
+/// All tables: for each its title, and its rows with the head first.
+pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Vec<Cells>)> {
     type Find = fn(&Statistics) -> Option<Summary>;
     let summaries: [(&'static str, Find, f64); 4] = [
         ("Output TPS (tokens/s)", |of| of.output_tps, 1.0),
@@ -37,7 +34,7 @@ pub(super) fn sections(
         "Requests",
         table(
             report,
-            visible_dimensions,
+            shown,
             &["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"],
             requests,
         ),
@@ -46,41 +43,36 @@ pub(super) fn sections(
         let head = ["n", "mean", "p5", "p50", "p95", "p99"];
         sections.push((
             title,
-            table(report, visible_dimensions, &head, |statistics, _| {
-                summary(of(statistics), scale)
-            }),
+            table(report, shown, &head, |statistics, _| summary(of(statistics), scale)),
         ));
     }
-    let shares =
-        table(report, visible_dimensions, &["n", "finish reasons", "quality"], |of, _| shares(of));
+    let shares = table(report, shown, &["n", "finish reasons", "quality"], |of, _| shares(of));
     sections.push(("How answers ended", shares));
     sections
 }
 
 fn table(
     report: &Report,
-    visible_dimensions: &[&str],
+    shown: &[&str],
     head: &[&str],
     cells: impl Fn(&Statistics, Option<&Subject>) -> Cells,
 ) -> Vec<Cells> {
-    let first = visible_dimensions.iter().chain(head).map(|cell| (*cell).to_owned());
+    let first = shown.iter().chain(head).map(|cell| (*cell).to_owned());
     let mut rows = vec![first.collect::<Cells>()];
-    // A single group equals the total.
+    // One group is the same as all of them.
     let groups = if report.groups.len() > 1 || report.subjects.len() > 1 {
         report.groups.as_slice()
     } else {
         &[]
     };
-    for group in groups.iter().take(MAX_SHOWN_GROUPS) {
-        rows.push(
-            labels(group, visible_dimensions).chain(cells(&group.statistics, None)).collect(),
-        );
+    for group in groups.iter().take(SHOWN) {
+        rows.push(labels(group, shown).chain(cells(&group.statistics, None)).collect());
     }
     for subject in &report.subjects {
         let only = report.groups.first().filter(|_| groups.is_empty());
         let mut labels: Cells = match only {
-            Some(group) => labels(group, visible_dimensions).collect(),
-            None => visible_dimensions.iter().map(|_| String::new()).collect(),
+            Some(group) => labels(group, shown).collect(),
+            None => shown.iter().map(|_| String::new()).collect(),
         };
         if let Some(name) = labels.first_mut().filter(|_| only.is_none()) {
             name.push_str(subject.name);
@@ -91,32 +83,26 @@ fn table(
     rows
 }
 
-fn labels<'g>(
-    group: &'g Group,
-    visible_dimensions: &'g [&str],
-) -> impl Iterator<Item = String> + 'g {
-    visible_dimensions
-        .iter()
-        .map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
+fn labels<'g>(group: &'g Group, shown: &'g [&str]) -> impl Iterator<Item = String> + 'g {
+    shown.iter().map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
     let Tokens { generated, input, output: _, reasoning, cached } = of.tokens;
     let throughput = subject.and_then(|subject| subject.throughput);
-    let count =
-        |tokens: Option<f64>| tokens.map_or_else(undefined, |tokens| format!("{tokens:.0}"));
+    let count = |tokens: Option<f64>| tokens.map_or_else(none, |tokens| format!("{tokens:.0}"));
     let costs: Vec<String> =
         of.cost.iter().map(|(currency, cost)| format!("{:.4} {currency}", cost.total)).collect();
     vec![
         of.requests.to_string(),
         optional(throughput.map(|throughput| throughput.requests)),
-        of.error_rate.map_or_else(undefined, percent),
+        of.error_rate.map_or_else(none, percent),
         count(input),
         count(generated),
         count(reasoning),
         count(cached),
         optional(throughput.and_then(|throughput| throughput.output_tokens)),
-        if costs.is_empty() { undefined() } else { costs.join(" + ") },
+        if costs.is_empty() { none() } else { costs.join(" + ") },
     ]
 }
 
@@ -137,62 +123,57 @@ fn shares(of: &Statistics) -> Cells {
                 .collect::<Vec<_>>()
                 .join(", ")
         });
-        shares.unwrap_or_else(undefined)
+        shares.unwrap_or_else(none)
     };
     let n = of.finish.as_ref().map_or(0, |shares| shares.n);
     vec![n.to_string(), told(of.finish.as_ref()), told(of.quality.as_ref())]
 }
 
-/// Returns the rows of the comparison. The first row is the heading.
-pub(super) fn comparison_rows(comparison: &Comparison) -> Vec<Cells> {
+/// The rows of the comparison, with the head first.
+pub(super) fn contrasts(comparison: &Comparison) -> Vec<Cells> {
     let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for measure in &comparison.measures {
-        rows.extend(
-            measure
-                .statistics
-                .iter()
-                .map(|comparison_row| self::comparison_row(measure, comparison_row)),
-        );
+        rows.extend(measure.statistics.iter().map(|contrast| self::contrast(measure, contrast)));
     }
     rows
 }
 
-fn comparison_row(of: &MeasureComparison, comparison_row: &StatisticComparison) -> Cells {
+fn contrast(of: &Compared, contrast: &Contrast) -> Cells {
     let value = |value: f64| figure(&of.id, value);
     let ends = |interval: Interval, show: &dyn Fn(f64) -> String| {
         format!("{} … {}", show(interval.low), show(interval.high))
     };
-    let (change, within) = match comparison_row.change {
+    let (change, within) = match contrast.change {
         Some(change) => (signed_percent(change.value), ends(change, &signed_percent)),
-        None => (undefined(), undefined()),
+        None => (none(), none()),
     };
     vec![
         of.measure.clone(),
-        comparison_row.statistic.as_str().to_owned(),
+        contrast.statistic.as_str().to_owned(),
         of.n_a.to_string(),
         of.n_b.to_string(),
-        value(comparison_row.a),
-        value(comparison_row.b),
-        value(comparison_row.difference.value),
-        ends(comparison_row.difference, &value),
+        value(contrast.a),
+        value(contrast.b),
+        value(contrast.difference.value),
+        ends(contrast.difference, &value),
         change,
         within,
     ]
 }
 
-/// Returns the rows of the limit results. The first row is the heading.
-pub(super) fn verdict_rows(judgement: &AcceptanceResult) -> Vec<Cells> {
+/// The rows of the verdicts, with the head first.
+pub(super) fn verdicts(judgement: &Judgement) -> Vec<Cells> {
     let head = ["limit", "at", "found", "interval", "verdict", ""];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(judgement.verdicts.iter().map(verdict));
     rows
 }
 
-fn verdict(of: &LimitResult) -> Cells {
+fn verdict(of: &Judged) -> Cells {
     let show = |value: f64| match of.on {
-        LimitBasis::Change => signed_percent(value),
-        LimitBasis::Value | LimitBasis::Difference => number(value),
+        On::Change => signed_percent(value),
+        On::Value | On::Difference => number(value),
     };
     let broken = match of.verdict {
         Verdict::Held | Verdict::Undecided => "",
@@ -201,8 +182,8 @@ fn verdict(of: &LimitResult) -> Cells {
     vec![
         of.limit.clone(),
         show(of.value),
-        of.found.map_or_else(undefined, show),
-        of.interval.map_or_else(undefined, |interval| {
+        of.found.map_or_else(none, show),
+        of.interval.map_or_else(none, |interval| {
             format!("{} … {}", show(interval.low), show(interval.high))
         }),
         format!("{}{broken}", of.verdict.as_str()),
@@ -210,15 +191,15 @@ fn verdict(of: &LimitResult) -> Cells {
     ]
 }
 
-fn undefined() -> String {
+fn none() -> String {
     NONE.to_owned()
 }
 
 fn optional(value: Option<f64>) -> String {
-    value.map_or_else(undefined, number)
+    value.map_or_else(none, number)
 }
 
-/// Formats a number with four significant digits.
+/// Four digits that say something.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -239,7 +220,7 @@ fn signed_percent(share: f64) -> String {
     format!("{:+.2}%", share * 100.0)
 }
 
-/// Formats a figure in its customary unit.
+/// A figure in the unit that people read it in.
 fn figure(of: &Measure, value: f64) -> String {
     match of {
         Measure::OutputTps | Measure::Cost(_) => number(value),
@@ -253,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_four_significant_digits() {
+    fn numbers_have_four_digits_that_say_something() {
         for (value, text) in [
             (0.0, "0"),
             (12_345.6, "12346"),

@@ -1,8 +1,7 @@
-//! Compares B with A within length buckets of prompt and response that both sides have.
+//! B against A, like with like: in bands of the prompt's and the answer's length that both sides have.
 //!
-//! Each bucket has the same weight on both sides: its ratio of all requests of both (post-stratification). A side
-//! with more long prompts is therefore not slower for that reason. Requests without a match on the other side are
-//! left out and counted.
+//! Each band weighs on both sides what it weighs in both together (post-stratification). So a side that had more long
+//! prompts is not slower for that. What has no match on the other side is left out, and counted.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -12,13 +11,13 @@ use serde::Serialize;
 
 use crate::bootstrap::{Estimates, Random, Sampler, Stratum, resample};
 use crate::read::Log;
-use crate::row::{NumericField, Quality, Row, Side};
+use crate::row::{Number, Quality, Row, Side};
 use crate::statistics::percentile;
 
-/// Minimum number of observations on each side of a bucket. The spread of fewer is not meaningful.
-const MIN_OBSERVATIONS: usize = 5;
+/// The fewest observations on either side for a band to count: the spread within fewer says nothing.
+const FEWEST: usize = 5;
 
-/// Settings of a comparison.
+/// How it is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub seed: u64,
@@ -31,14 +30,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 1,
-            // Efron and Tibshirani (1993) require at least 1,000 for a 95 % interval.
+            // Efron and Tibshirani (1993) ask for 1,000 at the least for an interval of 95 %.
             resamples: 2_000,
             confidence: 0.95,
         }
     }
 }
 
-/// Figures that can be compared and limited.
+/// What can be compared, and limited.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Measure {
     OutputTps,
@@ -46,15 +45,15 @@ pub enum Measure {
     Itl,
     Duration,
     ErrorRate,
-    /// Cost per request in one currency.
+    /// Per request, in one currency.
     Cost(String),
     Quality(Quality),
-    /// Ratio of requests with this finish reason.
+    /// The share of a finish reason.
     Finish(String),
 }
 
 impl Measure {
-    /// Returns the name in reports and acceptance files.
+    /// As in the report and in an acceptance file.
     pub fn name(&self) -> String {
         match self {
             Self::OutputTps => "output_tps".to_owned(),
@@ -68,7 +67,7 @@ impl Measure {
         }
     }
 
-    /// Returns whether the measure is a ratio of requests. Only the mean of a ratio is meaningful.
+    /// Whether it is a share of requests, of which only the mean says something.
     pub const fn is_share(&self) -> bool {
         match self {
             Self::OutputTps | Self::Ttft | Self::Itl | Self::Duration | Self::Cost(_) => false,
@@ -76,36 +75,36 @@ impl Measure {
         }
     }
 
-    /// Returns the value for one request. A ratio is 0 or 1.
+    /// What a request says of it; a share is 0 or 1.
     fn of(&self, row: &Row, log: &Log) -> Option<f64> {
         let share = |holds: bool| f64::from(u8::from(holds));
         match self {
-            Self::OutputTps => row.value_if_ok(NumericField::OutputTps),
-            Self::Ttft => row.value_if_ok(NumericField::Ttft),
-            Self::Itl => row.value_if_ok(NumericField::Itl),
-            Self::Duration => row.value_if_ok(NumericField::Duration),
-            Self::ErrorRate => row.outcome.is_failure().map(share),
+            Self::OutputTps => row.answered(Number::OutputTps),
+            Self::Ttft => row.answered(Number::Ttft),
+            Self::Itl => row.answered(Number::Itl),
+            Self::Duration => row.answered(Number::Duration),
+            Self::ErrorRate => row.outcome.failed().map(share),
             Self::Cost(currency) => {
-                let same = log.currencies.resolve(u32::from(row.currency)) == Some(currency);
-                row.value(NumericField::Cost).filter(|_| same)
+                let same = log.currencies.text(u32::from(row.currency)) == Some(currency);
+                row.number(Number::Cost).filter(|_| same)
             }
-            Self::Quality(quality) => row.qualities.contains(*quality).map(share),
+            Self::Quality(quality) => row.qualities.holds(*quality).map(share),
             Self::Finish(reason) => {
-                let found = log.finishes.resolve(u32::from(row.finish))?;
+                let found = log.finishes.text(u32::from(row.finish))?;
                 Some(share(found == reason))
             }
         }
     }
 
-    /// Returns the length buckets of prompt and response for the comparison. Ratios use the prompt only, because a
-    /// failure or a bad response is itself shorter.
-    fn bucket(&self, row: &Row) -> (u16, u16) {
-        let output = if self.is_share() { Row::ABSENT } else { row.output_bucket };
-        (row.input_bucket, output)
+    /// The band that it is compared in. A failure, or a bad answer, shortens the answer: shares are compared by the
+    /// prompt's length only.
+    fn band(&self, row: &Row) -> (u16, u16) {
+        let output = if self.is_share() { Row::ABSENT } else { row.output_band };
+        (row.input_band, output)
     }
 }
 
-/// Comparison of B with A.
+/// B against A.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Comparison {
     pub a: String,
@@ -115,56 +114,55 @@ pub struct Comparison {
     pub confidence: f64,
     pub resamples: u64,
     pub seed: u64,
-    pub measures: Vec<MeasureComparison>,
+    pub measures: Vec<Compared>,
 }
 
-const METHOD: &str = "stratified bootstrap (Efron, 1979), percentile intervals, within length buckets that both sides have, \
+const METHOD: &str = "stratified bootstrap (Efron, 1979), percentile intervals, within length bands that both sides have, \
                       weighted by the counts of both together";
 
-/// Comparison of one measure over the buckets that both sides have.
+/// One measure of B against A, over the bands that both have.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct MeasureComparison {
+pub struct Compared {
     pub measure: String,
-    /// Compared requests of A.
+    /// Requests of A that were compared.
     pub n_a: u64,
     pub n_b: u64,
-    /// Requests of A left out because B has fewer than five in their bucket.
+    /// Requests of A in bands of which the other side has fewer than five, left out.
     pub left_out_a: u64,
     pub left_out_b: u64,
-    /// Compared buckets.
-    #[serde(rename = "bands")]
-    pub buckets: Vec<BucketPair>,
-    pub statistics: Vec<StatisticComparison>,
+    /// Bands that were compared.
+    pub bands: Vec<Band>,
+    pub statistics: Vec<Contrast>,
     #[serde(skip)]
     pub id: Measure,
 }
 
-/// Length buckets of prompt and response.
+/// A pair of length bands.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct BucketPair {
-    /// `any` if the measure ignores this length, `unknown` if the log lacks it.
+pub struct Band {
+    /// `any` where the measure is not compared by it, `unknown` where the log does not tell it.
     pub input: String,
     pub output: String,
     pub n_a: u64,
     pub n_b: u64,
-    /// Weight of the bucket. All weights add up to 1.
+    /// What it weighs, of 1.
     pub weight: f64,
 }
 
-/// A statistic of both sides, with difference and relative change.
+/// A statistic of both sides, and how far they lie apart.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
-pub struct StatisticComparison {
+pub struct Contrast {
     pub statistic: Statistic,
     pub a: f64,
     pub b: f64,
     /// B − A.
     pub difference: Interval,
-    /// B ÷ A − 1. Absent if A is 0.
+    /// B ÷ A − 1; absent where A is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Interval>,
 }
 
-/// An estimate and its confidence interval.
+/// An estimate, and the interval that holds it with the confidence that the report states.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Interval {
     pub value: f64,
@@ -172,7 +170,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Statistics of a measure.
+/// What is told of a measure.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
@@ -198,7 +196,7 @@ impl Statistic {
     }
 }
 
-/// Compares the sides called `names` over the rows for which `counts` returns `true`.
+/// Compares `names` over the rows that `counts` lets through.
 pub fn compare(
     log: &Log,
     names: [String; 2],
@@ -207,27 +205,21 @@ pub fn compare(
 ) -> Comparison {
     let measures = measures(log);
     let counts = &counts;
-    // Each measure has its own random numbers, so the order of evaluation does not affect the result.
-    let compared: Vec<Option<MeasureComparison>> = thread::scope(|scope| {
+    // Each measure has random numbers of its own, so the order in which they are worked on does not matter.
+    let compared: Vec<Option<Compared>> = thread::scope(|scope| {
         let half = measures.len() / 2;
         let (first, second) = measures.split_at_checked(half).unwrap_or((&[], &measures));
-        let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<MeasureComparison>> {
+        let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<Compared>> {
             let numbered = measures.iter().zip(skipped as u64..);
             let compared = numbered.map(|(measure, number)| {
-                compare_measure(
-                    log,
-                    measure,
-                    counts,
-                    settings,
-                    Random::stream(settings.seed, number),
-                )
+                measured(log, measure, counts, settings, Random::stream(settings.seed, number))
             });
             compared.collect()
         };
-        let other_half = scope.spawn(move || work(first, 0));
+        let beside = scope.spawn(move || work(first, 0));
         let second = work(second, half);
-        // The thread cannot panic: it calls no function that does.
-        let mut all = other_half.join().unwrap_or_default();
+        // It cannot have panicked: it calls nothing that does.
+        let mut all = beside.join().unwrap_or_default();
         all.extend(second);
         all
     });
@@ -243,7 +235,7 @@ pub fn compare(
     }
 }
 
-/// Returns all measures for which the log has values.
+/// All that the log says anything of.
 fn measures(log: &Log) -> Vec<Measure> {
     let mut measures = vec![
         Measure::OutputTps,
@@ -260,17 +252,17 @@ fn measures(log: &Log) -> Vec<Measure> {
 
 type Observations = BTreeMap<(u16, u16), [Vec<f64>; 2]>;
 
-fn compare_measure(
+fn measured(
     log: &Log,
     measure: &Measure,
     counts: impl Fn(&Row) -> bool,
     settings: Settings,
     random: Random,
-) -> Option<MeasureComparison> {
+) -> Option<Compared> {
     let mut observed = Observations::new();
     for row in log.rows.iter().filter(|row| counts(row)) {
         if let Some(value) = measure.of(row, log) {
-            let [a, b] = observed.entry(measure.bucket(row)).or_default();
+            let [a, b] = observed.entry(measure.band(row)).or_default();
             match row.side {
                 Side::Neither => {}
                 Side::A => a.push(value),
@@ -280,40 +272,33 @@ fn compare_measure(
     }
     let (matched, alone): (Observations, Observations) = observed
         .into_iter()
-        .partition(|(_, sides)| sides.iter().all(|values| values.len() >= MIN_OBSERVATIONS));
-    let size = |buckets: &Observations| {
-        buckets
+        .partition(|(_, sides)| sides.iter().all(|values| values.len() >= FEWEST));
+    let size = |bands: &Observations| {
+        bands
             .values()
             .fold([0, 0], |[sum_a, sum_b], [a, b]| [sum_a + a.len() as u64, sum_b + b.len() as u64])
     };
     let ([n_a, n_b], [left_out_a, left_out_b]) = (size(&matched), size(&alone));
     let all = (n_a + n_b) as f64;
     let weight = |[a, b]: &[Vec<f64>; 2]| (a.len() + b.len()) as f64 / all;
-    let buckets = matched
-        .iter()
-        .map(|(key, sides)| bucket_pair(log, measure, *key, sides, weight(sides)))
-        .collect();
+    let bands =
+        matched.iter().map(|(key, sides)| band(log, measure, *key, sides, weight(sides))).collect();
     let [a, b] = sides(matched, all);
     let (a, b) = (Sampler::new(&a)?, Sampler::new(&b)?);
-    let resampled = resample(&a, &b, settings.resamples, random);
-    Some(MeasureComparison {
+    let again = resample(&a, &b, settings.resamples, random);
+    Some(Compared {
         measure: measure.name(),
         n_a,
         n_b,
         left_out_a,
         left_out_b,
-        buckets,
-        statistics: compare_statistics(
-            measure,
-            [a.estimates(), b.estimates()],
-            &resampled,
-            settings.confidence,
-        ),
+        bands,
+        statistics: contrasts(measure, [a.estimates(), b.estimates()], &again, settings.confidence),
         id: measure.clone(),
     })
 }
 
-/// Returns the strata of both sides.
+/// The strata of both sides.
 fn sides(matched: Observations, all: f64) -> [Vec<Stratum>; 2] {
     let mut strata = [Vec::new(), Vec::new()];
     let [into_a, into_b] = &mut strata;
@@ -325,15 +310,15 @@ fn sides(matched: Observations, all: f64) -> [Vec<Stratum>; 2] {
     strata
 }
 
-fn bucket_pair(
+fn band(
     log: &Log,
     measure: &Measure,
     key: (u16, u16),
     [a, b]: &[Vec<f64>; 2],
     weight: f64,
-) -> BucketPair {
-    let name = |id: u16| log.buckets.resolve(u32::from(id)).unwrap_or("unknown").to_owned();
-    BucketPair {
+) -> Band {
+    let name = |id: u16| log.bands.text(u32::from(id)).unwrap_or("unknown").to_owned();
+    Band {
         input: name(key.0),
         output: if measure.is_share() { "any".to_owned() } else { name(key.1) },
         n_a: a.len() as u64,
@@ -342,25 +327,25 @@ fn bucket_pair(
     }
 }
 
-fn compare_statistics(
+fn contrasts(
     measure: &Measure,
     [a, b]: [Estimates; 2],
-    resampled: &[(Estimates, Estimates)],
+    again: &[(Estimates, Estimates)],
     confidence: f64,
-) -> Vec<StatisticComparison> {
-    let count = if measure.is_share() { 1 } else { Statistic::ALL.len() };
-    let places = Statistic::ALL.into_iter().enumerate().take(count);
+) -> Vec<Contrast> {
+    let told = if measure.is_share() { 1 } else { Statistic::ALL.len() };
+    let places = Statistic::ALL.into_iter().enumerate().take(told);
     let contrast = |(place, statistic): (usize, Statistic)| {
         let at = |estimates: &Estimates| estimates.get(place).copied();
-        let pairs = || resampled.iter().filter_map(|(a, b)| Some((at(a)?, at(b)?)));
+        let pairs = || again.iter().filter_map(|(a, b)| Some((at(a)?, at(b)?)));
         let (a, b) = (at(&a)?, at(&b)?);
         let change = |a: f64, b: f64| (a > 0.0).then(|| b / a - 1.0);
-        Some(StatisticComparison {
+        Some(Contrast {
             statistic,
             a,
             b,
             difference: interval(b - a, pairs().map(|(a, b)| b - a).collect(), confidence)?,
-            // If A is 0 in some resamples, an interval over the other resamples would be wrong.
+            // Where some resamples have a 0 to divide by, the ends of the interval would be those of the others.
             change: change(a, b).and_then(|value| {
                 let changes: Option<Vec<f64>> = pairs().map(|(a, b)| change(a, b)).collect();
                 interval(value, changes?, confidence)
@@ -370,24 +355,19 @@ fn compare_statistics(
     places.filter_map(contrast).collect()
 }
 
-/// Returns the interval that contains the middle `confidence` of the resampled values.
-fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Interval> {
-    resampled.sort_unstable_by(f64::total_cmp);
+/// The middle `confidence` of what came out again and again.
+fn interval(value: f64, mut again: Vec<f64>, confidence: f64) -> Option<Interval> {
+    again.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
-    Some(Interval {
-        value,
-        low: percentile(&resampled, tail)?,
-        high: percentile(&resampled, 1.0 - tail)?,
-    })
+    Some(Interval { value, low: percentile(&again, tail)?, high: percentile(&again, 1.0 - tail)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::{File, Selection, SideRule, read};
+    use crate::read::{File, Selection, Sides, read};
 
-    /// A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
-    /// as fast as A.
+    /// A has short prompts and long ones, B long ones only, and of those more; within each band both are as fast.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {
@@ -412,10 +392,7 @@ mod tests {
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
         let selection = Selection {
-            sides: SideRule::By {
-                a: "variant=a".parse().unwrap(),
-                b: "variant=b".parse().unwrap(),
-            },
+            sides: Sides::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
             ..Selection::default()
         };
         read(&[File { path, side: Side::Neither }], &selection).unwrap()
@@ -425,7 +402,7 @@ mod tests {
         Settings { resamples: 300, ..Settings::default() }
     }
 
-    fn tps(log: &Log) -> MeasureComparison {
+    fn tps(log: &Log) -> Compared {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(log, names, |_| true, few());
         let mut measures = comparison.measures.into_iter();
@@ -433,16 +410,16 @@ mod tests {
     }
 
     #[test]
-    fn compares_matching_buckets_and_leaves_out_the_rest() {
+    fn like_is_compared_with_like_and_the_rest_is_left_out() {
         let compared = tps(&log(1.0));
-        let [bucket] = compared.buckets.as_slice() else {
-            panic!("{:?}", compared.buckets);
+        let [band] = compared.bands.as_slice() else {
+            panic!("{:?}", compared.bands);
         };
         assert_eq!(
-            (bucket.input.as_str(), bucket.output.as_str(), bucket.n_a, bucket.n_b),
+            (band.input.as_str(), band.output.as_str(), band.n_a, band.n_b),
             ("512-2k", "<128", 40, 120)
         );
-        // A has 40 short prompts. B has 40 in a bucket of its own, and 4 in one where it has too few.
+        // 40 short ones of A; 40 of B in a band of its own, and 4 in one of which it has too few.
         assert_eq!((compared.left_out_a, compared.left_out_b), (40, 44));
         let mean = compared.statistics[0];
         assert!((mean.a - 50.0).abs() < 1e-9 && (mean.b - 50.0).abs() < 1e-9);
@@ -450,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_difference_and_its_interval() {
+    fn a_difference_is_found_with_its_interval() {
         let compared = tps(&log(0.8));
         let change = compared.statistics[0].change.unwrap();
         assert!((change.value + 0.2).abs() < 1e-9);
@@ -459,14 +436,14 @@ mod tests {
     }
 
     #[test]
-    fn does_not_compare_measures_without_values() {
+    fn what_no_request_tells_is_not_compared() {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(&log(1.0), names, |_| true, few());
-        let names: Vec<_> =
+        let told: Vec<_> =
             comparison.measures.iter().map(|compared| compared.measure.as_str()).collect();
-        assert_eq!(names, ["output_tps", "duration", "error_rate"]);
+        assert_eq!(told, ["output_tps", "duration", "error_rate"]);
         let errors = &comparison.measures[2];
-        assert_eq!(errors.buckets[0].output, "any");
+        assert_eq!(errors.bands[0].output, "any");
         assert!(errors.statistics[0].change.is_none(), "0 ÷ 0");
     }
 }

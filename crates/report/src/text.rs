@@ -1,16 +1,13 @@
-//! Renders the report as text for a terminal.
+//! The report as text for a terminal.
 
 use std::fmt::Write;
 
-use crate::acceptance::AcceptanceResult;
-use crate::cells::{
-    Cells, MAX_SHOWN_GROUPS, comparison_rows, number, percent, sections, verdict_rows,
-    visible_dimensions,
-};
+use crate::accept::Judgement;
+use crate::cells::{Cells, SHOWN, contrasts, number, percent, sections, shown, verdicts};
 use crate::compare::Comparison;
 use crate::{Report, Run};
 
-/// Returns the output of `tokengauge report`.
+/// What `tokengauge report` prints.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
@@ -73,38 +70,34 @@ fn run(out: &mut String, run: &Run) {
     );
     line!(out, "  by {}", window.method);
     let saturation = &run.saturation;
-    match (saturation.saturation_point, saturation.no_saturation_point) {
-        (Some(point), _) => line!(
+    match (saturation.knee, saturation.no_knee) {
+        (Some(knee), _) => line!(
             out,
-            "Saturation point: {:.1} requests in flight, {} output tokens/s ({})",
-            point.concurrency,
-            number(point.throughput),
+            "Knee: {:.1} requests in flight, {} output tokens/s ({})",
+            knee.concurrency,
+            number(knee.throughput),
             saturation.method
         ),
         (None, Some(why)) => {
-            line!(out, "No saturation point: {}", why.as_str())
+            line!(out, "No knee of throughput against concurrency: {}", why.as_str())
         }
         (None, None) => {}
     }
 }
 
 fn tables(out: &mut String, report: &Report) {
-    let visible_dimensions = visible_dimensions(report);
-    for (title, rows) in sections(report, &visible_dimensions) {
+    let shown = shown(report);
+    for (title, rows) in sections(report, &shown) {
         line!(out);
         line!(out, "{title}");
         aligned(out, &rows);
     }
-    if report.groups.len() > MAX_SHOWN_GROUPS {
-        line!(
-            out,
-            "{} more groups; use --format json to list all",
-            report.groups.len() - MAX_SHOWN_GROUPS
-        );
+    if report.groups.len() > SHOWN {
+        line!(out, "{} more groups: --format json has all of them", report.groups.len() - SHOWN);
     }
     line!(
         out,
-        "n: number of requests behind a figure. Times, rates and ITL (time per output token) cover successful requests only."
+        "n: requests that a figure rests on. Times, rates and ITL (time per output token) are of requests that ended well."
     );
     line!(out, "Percentiles: {}", report.percentiles);
 }
@@ -120,12 +113,12 @@ fn compared(out: &mut String, comparison: &Comparison) {
         comparison.resamples,
         comparison.seed
     );
-    aligned(out, &comparison_rows(comparison));
+    aligned(out, &contrasts(comparison));
     for measure in &comparison.measures {
         if measure.left_out_a + measure.left_out_b > 0 {
             line!(
                 out,
-                "  {}: left out {} of A and {} of B without requests of the same length on the other side",
+                "  {}: {} of A and {} of B are in bands that the other side lacks, left out",
                 measure.measure,
                 measure.left_out_a,
                 measure.left_out_b
@@ -133,11 +126,11 @@ fn compared(out: &mut String, comparison: &Comparison) {
         }
     }
     if comparison.measures.is_empty() {
-        line!(out, "  nothing to compare: no length bucket has five requests on both sides");
+        line!(out, "  nothing can be compared: no length band has five requests on both sides");
     }
 }
 
-fn judged(out: &mut String, judgement: &AcceptanceResult) {
+fn judged(out: &mut String, judgement: &Judgement) {
     line!(out);
     line!(
         out,
@@ -145,11 +138,11 @@ fn judged(out: &mut String, judgement: &AcceptanceResult) {
         judgement.sha256,
         judgement.fewest_requests
     );
-    aligned(out, &verdict_rows(judgement));
+    aligned(out, &verdicts(judgement));
     line!(out, "{}", if judgement.accepted { "ACCEPTED" } else { "REFUSED" });
 }
 
-/// Writes rows with aligned columns. Numeric columns are right-aligned, including their headings.
+/// Columns as wide as they must be; those of numbers to the right, their heads too.
 fn aligned(out: &mut String, rows: &[Cells]) {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let columns: Vec<(usize, bool)> =
@@ -167,7 +160,7 @@ fn aligned(out: &mut String, rows: &[Cells]) {
     }
 }
 
-/// Returns the width of a column, and whether all cells below the heading are numbers.
+/// How wide a column is, and whether all of it but its head are numbers.
 fn column<'c>(cells: impl Iterator<Item = &'c String> + Clone) -> (usize, bool) {
     let width = cells.clone().map(|cell| cell.chars().count()).max();
     let number = |cell: &String| {
@@ -184,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligns_columns_and_numbers() {
+    fn columns_are_aligned_numbers_to_the_right() {
         let rows = [["name", "n"], ["a", "5"], ["long name", "1000"]]
             .map(|row| row.map(str::to_owned).to_vec());
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Executes one request and builds its response.
+//! One request on its way to its answer.
 
 use std::sync::Arc;
 
@@ -7,50 +7,50 @@ use fastrand::Rng;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use crate::chunk_template::ChunkTemplate;
+use crate::answer::{Answer, Faults, Stream, Whole};
 use crate::engine::Engine;
-use crate::ledger::EntryGuard;
+use crate::ledger::Tally;
+use crate::pace::{Fate, Overrides, Pace, Work};
 use crate::profile::UsagePolicy;
-use crate::request::{Api, ApiError, Request};
-use crate::response_body::{FullBody, ResponseBody, StreamBody, StreamFaults};
-use crate::schedule::{InjectedFaults, Overrides, PrefillWork, TokenSchedule};
-use crate::script::{RequestShape, Script};
-use crate::{CREATED, embeddings};
+use crate::request::{Api, Refused, Request};
+use crate::script::{Script, Wish};
+use crate::voice::Voice;
+use crate::{CREATED, embed};
 use tokengauge_types::clock;
 
-/// A request that passed validation.
+/// One request that is going to be answered.
 pub struct Job {
     pub api: Api,
     pub request: Request,
     pub model: String,
     pub engine: Arc<Engine>,
     pub overrides: Overrides,
-    pub faults: InjectedFaults,
+    pub fate: Fate,
     pub random: Rng,
     pub id: u64,
 }
 
 impl Job {
-    pub async fn run(self, guard: EntryGuard) -> Response<ResponseBody> {
-        if let Some(status) = self.faults.status {
-            return error_response(ApiError::new(status, "simulated failure", None), guard);
+    pub async fn run(self, tally: Tally) -> Response<Answer> {
+        if let Some(status) = self.fate.status {
+            return refuse(Refused::new(status, "the simulation was told to fail", None), tally);
         }
         let allowance = match self.engine.admit(clock::now()) {
             Ok(allowance) => allowance,
             Err(spent) => {
-                let error = ApiError::new(429, "request rate limit exceeded", None);
-                return spent.add_headers_to(error_response(error, guard));
+                let refused = Refused::new(429, "too many requests in a minute", None);
+                return spent.told(refuse(refused, tally));
             }
         };
-        let answer = self.answer(guard).await;
+        let answer = self.answer(tally).await;
         match allowance {
-            Some(allowance) => allowance.add_headers_to(answer),
+            Some(allowance) => allowance.told(answer),
             None => answer,
         }
     }
 
-    async fn answer(mut self, mut guard: EntryGuard) -> Response<ResponseBody> {
-        let shape = RequestShape {
+    async fn answer(mut self, mut tally: Tally) -> Response<Answer> {
+        let wish = Wish {
             api: self.api,
             tokens: self.overrides.tokens,
             tokens_per_chunk: self.overrides.chunk_tokens,
@@ -58,57 +58,52 @@ impl Job {
         let mut script = if self.api == Api::Embeddings {
             Script::prompt_only(&self.request)
         } else {
-            Script::generate(&self.engine.profile, &self.request, shape, &mut self.random)
+            Script::write(&self.engine.profile, &self.request, wish, &mut self.random)
         };
-        let work = PrefillWork { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
-        let control = (&self.overrides, self.faults);
-        let mut schedule = TokenSchedule::start(
-            self.engine.take_slot().await,
-            control,
-            work,
-            self.random.fork(),
-            clock::now(),
-        );
-        let template = self.template();
+        let work = Work { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
+        let control = (&self.overrides, self.fate);
+        let mut pace =
+            Pace::start(self.engine.enter().await, control, work, self.random.fork(), clock::now());
+        let voice = self.voice();
         if self.request.streams() && self.api != Api::Embeddings {
-            guard.entry.head = Some(clock::now());
-            let faults = StreamFaults { cut: self.faults.cut, ping: self.engine.profile.ping };
-            let stream = StreamBody::new(script, template, schedule, faults, guard);
+            tally.entry.head = Some(clock::now());
+            let faults = Faults { cut: self.fate.cut, ping: self.engine.profile.ping };
+            let stream = Stream::new(script, voice, pace, faults, tally);
             return respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                ResponseBody::StreamBody(Box::new(stream)),
+                Answer::Stream(Box::new(stream)),
             );
         }
-        // The client may disconnect during generation. hyper then drops this future, and the guard records the
-        // disconnect.
-        let due = schedule.next(script.shown_steps());
+        // From here the client may leave while the answer is being made: then hyper drops all of this, and the tally
+        // says so.
+        let due = pace.next(script.shown_steps());
         tokio::time::sleep(due.since(clock::now())).await;
-        drop(schedule);
+        drop(pace);
         script.send_all();
-        let body = self.whole(&script, &template, &mut guard);
-        guard.entry.head = Some(clock::now());
-        let whole = FullBody::generated(body, script.sent_tokens(), guard);
-        json(StatusCode::OK, if self.faults.cut.is_some() { whole.cut() } else { whole })
+        let body = self.whole(&script, &voice, &mut tally);
+        tally.entry.head = Some(clock::now());
+        let whole = Whole::generated(body, script.sent_tokens(), tally);
+        json(StatusCode::OK, if self.fate.cut.is_some() { whole.cut() } else { whole })
     }
 
-    fn whole(&self, script: &Script, template: &ChunkTemplate, guard: &mut EntryGuard) -> Bytes {
+    fn whole(&self, script: &Script, voice: &Voice, tally: &mut Tally) -> Bytes {
         let usage = script.usage();
         if self.api == Api::Embeddings {
-            guard.entry.reported = Some(usage);
-            return embeddings::answer(&self.request, &self.model, usage.input);
+            tally.entry.reported = Some(usage);
+            return embed::answer(&self.request, &self.model, usage.input);
         }
-        let reports_usage = self.engine.profile.usage != UsagePolicy::Never;
-        guard.entry.reported = reports_usage.then_some(usage);
-        template.full_body(script, guard.entry.reported)
+        let told = self.engine.profile.usage != UsagePolicy::Never;
+        tally.entry.reported = told.then_some(usage);
+        voice.whole(script, tally.entry.reported)
     }
 
-    fn template(&self) -> ChunkTemplate {
+    fn voice(&self) -> Voice {
         let prefix = match self.api {
             Api::Chat | Api::Embeddings => "chatcmpl",
             Api::Completion => "cmpl",
         };
-        ChunkTemplate {
+        Voice {
             api: self.api,
             id: format!("{prefix}-{:016x}", self.id),
             created: CREATED,
@@ -119,40 +114,36 @@ impl Job {
     }
 }
 
-pub fn error_response(error: ApiError, mut guard: EntryGuard) -> Response<ResponseBody> {
-    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    guard.entry.head = Some(clock::now());
-    let mut response = json(status, FullBody::failed(error.body, status.as_u16(), guard));
+pub fn refuse(refused: Refused, mut tally: Tally) -> Response<Answer> {
+    let status = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    tally.entry.head = Some(clock::now());
+    let mut response = json(status, Whole::failed(refused.body, status.as_u16(), tally));
     if status == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
 }
 
-pub fn json(status: StatusCode, whole: FullBody) -> Response<ResponseBody> {
-    respond(status, "application/json", ResponseBody::FullBody(Box::new(whole)))
+pub fn json(status: StatusCode, whole: Whole) -> Response<Answer> {
+    respond(status, "application/json", Answer::Whole(Box::new(whole)))
 }
 
-/// Returns an empty 200, like vLLM's health endpoint.
-pub fn healthy() -> Response<ResponseBody> {
-    Response::new(ResponseBody::FullBody(Box::new(FullBody::plain(Bytes::new()))))
+/// What vLLM says to a probe: an empty 200.
+pub fn healthy() -> Response<Answer> {
+    Response::new(Answer::Whole(Box::new(Whole::plain(Bytes::new()))))
 }
 
-/// Returns a metrics page in the Prometheus text format.
-pub fn metrics(page: String) -> Response<ResponseBody> {
-    let whole = FullBody::plain(page.into());
+/// A metrics page in Prometheus' text format.
+pub fn metrics(page: String) -> Response<Answer> {
+    let whole = Whole::plain(page.into());
     respond(
         StatusCode::OK,
         "text/plain; version=0.0.4; charset=utf-8",
-        ResponseBody::FullBody(Box::new(whole)),
+        Answer::Whole(Box::new(whole)),
     )
 }
 
-fn respond(
-    status: StatusCode,
-    content_type: &'static str,
-    answer: ResponseBody,
-) -> Response<ResponseBody> {
+fn respond(status: StatusCode, content_type: &'static str, answer: Answer) -> Response<Answer> {
     let mut response = Response::new(answer);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

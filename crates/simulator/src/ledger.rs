@@ -1,4 +1,4 @@
-//! Records what was really sent for each response, as the reference for checking telemetry.
+//! What was really sent, answer by answer: the truth that telemetry is checked against.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,33 +8,33 @@ use tokio::sync::Notify;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::label::Name;
 
-/// Default number of entries: several minutes of the demo, hours of a test, and about 30 MB.
-pub const DEFAULT_CAPACITY: usize = 100_000;
+/// How many answers are remembered: several minutes of the demo, hours of a test, and about 30 MB.
+pub const LONGEST: usize = 100_000;
 
-/// One response as the backend sent it.
+/// One answer, as the backend itself saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The `x-request-id` of the request, or a generated one. The response carries it too.
+    /// The request's own `x-request-id`, or the one made for it; the response carries it too.
     pub request_id: Name,
     pub model: Option<Name>,
     pub stream: bool,
-    /// Tokens of all generated text handed to the socket (text, reasoning, tool arguments), in o200k_base.
+    /// Tokens of all generated text that was handed to the socket (text, reasoning, tool arguments), in o200k_base.
     pub tokens: u64,
-    /// Usage sent with the response, or `None`.
+    /// The usage that was sent with the answer; `None` where none was.
     pub reported: Option<Usage>,
-    /// Time at which the whole request had been read.
+    /// When the request had been read to its end.
     pub received: MonotonicInstant,
-    /// Time at which the response headers were handed to the connection.
+    /// When the response's head was handed to the connection.
     pub head: Option<MonotonicInstant>,
-    /// Time of the first write with generated text.
+    /// When the first write that carries generated text was handed to the socket.
     pub first_token: Option<MonotonicInstant>,
-    /// Time of the last write with generated text.
+    /// When the last one was.
     pub last_token: Option<MonotonicInstant>,
     pub end: MonotonicInstant,
     pub ended: Ended,
 }
 
-/// Token counts with the names of the OpenTelemetry conventions.
+/// Token counts in the words of the standard.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
     pub input: u64,
@@ -43,29 +43,29 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// How a response ended.
+/// How an answer ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
     /// Everything was handed to the socket.
     Complete,
-    /// The backend cut the connection on purpose.
+    /// The backend broke off on purpose.
     Cut,
-    /// The client disconnected before the end.
+    /// The caller closed before the end.
     ClientGone,
-    /// The response was an error with this status.
+    /// Answered by this error status.
     Failed(u16),
 }
 
-/// A bounded list of responses. The oldest entries are evicted first.
+/// A bounded list of what was sent, oldest forgotten first.
 #[derive(Debug)]
 pub struct Ledger {
-    state: Mutex<LedgerState>,
+    book: Mutex<Book>,
     capacity: usize,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct LedgerState {
+struct Book {
     entries: VecDeque<Entry>,
     open: u64,
     recorded: u64,
@@ -74,51 +74,51 @@ struct LedgerState {
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self::with_capacity(DEFAULT_CAPACITY)
+        Self::with_capacity(LONGEST)
     }
 }
 
 impl Ledger {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { state: Mutex::default(), capacity, changed: Notify::new() }
+        Self { book: Mutex::default(), capacity, changed: Notify::new() }
     }
 
-    /// Returns all entries in the order in which they ended.
+    /// Everything that is remembered, in the order in which it ended.
     pub fn entries(&self) -> Vec<Entry> {
-        self.with(|state| state.entries.iter().cloned().collect())
+        self.with(|book| book.entries.iter().cloned().collect())
     }
 
-    /// Returns the number of responses that have ended, including evicted ones.
+    /// Answers that have ended since the start, forgotten ones included.
     pub fn recorded(&self) -> u64 {
-        self.with(|state| state.recorded)
+        self.with(|book| book.recorded)
     }
 
-    /// Returns the number of responses in progress.
+    /// Answers that have begun and not ended.
     pub fn open(&self) -> u64 {
-        self.with(|state| state.open)
+        self.with(|book| book.open)
     }
 
-    /// Returns the number of evicted entries.
+    /// Entries that had to make room.
     pub fn forgotten(&self) -> u64 {
-        self.with(|state| state.forgotten)
+        self.with(|book| book.forgotten)
     }
 
-    /// Waits until at least `count` responses have ended and none is in progress.
+    /// Waits until at least `count` answers have ended and none is open.
     pub async fn settled(&self, count: u64) {
         loop {
             let changed = self.changed.notified();
-            if self.with(|state| state.recorded >= count && state.open == 0) {
+            if self.with(|book| book.recorded >= count && book.open == 0) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Opens the entry of a response. Dropping the [`EntryGuard`] records it.
-    pub fn open_entry(self: &Arc<Self>, request_id: Name) -> EntryGuard {
-        self.with(|state| state.open += 1);
+    /// Opens the account of one answer; it is entered when the [`Tally`] is dropped, however that comes about.
+    pub fn open_tally(self: &Arc<Self>, request_id: Name) -> Tally {
+        self.with(|book| book.open += 1);
         let received = clock::now();
-        EntryGuard {
+        Tally {
             ledger: Arc::clone(self),
             entry: Entry {
                 request_id,
@@ -137,33 +137,33 @@ impl Ledger {
     }
 
     fn enter(&self, entry: Entry) {
-        self.with(|state| {
-            state.open = state.open.saturating_sub(1);
-            state.recorded += 1;
-            if state.entries.len() >= self.capacity {
-                state.entries.pop_front();
-                state.forgotten += 1;
+        self.with(|book| {
+            book.open = book.open.saturating_sub(1);
+            book.recorded += 1;
+            if book.entries.len() >= self.capacity {
+                book.entries.pop_front();
+                book.forgotten += 1;
             }
-            state.entries.push_back(entry);
+            book.entries.push_back(entry);
         });
         self.changed.notify_waiters();
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut LedgerState) -> T) -> T {
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
+        act(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Open entry of a response. If it is dropped without a result, the entry records a client disconnect, because
-/// hyper then dropped the response before its end.
+/// The open account of one answer. Dropped without an ending it says that the client has gone: that is what it means
+/// when hyper drops a response before its end.
 #[derive(Debug)]
-pub struct EntryGuard {
+pub struct Tally {
     ledger: Arc<Ledger>,
     pub entry: Entry,
 }
 
-impl EntryGuard {
-    /// Records that text with tokens is handed to the socket now.
+impl Tally {
+    /// Text that makes tokens is being handed to the socket now.
     pub fn token(&mut self) {
         let now = clock::now();
         self.entry.first_token.get_or_insert(now);
@@ -171,7 +171,7 @@ impl EntryGuard {
     }
 }
 
-impl Drop for EntryGuard {
+impl Drop for Tally {
     fn drop(&mut self) {
         self.entry.end = clock::now();
         self.ledger.enter(self.entry.clone());
@@ -182,17 +182,17 @@ impl Drop for EntryGuard {
 mod tests {
     use super::*;
 
-    fn open(ledger: &Arc<Ledger>, id: &str) -> EntryGuard {
-        ledger.open_entry(Name::new(id).unwrap())
+    fn open(ledger: &Arc<Ledger>, id: &str) -> Tally {
+        ledger.open_tally(Name::new(id).unwrap())
     }
 
     #[test]
-    fn a_dropped_entry_records_a_client_disconnect() {
+    fn an_answer_dropped_before_its_end_says_that_the_client_has_gone() {
         let ledger = Arc::new(Ledger::default());
-        let mut guard = open(&ledger, "a");
-        guard.token();
+        let mut tally = open(&ledger, "a");
+        tally.token();
         assert_eq!((ledger.open(), ledger.recorded()), (1, 0));
-        drop(guard);
+        drop(tally);
         let entry = ledger.entries().pop().unwrap();
         assert_eq!(entry.ended, Ended::ClientGone);
         assert!(entry.first_token.unwrap() <= entry.end);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn evicts_and_counts_the_oldest_entries() {
+    fn the_oldest_make_room_and_are_counted() {
         let ledger = Arc::new(Ledger::with_capacity(2));
         for id in ["a", "b", "c"] {
             drop(open(&ledger, id));

@@ -1,4 +1,4 @@
-//! Tests of the backend over real sockets.
+//! The backend over real sockets.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Running {
         String::from_utf8(body.to_vec()).unwrap()
     }
 
-    /// Returns the data frames of a stream in order of arrival, and whether the stream ended without an error.
+    /// The data frames of a stream as they arrived, and whether it ended well.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
         let mut body = self.post("/v1/chat/completions", body, headers).await.into_body();
         let mut frames = Vec::new();
@@ -104,7 +104,7 @@ const QUICK: &str = "quick:prefill-ms=0,prefill-us-per-token=0,step-ms=0,batch-m
 const STREAM: &str = r#"{"model":"quick","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hello"}]}"#;
 
 #[tokio::test]
-async fn a_stream_matches_the_ledger() {
+async fn a_stream_says_what_the_ledger_says() {
     let backend = start(&[QUICK]).await;
     let (frames, well) = backend.stream(STREAM, &[("x-request-id", "mine")]).await;
     assert!(well && frames.last().unwrap().ends_with("data: [DONE]\n\n"));
@@ -123,7 +123,7 @@ async fn a_stream_matches_the_ledger() {
 }
 
 #[tokio::test]
-async fn equal_requests_get_equal_bytes() {
+async fn the_same_request_gets_the_same_bytes() {
     let backend = start(&[QUICK]).await;
     let (first, _) = backend.stream(STREAM, &[]).await;
     let (second, _) = backend.stream(STREAM, &[]).await;
@@ -133,7 +133,7 @@ async fn equal_requests_get_equal_bytes() {
 }
 
 #[tokio::test]
-async fn a_non_streaming_response_has_the_text_of_the_stream() {
+async fn a_whole_answer_has_the_text_of_the_stream() {
     let backend = start(&[QUICK]).await;
     let body = STREAM.replace("\"stream\":true", "\"stream\":false");
     let (status, answer) = backend.whole("/v1/chat/completions", &body, &[]).await;
@@ -148,7 +148,7 @@ async fn a_non_streaming_response_has_the_text_of_the_stream() {
 }
 
 #[tokio::test]
-async fn all_endpoints_use_the_openai_format() {
+async fn completions_embeddings_models_and_errors_have_their_shapes() {
     let backend = start(&[QUICK]).await;
     let (_, completion) =
         backend.whole("/v1/completions", r#"{"model":"quick","prompt":"x"}"#, &[]).await;
@@ -175,7 +175,7 @@ async fn all_endpoints_use_the_openai_format() {
 }
 
 #[tokio::test]
-async fn every_chunk_is_a_separate_write() {
+async fn every_chunk_is_a_write_of_its_own() {
     let backend = start(&["paced:prefill-ms=1,step-ms=3,batch-ms=0,tokens=20"]).await;
     let (frames, _) = backend.stream(&STREAM.replace("quick", "paced"), &[]).await;
     let coalesced = frames.iter().filter(|frame| frame.matches("data: ").count() > 1).count();
@@ -183,7 +183,7 @@ async fn every_chunk_is_a_separate_write() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_breaks_after_the_recorded_tokens() {
+async fn a_cut_stream_ends_badly_after_what_the_ledger_counted() {
     let backend = start(&[QUICK]).await;
     let (frames, well) = backend.stream(STREAM, &[("x-simulate-cut-after", "10")]).await;
     let entry = backend.last_entry().await;
@@ -199,7 +199,7 @@ async fn a_cut_stream_breaks_after_the_recorded_tokens() {
 }
 
 #[tokio::test]
-async fn records_a_client_disconnect_and_the_tokens_sent() {
+async fn a_client_that_leaves_is_seen_and_what_it_was_sent_is_counted() {
     let backend = start(&[QUICK]).await;
     let headers = [("x-simulate-stall-after", "5"), ("x-simulate-stall-ms", "3600000")];
     let mut body = backend.post("/v1/chat/completions", STREAM, &headers).await.into_body();
@@ -232,12 +232,12 @@ async fn headers_set_length_pace_and_chunk_size() {
     assert_eq!(with_text, 3);
     let since = |from, to: Option<clock::MonotonicInstant>| to.unwrap().since(from);
     assert!(since(entry.received, entry.first_token) >= Duration::from_millis(30 + 6));
-    // Due times are absolute: a late first chunk does not delay the last one.
+    // Due times are absolute: a late first chunk does not push the last one back.
     assert!(since(entry.received, entry.last_token) >= Duration::from_millis(30 + 22));
 }
 
 #[tokio::test]
-async fn sends_keep_alives_during_pauses() {
+async fn pings_fill_the_silence() {
     let backend = start(&[
         "slow:prefill-ms=50,prefill-us-per-token=0,step-ms=0,batch-ms=0,tokens=2,ping-ms=10",
     ])
@@ -247,7 +247,7 @@ async fn sends_keep_alives_during_pauses() {
 }
 
 #[tokio::test]
-async fn serves_http_2() {
+async fn http_2_is_spoken_too() {
     let backend = start(&[QUICK]).await;
     let socket = TcpStream::connect(backend.address).await.unwrap();
     let (mut sender, connection) =
@@ -264,18 +264,18 @@ async fn serves_http_2() {
 }
 
 #[tokio::test]
-async fn serves_rate_limit_headers_and_metrics() {
+async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
     let backend = start(&["m:requests-per-minute=2,slots=4,tokens=1,prefix-hits=1"]).await;
     let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello there"}]}"#;
-    let mut results = Vec::new();
+    let mut told = Vec::new();
     for _ in 0..3 {
         let answer = backend.post("/v1/chat/completions", body, &[]).await;
         let left = answer.headers().get("x-ratelimit-remaining-requests");
-        results.push((answer.status().as_u16(), left.unwrap().clone()));
+        told.push((answer.status().as_u16(), left.unwrap().clone()));
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(
-        results,
+        told,
         [(200, "1".parse().unwrap()), (200, "0".parse().unwrap()), (429, "0".parse().unwrap())]
     );
     assert_eq!(backend.get("/health").await, "");

@@ -15,7 +15,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider};
 use serde_json::Value;
-use tokengauge_llm::content::Content;
+use tokengauge_llm::content::CapturedContent;
 use tokengauge_measure::record::{Call, Outcome, Record};
 use tokengauge_types::label::Name;
 
@@ -83,7 +83,7 @@ impl LogEmitter {
         }
     }
 
-    fn emit_content(&self, record: &Record, call: &Call, content: &Content) {
+    fn emit_content(&self, record: &Record, call: &Call, content: &CapturedContent) {
         let mut event = self.log_record(record, CONTENT_EVENT);
         attributes::inference(&mut event, record, call);
         for (attribute, text) in attributes::content_texts(content) {

@@ -52,11 +52,11 @@ mod tests {
     use super::*;
     use crate::config::load::load_text;
     use crate::config::{Config, ConfigErrors, RunArgs};
-    use tokengauge_llm::count::Tokenisers;
+    use tokengauge_llm::count::Tokenizers;
 
     fn load(drift: &str) -> Result<Config, ConfigErrors> {
         let text = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ndrift: {drift}\n");
-        load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenisers::default())
+        load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenizers::default())
     }
 
     fn error(drift: &str) -> String {
@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(config.drift.exchanges, 500);
             let printed = config.to_yaml();
             let again =
-                load_text(Some(&printed), &RunArgs::default(), &|_| None, &Tokenisers::default());
+                load_text(Some(&printed), &RunArgs::default(), &|_| None, &Tokenizers::default());
             assert_eq!(again.unwrap().drift, config.drift, "{printed}");
         }
     }

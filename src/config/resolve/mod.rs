@@ -12,7 +12,7 @@ use super::errors::{ErrorCollector, NodeId};
 use super::value::ByteSize;
 use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_env, raw};
 use crate::forward::Propagator;
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_telemetry::request_log;
 use tokengauge_types::label;
 
@@ -48,7 +48,7 @@ pub(super) struct Layers<'a> {
     /// Whether to read files that hold secrets. `check` may run where they do not exist.
     pub(super) read_secrets: bool,
     /// Tokenizers that are loaded already.
-    pub(super) tokenizers: &'a Tokenisers,
+    pub(super) tokenizers: &'a Tokenizers,
 }
 
 /// Resolves all layers. `file` is `None` if no file was named.

@@ -1,4 +1,4 @@
-//! Routes: which requests go to which upstream, with concurrency limits and content capture.
+//! CapturePolicies: which requests go to which upstream, with concurrency limits and content capture.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -14,7 +14,7 @@ use crate::config::{RunArgs, raw};
 use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
 use crate::scrape;
-use tokengauge_llm::content::{self, BUILT_IN, Policy, Redactor};
+use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::event::{ProxyPosition, RouteFacts};
@@ -59,7 +59,7 @@ pub(super) struct Routing {
     pub(super) routes: Vec<route::Config>,
     /// Includes invalid routes, so that a reference to one of them is not reported as well.
     pub(super) route_names: Vec<String>,
-    pub(super) contents: content::Routes,
+    pub(super) contents: content::CapturePolicies,
 }
 
 /// Upstreams of flags replace those of the file, which are checked nevertheless.
@@ -157,7 +157,7 @@ struct RouteResolver<'a> {
     errors: &'a mut ErrorCollector,
     routes: Vec<route::Config>,
     names: Vec<String>,
-    contents: Vec<(Label, Policy)>,
+    contents: Vec<(Label, CapturePolicy)>,
 }
 
 impl<'a> RouteResolver<'a> {
@@ -328,13 +328,16 @@ fn admission(
 }
 
 /// `None` if the route captures nothing.
-fn capture_policy(written: Field<raw::Content>, errors: &mut ErrorCollector) -> Option<Policy> {
+fn capture_policy(
+    written: Field<raw::Content>,
+    errors: &mut ErrorCollector,
+) -> Option<CapturePolicy> {
     let Spanned { value, node } = written.spanned()?;
     let hint = "write `capture: true`, or remove `content`";
     let capture = value.capture.required(errors, node, "capture", hint);
     let redact = redactor(value.redact, errors);
-    let max_bytes = value.max_bytes.or(ByteSize(Policy::MAX_BYTES)).0;
-    capture?.value.then_some(Policy { max_bytes, redact: redact? })
+    let max_bytes = value.max_bytes.or(ByteSize(CapturePolicy::MAX_BYTES)).0;
+    capture?.value.then_some(CapturePolicy { max_bytes, redact: redact? })
 }
 
 fn redactor(written: Field<Vec<Field<String>>>, errors: &mut ErrorCollector) -> Option<Redactor> {
@@ -358,16 +361,16 @@ fn redactor(written: Field<Vec<Field<String>>>, errors: &mut ErrorCollector) -> 
     }
 }
 
-fn redact_error(problem: &content::Problem) -> String {
+fn redact_error(problem: &content::PatternError) -> String {
     let hint = match problem {
-        content::Problem::Unknown(name) => {
-            let hint = suggestion(name, BUILT_IN.iter().map(|(name, _)| *name));
+        content::PatternError::Unknown(name) => {
+            let hint = suggestion(name, BUILT_IN_PATTERNS.iter().map(|(name, _)| *name));
             format!("{hint}, or write a regular expression between slashes")
         }
-        content::Problem::Pattern(_) => {
+        content::PatternError::Pattern(_) => {
             "back-references, look-around and large expressions are not supported".to_owned()
         }
-        content::Problem::FitsNothing => {
+        content::PatternError::FitsNothing => {
             "write an expression that matches at least one character".to_owned()
         }
     };
@@ -444,6 +447,6 @@ fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -
         upstreams,
         warm: Vec::new(),
         routes,
-        contents: content::Routes::default(),
+        contents: content::CapturePolicies::default(),
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::config::deserialize::Field;
 use crate::config::errors::ErrorCollector;
 use crate::config::file;
-use tokengauge_llm::count::{Assigned, Given, READS_TOKENIZERS, Tokenisers, Unusable};
+use tokengauge_llm::count::{
+    CustomTokenizer, SUPPORTS_TOKENIZER_JSON, TokenizerAssignment, TokenizerError, Tokenizers,
+};
 
 /// The largest published tokenizer (Gemma, 262,000 tokens) has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;
@@ -18,10 +20,10 @@ const COMMON_FILE_STEM: &str = "tokenizer";
 /// A file of `loaded` that has not changed is not parsed again.
 pub(super) fn resolve(
     written: Field<BTreeMap<String, Field<PathBuf>>>,
-    loaded: &Tokenisers,
+    loaded: &Tokenizers,
     errors: &mut ErrorCollector,
-) -> Tokenisers {
-    let mut assigned: Vec<Assigned> = Vec::new();
+) -> Tokenizers {
+    let mut assigned: Vec<TokenizerAssignment> = Vec::new();
     for (models, file) in written.or_default() {
         let Some(file) = file.spanned() else {
             continue;
@@ -32,27 +34,30 @@ pub(super) fn resolve(
         }
         let candidates = assigned.iter().chain(loaded.assigned());
         match load(&file.value, candidates) {
-            Ok(given) => assigned.push(Assigned { models, file: file.value, given }),
+            Ok(given) => {
+                assigned.push(TokenizerAssignment { models, file: file.value, tokenizer: given })
+            }
             Err(reason) => errors.add(file.node, format!("{}: {reason}", file.value.display())),
         }
     }
-    Tokenisers::new(assigned, loaded)
+    Tokenizers::new(assigned, loaded)
 }
 
 /// Loads `file`, or returns the one of `candidates` with the same content.
 fn load<'a>(
     file: &Path,
-    mut candidates: impl Iterator<Item = &'a Assigned>,
-) -> Result<Arc<Given>, String> {
-    if !READS_TOKENIZERS {
-        return Err(Unusable::NotBuilt.to_string());
+    mut candidates: impl Iterator<Item = &'a TokenizerAssignment>,
+) -> Result<Arc<CustomTokenizer>, String> {
+    if !SUPPORTS_TOKENIZER_JSON {
+        return Err(TokenizerError::NotBuilt.to_string());
     }
     let json = file::read_bytes(file, MAX_BYTES)?;
-    let is_same = |other: &&Assigned| other.file == file && other.given.is_of(&json);
+    let is_same = |other: &&TokenizerAssignment| other.file == file && other.tokenizer.is_of(&json);
     if let Some(same) = candidates.find(is_same) {
-        return Ok(Arc::clone(&same.given));
+        return Ok(Arc::clone(&same.tokenizer));
     }
-    let given = Given::read(&json, &telemetry_name(file)).map_err(|error| error.to_string())?;
+    let given =
+        CustomTokenizer::read(&json, &telemetry_name(file)).map_err(|error| error.to_string())?;
     Ok(Arc::new(given))
 }
 
@@ -72,14 +77,14 @@ mod tests {
     use crate::config::load::load_text;
     use crate::config::{Config, ConfigErrors, RunArgs};
 
-    fn load(tokenizers: &str, known: &Tokenisers) -> Result<Config, ConfigErrors> {
+    fn load(tokenizers: &str, known: &Tokenizers) -> Result<Config, ConfigErrors> {
         let text =
             format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ntokenizers: {tokenizers}\n");
         load_text(Some(&text), &RunArgs::default(), &|_| None, known)
     }
 
     fn messages(tokenizers: &str) -> Vec<String> {
-        let errors = load(tokenizers, &Tokenisers::default()).unwrap_err();
+        let errors = load(tokenizers, &Tokenizers::default()).unwrap_err();
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -135,10 +140,10 @@ mod tests {
         let file = directory.path().join("tokenizer.json");
         std::fs::write(&file, FILE).unwrap();
         let both = format!("{{\"*a\": {0}, \"b*\": {0}}}", file.display());
-        let first = load(&both, &Tokenisers::default()).unwrap();
+        let first = load(&both, &Tokenizers::default()).unwrap();
         let given = |config: &Config| {
             let given = config.tokenizers.assigned();
-            given.map(|assigned| Arc::clone(&assigned.given)).collect::<Vec<_>>()
+            given.map(|assigned| Arc::clone(&assigned.tokenizer)).collect::<Vec<_>>()
         };
         let [one, other] = <[_; 2]>::try_from(given(&first)).unwrap();
         assert!(Arc::ptr_eq(&one, &other), "one file, read once");

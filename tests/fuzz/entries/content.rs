@@ -1,9 +1,11 @@
-//! Content capture: the same however a request is cut, lists that are JSON, and no more of them than the bound allows.
+//! CapturedContent capture: the same however a request is cut, lists that are JSON, and no more of them than the bound allows.
 
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokengauge_llm::content::{Asked, Budget, Content, Policy, Redactor, assemble};
+use tokengauge_llm::content::{
+    CaptureBudget, CapturePolicy, CapturedContent, Redactor, RequestCapture, assemble,
+};
 use tokengauge_llm::dialect::Api;
 
 use super::script::{Script, however_cut};
@@ -22,13 +24,13 @@ pub fn content(input: &[u8]) {
     let cuts = script.cuts();
     let body = script.rest();
     let redact = Redactor::new(&[Redactor::USUAL.to_owned()]).unwrap();
-    let policy = Arc::new(Policy { max_bytes, redact });
+    let policy = Arc::new(CapturePolicy { max_bytes, redact });
     let content = however_cut(body, cuts, |pieces| {
-        let mut asked = Asked::new(&policy, &Budget::default());
+        let mut asked = RequestCapture::new(&policy, &CaptureBudget::default());
         pieces.iter().for_each(|piece| asked.push(piece));
         assemble(api, asked, None, &[])
     });
-    let Content {
+    let CapturedContent {
         input_messages,
         output_messages,
         system_instructions,

@@ -2,7 +2,7 @@
 //! does not grow with the answer.
 
 use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
-use tokengauge_llm::frame::{CAP, Frame, Framer};
+use tokengauge_llm::frame::{Frame, Framer, MAX_FRAME_BYTES};
 use tokengauge_types::label::Name;
 
 use super::frames::CONTENT_TYPES;
@@ -41,7 +41,7 @@ pub fn dialects(input: &[u8]) {
     let cuts = script.cuts();
     let body = call.framed.body(script.rest());
     let said = however_cut(&body, cuts, |pieces| call.said(pieces));
-    let is_odd = |line: &&String| line.starts_with("Odd(");
+    let is_odd = |line: &&String| line.starts_with("ParseError(");
     let odd = said.iter().filter(is_odd).count();
     assert!(odd <= body.len() + 1, "more oddities than bytes");
     if is_error(call.status) {
@@ -59,7 +59,7 @@ pub fn floods(input: &[u8]) {
     let messages = script.rest();
     let messages = messages.get(..LONGEST).unwrap_or(messages);
     // Within SageMaker's messages there is another framer.
-    let framed_within = if call.api.family() == Family::Bedrock { CAP } else { 0 };
+    let framed_within = if call.api.family() == Family::Bedrock { MAX_FRAME_BYTES } else { 0 };
     let (mut framer, mut reader, mut meter) = call.reader();
     let mut go_on = |rounds| {
         flood(messages, rounds, |messages| {
@@ -120,7 +120,7 @@ impl Call {
         };
         for piece in pieces {
             meter.during(|| framer.push(piece, &mut read));
-            meter.assert_holds_at_most(CAP + STATE, self.api.as_str());
+            meter.assert_holds_at_most(MAX_FRAME_BYTES + STATE, self.api.as_str());
         }
         framer.finish(&mut read);
         said.finish()

@@ -1,6 +1,8 @@
 //! Framers: the same frames however a body is cut, memory within the cap, and nothing left over for the next body.
 
-use tokengauge_llm::frame::{Aws, CAP, Elements, Frame, Framer, Json, Lines, Sse};
+use tokengauge_llm::frame::{
+    AwsEventStream, Frame, Framer, JsonArray, JsonFraming, JsonLines, MAX_FRAME_BYTES, Sse,
+};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
@@ -8,7 +10,7 @@ use super::script::{Script, however_cut};
 /// What a framer may hold above its cap: what a vector takes for its first few bytes.
 const SLACK: usize = 64;
 
-const CAPS: [usize; 4] = [CAP, 16, 100, 1_000];
+const CAPS: [usize; 4] = [MAX_FRAME_BYTES, 16, 100, 1_000];
 
 /// Content types that say something about the framing, and some that lie.
 pub const CONTENT_TYPES: [Option<&str>; 8] = [
@@ -22,7 +24,7 @@ pub const CONTENT_TYPES: [Option<&str>; 8] = [
     Some("TEXT/HTML"),
 ];
 
-pub const JSON: [Json; 3] = [Json::Whole, Json::Lines, Json::Elements];
+pub const JSON: [JsonFraming; 3] = [JsonFraming::Single, JsonFraming::Lines, JsonFraming::Array];
 
 /// An event's data and the line that is being read each grow by doubling; together they are no longer than the cap.
 pub fn sse(input: &[u8]) {
@@ -33,15 +35,15 @@ pub fn sse(input: &[u8]) {
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::Lines(Lines::new(cap)), cap));
+    of_stream(input, |cap| Reading::of(Framer::JsonLines(JsonLines::new(cap)), cap));
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::Elements(Elements::new(cap)), cap));
+    of_stream(input, |cap| Reading::of(Framer::JsonArray(JsonArray::new(cap)), cap));
 }
 
 pub fn aws(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::Aws(Aws::new(cap)), cap));
+    of_stream(input, |cap| Reading::of(Framer::AwsEventStream(AwsEventStream::new(cap)), cap));
 }
 
 /// Any body: its first bytes tell how it is framed.
@@ -50,7 +52,7 @@ pub fn sniffed(input: &[u8]) {
     let content_type = script.pick(&CONTENT_TYPES);
     let json = script.pick(&JSON);
     let body = Body::of(script);
-    body.frames(|| Reading::of(Framer::new(content_type, json), CAP));
+    body.frames(|| Reading::of(Framer::new(content_type, json), MAX_FRAME_BYTES));
 }
 
 fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
@@ -112,7 +114,7 @@ enum Told {
     Stray(Vec<u8>),
     Piece(Vec<u8>),
     Whole,
-    Odd(&'static str),
+    ParseError(&'static str),
 }
 
 /// A framer at work, watched.
@@ -162,15 +164,15 @@ fn note(told: &mut Vec<Told>, frame: Frame<'_>) {
     let next = match frame {
         Frame::Event { name, data } => Told::Event(name.to_vec(), data.to_vec()),
         Frame::Exception { name, data } => Told::Exception(name.to_vec(), data.to_vec()),
-        Frame::Stray(line) => Told::Stray(line.to_vec()),
-        Frame::Piece(piece) => {
+        Frame::BareJson(line) => Told::Stray(line.to_vec()),
+        Frame::BodyChunk(piece) => {
             if let Some(Told::Piece(body)) = told.last_mut() {
                 return body.extend_from_slice(piece);
             }
             Told::Piece(piece.to_vec())
         }
-        Frame::Whole => Told::Whole,
-        Frame::Odd(anomaly) => Told::Odd(anomaly.as_str()),
+        Frame::BodyEnd => Told::Whole,
+        Frame::ParseError(anomaly) => Told::ParseError(anomaly.as_str()),
     };
     told.push(next);
 }

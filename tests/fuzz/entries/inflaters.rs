@@ -1,7 +1,7 @@
 //! Inflaters: the same plain bytes however the coded ones are cut, up to the fault, within the bounds that
 //! `decode` states.
 
-use tokengauge_llm::decode::{Fault, Inflater};
+use tokengauge_llm::decode::{DecodeError, Decompressor};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
@@ -46,7 +46,7 @@ pub fn codings(input: &[u8]) {
 
 /// `most`: what may be held.
 fn check(mut script: Script<'_>, header: &str, most: usize) {
-    if Inflater::new(header).ok().flatten().is_none() {
+    if Decompressor::new(header).ok().flatten().is_none() {
         return;
     }
     let cuts = script.cuts();
@@ -64,7 +64,7 @@ fn check(mut script: Script<'_>, header: &str, most: usize) {
 #[derive(Debug)]
 struct Inflated {
     plain: Vec<u8>,
-    end: Result<(), Fault>,
+    end: Result<(), DecodeError>,
     /// zstd's library holds a frame to the size that it announces only where all of it came at once.
     is_zstd: bool,
 }
@@ -75,24 +75,28 @@ impl PartialEq for Inflated {
         let begins = self.plain.starts_with(&other.plain) || other.plain.starts_with(&self.plain);
         match (self.end, other.end) {
             (Ok(()), Ok(())) => self.plain == other.plain,
-            (Err(_), Err(_)) | (Err(Fault::TooLarge), _) | (_, Err(Fault::TooLarge)) => begins,
-            (Ok(()), Err(Fault::Broken)) | (Err(Fault::Broken), Ok(())) => begins && self.is_zstd,
+            (Err(_), Err(_))
+            | (Err(DecodeError::TooLarge), _)
+            | (_, Err(DecodeError::TooLarge)) => begins,
+            (Ok(()), Err(DecodeError::Corrupt)) | (Err(DecodeError::Corrupt), Ok(())) => {
+                begins && self.is_zstd
+            }
         }
     }
 }
 
 struct Reading {
-    inflater: Inflater,
+    inflater: Decompressor,
     meter: Meter,
     plain: Vec<u8>,
     taken: u64,
-    fault: Option<Fault>,
+    fault: Option<DecodeError>,
 }
 
 impl Reading {
     fn of(header: &str) -> Self {
         let mut meter = Meter::default();
-        let inflater = meter.during(|| Inflater::new(header));
+        let inflater = meter.during(|| Decompressor::new(header));
         meter.assert_holds_at_most(SLACK, "before the first byte");
         Self {
             inflater: inflater.ok().flatten().expect("it was asked for before"),
@@ -105,7 +109,7 @@ impl Reading {
 
     fn push(&mut self, piece: &[u8], most: usize) {
         let Self { inflater, plain, .. } = self;
-        let gave_up = inflater.gave_up();
+        let is_abandoned = inflater.is_abandoned();
         let before = plain.len();
         let pushed = self.meter.during(|| {
             inflater.push(piece, &mut |bytes| {
@@ -116,11 +120,11 @@ impl Reading {
         self.taken += piece.len() as u64;
         let allowed = FREE + RATIO * self.taken;
         assert!(plain.len() as u64 <= allowed, "a bomb");
-        if gave_up {
+        if is_abandoned {
             assert!(pushed.is_ok() && plain.len() == before, "told again");
         }
-        assert_eq!(pushed.is_err(), !gave_up && self.inflater.gave_up());
-        if self.inflater.gave_up() {
+        assert_eq!(pushed.is_err(), !is_abandoned && self.inflater.is_abandoned());
+        if self.inflater.is_abandoned() {
             self.meter.assert_holds_at_most(SLACK, "given up");
         } else {
             self.meter.assert_holds_at_most(most, "at work");

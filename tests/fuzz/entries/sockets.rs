@@ -1,11 +1,11 @@
 //! Frames of a WebSocket: the same messages however the bytes are cut, memory within the cap.
 
-use tokengauge_llm::frame::{CAP, Message, WebSocket};
+use tokengauge_llm::frame::{MAX_FRAME_BYTES, Message, WebSocket};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
-const CAPS: [usize; 4] = [CAP, 16, 100, 1_000];
+const CAPS: [usize; 4] = [MAX_FRAME_BYTES, 16, 100, 1_000];
 
 /// Bytes of one side. What is lost of them is as many as the script says.
 pub fn websocket(input: &[u8]) {
@@ -95,6 +95,6 @@ fn note(told: &mut Vec<Told>, message: Message<'_>) {
     told.push(match message {
         Message::Text(text) => Told::Text(text.to_vec()),
         Message::Close(code) => Told::Close(code),
-        Message::Unread(_) | Message::Odd(_) => Told::Other(format!("{message:?}")),
+        Message::Skipped(_) | Message::ParseError(_) => Told::Other(format!("{message:?}")),
     });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tokengauge_llm::count::{Counter, Encoder, Encoding, Tokenisers};
+use tokengauge_llm::count::{Encoding, TextCounter, TokenCounter, Tokenizers};
 use tokengauge_llm::dialect::{Part, TextKind};
 
 use super::script::{Script, in_pieces};
@@ -37,7 +37,7 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
         let referred = reference(encoding, text);
         assert_eq!(whole, referred, "{}: {text:?}", encoding.as_str());
     }
-    let mut encoder = Encoder::new(encoding);
+    let mut encoder = TextCounter::new(encoding);
     let mut decided = 0;
     for piece in pieces(text, cuts) {
         encoder.push(piece);
@@ -51,7 +51,7 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
 
 /// Several texts side by side: each piece goes to the part that its first byte names.
 fn apart(model: &str, text: &str, cuts: [usize; 2]) {
-    let mut counter = Counter::new(&Tokenisers::default());
+    let mut counter = TokenCounter::new(&Tokenizers::default());
     counter.set_model(model);
     let mut texts: BTreeMap<(u32, usize), String> = BTreeMap::new();
     let mut told = 0;
@@ -64,11 +64,11 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     }
     let totals = counter.finish();
     let sum = |encoding: Encoding| texts.values().map(|text| encoding.count(text)).sum::<u64>();
-    let native = tokengauge_llm::count::encoding_of(model).unwrap_or(Encoding::O200k);
+    let native = tokengauge_llm::count::encoding_for_model(model).unwrap_or(Encoding::O200k);
     assert_eq!(totals.native, sum(native), "{model}");
     assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count");
     assert_eq!(totals.by_kind.iter().sum::<u64>(), totals.native);
-    assert_eq!(told + u64::from(totals.standard_rest), totals.standard);
+    assert_eq!(told + u64::from(totals.standard_unreported), totals.standard);
     for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.by_kind) {
         let of_kind = |(_, part): &(u32, usize)| PARTS[*part].kind() == kind;
         assert_eq!(tokens > 0, texts.keys().any(of_kind), "{}", kind.as_str());

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
@@ -109,7 +109,7 @@ impl Fixture {
             at(0),
             Box::new(self.open()),
             gate,
-            &Tokenisers::default(),
+            &Tokenizers::default(),
         );
         let mut say = |millis, word, bytes: &[u8]| {
             exchange.apply(at(millis), word, bytes, &mut |_| {});
@@ -168,10 +168,10 @@ impl Fixture {
         framer.push(&self.body, &mut |_| {});
         Some(match framer {
             Framer::Sse(_) => "server-sent events",
-            Framer::Whole(_) => "one body",
-            Framer::Lines(_) => "JSON lines",
-            Framer::Elements(_) => "a JSON array, streamed",
-            Framer::Aws(_) => "AWS event-stream",
+            Framer::SingleMessage(_) => "one body",
+            Framer::JsonLines(_) => "JSON lines",
+            Framer::JsonArray(_) => "a JSON array, streamed",
+            Framer::AwsEventStream(_) => "AWS event-stream",
             Framer::Unknown(_) => return None,
         })
     }

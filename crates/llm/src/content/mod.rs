@@ -5,11 +5,11 @@
 //! standard's messages, redacted, and go out on the CLIENT span. What is not understood is left out and counted, never
 //! guessed.
 
-mod asked;
-mod heard;
 mod parts;
 mod prefix;
 mod redact;
+mod request;
+mod response;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-pub use asked::Asked;
-pub use heard::Heard;
-pub use redact::{BUILT_IN, Problem, Redactor};
+pub use redact::{BUILT_IN_PATTERNS, PatternError, Redactor};
+pub use request::RequestCapture;
+pub use response::ResponseCapture;
 
 use crate::dialect::Api;
 use tokengauge_types::label::{Label, Name};
@@ -41,34 +41,34 @@ pub const REDACTED: &str = "[redacted]";
 
 /// What a route captures.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct CapturePolicy {
     /// Bytes that are kept of the request's body, and as many of the answer's text.
     pub max_bytes: usize,
     pub redact: Redactor,
 }
 
-impl Policy {
+impl CapturePolicy {
     /// 64 KiB are some 16,000 tokens: most prompts are kept whole, and no agent's whole repository.
     pub const MAX_BYTES: usize = 64 << 10;
 }
 
 /// The routes that capture.
 #[derive(Clone, Debug, Default)]
-pub struct Routes(HashMap<Label, Arc<Policy>>);
+pub struct CapturePolicies(HashMap<Label, Arc<CapturePolicy>>);
 
-impl Routes {
-    pub fn of(&self, route: &Label) -> Option<&Arc<Policy>> {
+impl CapturePolicies {
+    pub fn of(&self, route: &Label) -> Option<&Arc<CapturePolicy>> {
         // Mostly there are none at all.
         (!self.0.is_empty()).then(|| self.0.get(route)).flatten()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Label, &Policy)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Label, &CapturePolicy)> {
         self.0.iter().map(|(route, policy)| (route, &**policy))
     }
 }
 
-impl FromIterator<(Label, Policy)> for Routes {
-    fn from_iter<I: IntoIterator<Item = (Label, Policy)>>(routes: I) -> Self {
+impl FromIterator<(Label, CapturePolicy)> for CapturePolicies {
+    fn from_iter<I: IntoIterator<Item = (Label, CapturePolicy)>>(routes: I) -> Self {
         let shared = |(route, policy)| (route, Arc::new(policy));
         Self(routes.into_iter().map(shared).collect())
     }
@@ -76,7 +76,7 @@ impl FromIterator<(Label, Policy)> for Routes {
 
 /// The content of one call, in the standard's JSON schemas, redacted. What there was none of is absent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Content {
+pub struct CapturedContent {
     pub input_messages: Option<String>,
     pub output_messages: Option<String>,
     pub system_instructions: Option<String>,
@@ -89,16 +89,16 @@ pub struct Content {
 
 /// Memory that all captures share.
 #[derive(Clone, Debug, Default)]
-pub struct Budget(Arc<AtomicUsize>);
+pub struct CaptureBudget(Arc<AtomicUsize>);
 
 /// Memory that one capture has of it; given back at its end.
 #[derive(Debug)]
 struct Share {
-    budget: Budget,
+    budget: CaptureBudget,
     bytes: usize,
 }
 
-impl Budget {
+impl CaptureBudget {
     fn share(&self, bytes: usize) -> Option<Share> {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let share = Share { budget: self.clone(), bytes };
@@ -137,9 +137,14 @@ impl Bounded {
 }
 
 /// Puts request and answer of a call together.
-pub fn assemble(api: Api, asked: Asked, heard: Option<&Heard>, finish_reasons: &[Name]) -> Content {
+pub fn assemble(
+    api: Api,
+    asked: RequestCapture,
+    heard: Option<&ResponseCapture>,
+    finish_reasons: &[Name],
+) -> CapturedContent {
     let policy = Arc::clone(asked.policy());
-    let mut content = Content::default();
+    let mut content = CapturedContent::default();
     let messages = asked.messages(api);
     content.truncated = messages.truncated;
     content.left_out = messages.left_out;

@@ -15,7 +15,7 @@ use super::{MARGIN, REDACTED, floor};
 const LARGEST_PATTERN: usize = 1 << 20;
 
 /// Patterns that have a name, and what they find.
-pub const BUILT_IN: &[(&str, &[&str])] = &[
+pub const BUILT_IN_PATTERNS: &[(&str, &[&str])] = &[
     ("secrets", &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS]),
     ("api_keys", &[API_KEY]),
     ("bearer_tokens", &[BEARER]),
@@ -49,7 +49,7 @@ const EMAIL: &str = r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b";
 
 /// Why an entry of the list is no pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Problem {
+pub enum PatternError {
     #[error("there is no pattern called \"{0}\"")]
     Unknown(String),
     #[error("this pattern cannot be read: {0}")]
@@ -74,7 +74,7 @@ impl Redactor {
     ///
     /// # Errors
     /// At the first entry that is neither, with its place in the list.
-    pub fn new(entries: &[String]) -> Result<Self, (usize, Problem)> {
+    pub fn new(entries: &[String]) -> Result<Self, (usize, PatternError)> {
         let mut patterns = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
             patterns.extend(read(entry).map_err(|problem| (at, problem))?);
@@ -128,24 +128,24 @@ impl Redactor {
     }
 }
 
-fn read(entry: &str) -> Result<Vec<Regex>, Problem> {
+fn read(entry: &str) -> Result<Vec<Regex>, PatternError> {
     let own = entry.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     if let Some(own) = own {
         let pattern = compile(own)?;
         return match pattern.is_match("") {
-            true => Err(Problem::FitsNothing),
+            true => Err(PatternError::FitsNothing),
             false => Ok(vec![pattern]),
         };
     }
-    let named = BUILT_IN.iter().find(|(name, _)| *name == entry);
-    let (_, patterns) = named.ok_or_else(|| Problem::Unknown(entry.to_owned()))?;
+    let named = BUILT_IN_PATTERNS.iter().find(|(name, _)| *name == entry);
+    let (_, patterns) = named.ok_or_else(|| PatternError::Unknown(entry.to_owned()))?;
     patterns.iter().map(|pattern| compile(pattern)).collect()
 }
 
-fn compile(pattern: &str) -> Result<Regex, Problem> {
+fn compile(pattern: &str) -> Result<Regex, PatternError> {
     let mut builder = RegexBuilder::new(pattern);
     let built = builder.size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
-    built.map_err(|problem| Problem::Pattern(problem.to_string()))
+    built.map_err(|problem| PatternError::Pattern(problem.to_string()))
 }
 
 #[cfg(test)]
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_told() {
         let problem = |entry: &str| Redactor::new(&[entry.to_owned()]).unwrap_err().1;
-        assert_eq!(problem("secret"), Problem::Unknown("secret".into()));
-        assert_eq!(problem("/a*/"), Problem::FitsNothing);
-        assert!(matches!(problem("/(/"), Problem::Pattern(_)));
-        assert!(matches!(problem("/(?:a{1000}){1000}/"), Problem::Pattern(_)));
-        assert!(matches!(problem("/(a)\\1/"), Problem::Pattern(_)), "it could not be linear");
+        assert_eq!(problem("secret"), PatternError::Unknown("secret".into()));
+        assert_eq!(problem("/a*/"), PatternError::FitsNothing);
+        assert!(matches!(problem("/(/"), PatternError::Pattern(_)));
+        assert!(matches!(problem("/(?:a{1000}){1000}/"), PatternError::Pattern(_)));
+        assert!(matches!(problem("/(a)\\1/"), PatternError::Pattern(_)), "it could not be linear");
     }
 }

@@ -6,15 +6,21 @@ use super::*;
 use crate::dialect::{DetectedApi, RequestReader, ResponseReader};
 use crate::frame::{Frame, Framer};
 
-fn policy(max_bytes: usize, redact: &[&str]) -> Arc<Policy> {
+fn policy(max_bytes: usize, redact: &[&str]) -> Arc<CapturePolicy> {
     let entries: Vec<String> = redact.iter().map(|entry| (*entry).to_owned()).collect();
     let redact = Redactor::new(&entries).unwrap();
-    Arc::new(Policy { max_bytes, redact })
+    Arc::new(CapturePolicy { max_bytes, redact })
 }
 
 /// What is captured of a call, its body coming in pieces of so many bytes.
-fn captured(api: Api, policy: &Arc<Policy>, request: &str, answer: &str, pieces: usize) -> Content {
-    let mut asked = Asked::new(policy, &Budget::default());
+fn captured(
+    api: Api,
+    policy: &Arc<CapturePolicy>,
+    request: &str,
+    answer: &str,
+    pieces: usize,
+) -> CapturedContent {
+    let mut asked = RequestCapture::new(policy, &CaptureBudget::default());
     request.as_bytes().chunks(pieces).for_each(|piece| asked.push(piece));
     let found = DetectedApi { api, model: None, stream: None, body_decides: false };
     let mut facts = RequestReader::new(&found);
@@ -42,8 +48,8 @@ fn captured(api: Api, policy: &Arc<Policy>, request: &str, answer: &str, pieces:
 }
 
 /// The same however the bodies come.
-fn call(api: Api, request: &str, answer: &str) -> Content {
-    let policy = policy(Policy::MAX_BYTES, &["secrets"]);
+fn call(api: Api, request: &str, answer: &str) -> CapturedContent {
+    let policy = policy(CapturePolicy::MAX_BYTES, &["secrets"]);
     let whole = captured(api, &policy, request, answer, usize::MAX);
     for pieces in [1, 7] {
         assert_eq!(captured(api, &policy, request, answer, pieces), whole);
@@ -72,7 +78,7 @@ const REQUIRED: &[(&str, &[(&str, &str)])] = &[
     ("blob", &[("modality", "string"), ("content", "string")]),
 ];
 
-fn holds_to_the_standard(content: &Content) {
+fn holds_to_the_standard(content: &CapturedContent) {
     let list = |text: &Option<String>| {
         let list: Option<Vec<Value>> =
             text.as_ref().map(|text| serde_json::from_str(text).unwrap());
@@ -454,30 +460,30 @@ fn secrets_are_redacted_wherever_they_stand() {
 #[test]
 fn all_captures_together_are_bounded_and_give_back_what_they_had() {
     let policy = policy(1 << 20, &[]);
-    let budget = Budget::default();
-    let mut held: Vec<Asked> = Vec::new();
+    let budget = CaptureBudget::default();
+    let mut held: Vec<RequestCapture> = Vec::new();
     loop {
-        let asked = Asked::new(&policy, &budget);
+        let asked = RequestCapture::new(&policy, &budget);
         if !asked.has_room() {
             break;
         }
         held.push(asked);
     }
     assert_eq!(held.len(), MOST_HELD / (2 * (policy.max_bytes + MARGIN)));
-    let mut late = Asked::new(&policy, &budget);
+    let mut late = RequestCapture::new(&policy, &budget);
     late.push(br#"{"prompt":"Hi"}"#);
     assert!(late.heard().is_none());
     let content = assemble(Api::OpenAiChat, late, None, &[]);
     assert_eq!((content.input_messages, content.truncated), (None, true));
     drop(held);
     assert_eq!(budget.0.load(Ordering::Relaxed), 0);
-    assert!(Asked::new(&policy, &budget).has_room());
+    assert!(RequestCapture::new(&policy, &budget).has_room());
 }
 
 #[test]
 fn a_request_with_a_gap_is_told_up_to_it() {
     let policy = policy(1 << 10, &[]);
-    let mut asked = Asked::new(&policy, &Budget::default());
+    let mut asked = RequestCapture::new(&policy, &CaptureBudget::default());
     asked.push(br#"{"messages":[{"role":"user","content":"one"},{"role":"us"#);
     asked.gap();
     asked.push(br#"er","content":"two"}]}"#);

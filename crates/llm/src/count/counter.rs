@@ -3,7 +3,7 @@
 
 use super::room::Share;
 use super::stream::{STANDARD, Stream, rise};
-use super::{Source, Tokeniser, Tokenisers, estimate};
+use super::{Source, Tokenizer, Tokenizers, estimate};
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
@@ -13,37 +13,37 @@ const MOST_STREAMS: usize = 256;
 
 /// By how much a piece of text raised the counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Added {
+pub struct TokenDelta {
     /// In the model's own encoding: the rise of the highest count so far. The count of a growing text can fall, and what
     /// was told cannot be taken back, so the sum can be a few above the total at the end.
     pub native: u32,
     /// In the standard encoding: the tokens that became decided. They come a word late, and add up to the total exactly
-    /// with [`Totals::standard_rest`].
+    /// with [`TokenTotals::standard_unreported`].
     pub standard: u32,
 }
 
 /// The exact counts of an exchange that is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Totals {
+pub struct TokenTotals {
     /// In the model's own encoding.
     pub native: u64,
     /// In the standard encoding.
     pub standard: u64,
     /// `native`, by kind in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
-    /// What of `standard` no [`Added`] has told.
-    pub standard_rest: u32,
+    /// What of `standard` no [`TokenDelta`] has told.
+    pub standard_unreported: u32,
     pub source: Source,
 }
 
 /// Counts the generated text of one exchange.
 #[derive(Debug)]
-pub struct Counter {
-    tokenisers: Tokenisers,
-    /// The own tokeniser of the model last named.
-    own: Option<Tokeniser>,
-    /// The tokeniser counted with.
-    native: Tokeniser,
+pub struct TokenCounter {
+    tokenizers: Tokenizers,
+    /// The own tokenizer of the model last named.
+    own: Option<Tokenizer>,
+    /// The tokenizer counted with.
+    native: Tokenizer,
     streams: Vec<Stream>,
     /// Where the last text went; the next one goes there too, nearly always.
     latest: usize,
@@ -53,33 +53,33 @@ pub struct Counter {
     exact: bool,
 }
 
-impl Counter {
-    pub fn new(tokenisers: &Tokenisers) -> Self {
+impl TokenCounter {
+    pub fn new(tokenizers: &Tokenizers) -> Self {
         Self {
-            tokenisers: tokenisers.clone(),
+            tokenizers: tokenizers.clone(),
             own: None,
-            native: Tokeniser::Carried(STANDARD),
+            native: Tokenizer::BuiltIn(STANDARD),
             streams: Vec::new(),
             latest: 0,
             beyond: Beyond::new(),
-            share: Share::of(tokenisers.room().clone()),
+            share: Share::of(tokenizers.room().clone()),
             exact: true,
         }
     }
 
-    /// Names the model; the last name holds. It decides the tokeniser only as long as nothing is counted: text is counted
+    /// Names the model; the last name holds. It decides the tokenizer only as long as nothing is counted: text is counted
     /// with one from its beginning to its end, and where that turns out not to be the model's, it is an estimate.
     pub fn set_model(&mut self, model: &str) {
-        self.own = self.tokenisers.of(model);
+        self.own = self.tokenizers.of(model);
         if self.streams.is_empty() {
-            self.native = self.own.clone().unwrap_or(Tokeniser::Carried(STANDARD));
+            self.native = self.own.clone().unwrap_or(Tokenizer::BuiltIn(STANDARD));
         }
     }
 
     /// `text` was generated next in this part of this choice.
-    pub fn push(&mut self, choice: u32, part: Part, text: &str) -> Added {
+    pub fn push(&mut self, choice: u32, part: Part, text: &str) -> TokenDelta {
         if text.is_empty() {
-            return Added::default();
+            return TokenDelta::default();
         }
         let Some(stream) = self.stream(choice, part) else {
             return self.beyond.push(part.kind(), text);
@@ -90,10 +90,10 @@ impl Counter {
     }
 
     /// The totals, if the text ends here.
-    pub fn finish(&mut self) -> Totals {
+    pub fn finish(&mut self) -> TokenTotals {
         let mut by_kind = self.beyond.by_kind();
         let mut standard = self.beyond.total();
-        let mut standard_rest = 0u32;
+        let mut standard_unreported = 0u32;
         for stream in &mut self.streams {
             if let Some(kind) = by_kind.get_mut(stream.part().kind() as usize) {
                 *kind += stream.native_total();
@@ -101,13 +101,13 @@ impl Counter {
             self.exact &= stream.is_exact();
             let (total, rest) = stream.standard_total();
             standard += total;
-            standard_rest = standard_rest.saturating_add(rest);
+            standard_unreported = standard_unreported.saturating_add(rest);
         }
-        Totals {
+        TokenTotals {
             native: by_kind.iter().sum(),
             standard,
             by_kind,
-            standard_rest,
+            standard_unreported,
             source: self.source(),
         }
     }
@@ -157,9 +157,9 @@ impl Counter {
     }
 }
 
-impl Default for Counter {
+impl Default for TokenCounter {
     fn default() -> Self {
-        Self::new(&Tokenisers::default())
+        Self::new(&Tokenizers::default())
     }
 }
 
@@ -175,13 +175,13 @@ impl Beyond {
         Self { bytes: [0; TextKind::ALL.len()], told: 0 }
     }
 
-    fn push(&mut self, kind: TextKind, text: &str) -> Added {
+    fn push(&mut self, kind: TextKind, text: &str) -> TokenDelta {
         if let Some(bytes) = self.bytes.get_mut(kind as usize) {
             *bytes += text.len() as u64;
         }
         let total = self.total();
         let added = rise(&mut self.told, total);
-        Added { native: added, standard: added }
+        TokenDelta { native: added, standard: added }
     }
 
     fn by_kind(&self) -> [u64; TextKind::ALL.len()] {
@@ -201,7 +201,7 @@ mod tests {
     const TEXT: &str = "I can't say: 'very' — 4096 tokens, 你好，世界。  Done!\n";
 
     /// Pushes `text` character by character; what was told.
-    fn push_all(counter: &mut Counter, choice: u32, part: Part, text: &str) -> (u64, u64) {
+    fn push_all(counter: &mut TokenCounter, choice: u32, part: Part, text: &str) -> (u64, u64) {
         let mut told = (0, 0);
         for character in text.chars() {
             let added = counter.push(choice, part, character.encode_utf8(&mut [0; 4]));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn both_encodings_are_counted_and_told_standard_adds_up() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4");
         let (native, standard) = push_all(&mut counter, 0, Part::Text, TEXT);
         let totals = counter.finish();
@@ -221,14 +221,14 @@ mod tests {
         assert_eq!(totals.standard, Encoding::O200k.count(TEXT));
         assert_ne!(totals.native, totals.standard);
         assert_eq!(totals.source, Source::Counted);
-        assert_eq!(standard + u64::from(totals.standard_rest), totals.standard);
+        assert_eq!(standard + u64::from(totals.standard_unreported), totals.standard);
         assert!(standard > 0 && native >= totals.native);
-        assert_eq!(counter.finish().standard_rest, 0, "told once");
+        assert_eq!(counter.finish().standard_unreported, 0, "told once");
     }
 
     #[test]
     fn native_and_standard_are_one_count_where_they_are_one_encoding() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         push_all(&mut counter, 0, Part::Text, TEXT);
         let totals = counter.finish();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn what_was_told_is_never_taken_back() {
         // `'v` is two tokens, `'ve` is one, and ` v` after it makes three.
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         let rises = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text).native);
         assert_eq!(rises, [2, 0, 0]);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn parts_and_choices_are_counted_apart() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         // Run together, the halves of other streams would make other tokens.
         let pieces = [
             (0, Part::Text),
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_model_without_known_encoding_is_estimated_in_the_standard_one() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("claude-sonnet-4-5");
         counter.push(0, Part::Text, TEXT);
         let totals = counter.finish();
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_late_model_does_not_recount_but_says_whether_the_count_is_its_own() {
         let late = |first: &str, then: &str| {
-            let mut counter = Counter::default();
+            let mut counter = TokenCounter::default();
             counter.set_model(first);
             counter.push(0, Part::Text, TEXT);
             counter.set_model(then);
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_model_named_again_before_any_text_decides_anew() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, "");
         counter.set_model("gpt-4");
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_texts_are_estimated_from_their_bytes() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         let mut told = (0, 0);
         for tool in 0..1_000 {
@@ -325,13 +325,13 @@ mod tests {
         assert_eq!(totals.native, counted + estimate(3 * (1_000 - 256)));
         assert_eq!(totals.by_kind[TextKind::Tool as usize], totals.native);
         assert_eq!(told.0, totals.native);
-        assert_eq!(told.1 + u64::from(totals.standard_rest), totals.standard);
+        assert_eq!(told.1 + u64::from(totals.standard_unreported), totals.standard);
         assert_eq!(totals.source, Source::Estimated);
     }
 
     #[test]
     fn an_exchange_holds_no_more_than_its_share_and_says_what_that_costs() {
-        let mut counter = Counter::default();
+        let mut counter = TokenCounter::default();
         counter.set_model("gpt-4");
         let run = "=".repeat(48 * 1024);
         for tool in 0..8 {
@@ -347,27 +347,27 @@ mod tests {
 
     #[test]
     fn when_the_room_is_full_others_still_count_exactly_what_is_a_word_long() {
-        let tokenisers = Tokenisers::in_room_of(64 * 1024);
-        let mut greedy: Vec<Counter> = Vec::new();
+        let tokenizers = Tokenizers::in_room_of(64 * 1024);
+        let mut greedy: Vec<TokenCounter> = Vec::new();
         for _ in 0..20 {
-            let mut counter = Counter::new(&tokenisers);
+            let mut counter = TokenCounter::new(&tokenizers);
             counter.set_model("gpt-4o");
             counter.push(0, Part::Text, &"=".repeat(20 * 1024));
             greedy.push(counter);
         }
         let held: usize = greedy.iter().map(|counter| counter.share.held()).sum();
         assert!(held <= 20 * 4 * 1024 + 64 * 1024, "{held}");
-        let estimated = |counter: &&Counter| counter.source() == Source::Estimated;
+        let estimated = |counter: &&TokenCounter| counter.source() == Source::Estimated;
         assert!(greedy.iter().filter(estimated).count() > 10);
 
-        let mut counter = Counter::new(&tokenisers);
+        let mut counter = TokenCounter::new(&tokenizers);
         counter.set_model("gpt-4");
         push_all(&mut counter, 0, Part::Text, &TEXT.repeat(20));
         let counted = Encoding::Cl100k.count(&TEXT.repeat(20));
         assert_eq!(counter.finish().native, counted);
         assert_eq!(counter.source(), Source::Counted);
         drop(greedy);
-        let mut counter = Counter::new(&tokenisers);
+        let mut counter = TokenCounter::new(&tokenizers);
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, &"=".repeat(20 * 1024));
         assert_eq!(counter.source(), Source::Counted, "the room came back");
@@ -376,17 +376,17 @@ mod tests {
     #[cfg(feature = "hf-tokenizers")]
     #[test]
     fn a_model_with_a_given_tokeniser_is_counted_with_it_and_the_count_is_its_own() {
-        use crate::count::{Assigned, Given};
+        use crate::count::{CustomTokenizer, TokenizerAssignment};
 
         let file = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
             "pre_tokenizer": {"type": "Whitespace"}}"#;
-        let assigned = Assigned {
+        let assigned = TokenizerAssignment {
             models: "llama-*".to_owned(),
             file: "llama.json".into(),
-            given: Given::read(file, "llama").unwrap().into(),
+            tokenizer: CustomTokenizer::read(file, "llama").unwrap().into(),
         };
-        let tokenisers = Tokenisers::new([assigned], &Tokenisers::default());
-        let mut counter = Counter::new(&tokenisers);
+        let tokenizers = Tokenizers::new([assigned], &Tokenizers::default());
+        let mut counter = TokenCounter::new(&tokenizers);
         counter.set_model("meta-llama/Llama-3.3-70B-Instruct");
         let text = "every word is a token here ";
         let (told, _) = push_all(&mut counter, 0, Part::Text, text);

@@ -30,7 +30,7 @@ pub(super) const ROOMY: usize = 1024;
 
 /// Counts one growing text.
 #[derive(Clone, Debug)]
-pub struct Encoder {
+pub struct TextCounter {
     encoding: Encoding,
     /// Tokens of the pieces before the tail.
     decided: u64,
@@ -43,7 +43,7 @@ pub struct Encoder {
     exact: bool,
 }
 
-impl Encoder {
+impl TextCounter {
     pub const fn new(encoding: Encoding) -> Self {
         Self {
             encoding,
@@ -200,7 +200,7 @@ mod tests {
     fn a_run_without_end_holds_a_bounded_tail_and_costs_a_token_or_two_per_cut() {
         for run in ["=", "中A"] {
             let text = run.repeat(300 * 1024 / run.len());
-            let mut encoder = Encoder::new(Encoding::Cl100k);
+            let mut encoder = TextCounter::new(Encoding::Cl100k);
             for _ in 0..text.len() / run.len() / 64 {
                 encoder.push(&run.repeat(64));
                 assert!(encoder.tail.len() <= LONGEST_TAIL);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_delta_of_any_size_leaves_only_the_open_piece_and_little_memory() {
-        let mut encoder = Encoder::new(Encoding::O200k);
+        let mut encoder = TextCounter::new(Encoding::O200k);
         encoder.push(&"All work and no play. ".repeat(10_000));
         assert_eq!(encoder.tail, b" ");
         encoder.push(&"x".repeat(20_000));

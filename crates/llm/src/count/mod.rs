@@ -5,33 +5,33 @@
 //! start-up work, no lock, no copy per thread. For other models the user can give a tokenizer.json (`given`).
 
 mod counter;
+mod custom;
 mod encoder;
 mod encoding;
-mod given;
 #[expect(dead_code, reason = "what writes the tables is for the build script")]
 mod layout;
 mod merge;
-mod registry;
+mod models;
 mod room;
 mod split;
 mod stream;
 mod table;
-mod tokenisers;
+mod tokenizer;
 
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 
-pub use counter::{Added, Counter, Totals};
-pub use encoder::Encoder;
+pub use counter::{TokenCounter, TokenDelta, TokenTotals};
+pub use custom::CustomTokenizer;
+pub use encoder::TextCounter;
 pub use encoding::Encoding;
-pub use given::Given;
-pub use registry::encoding_of;
-pub use tokenisers::{Assigned, Tokeniser, Tokenisers, Unusable};
+pub use models::encoding_for_model;
+pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 
 /// Whether this build reads tokenizer.json files.
-pub const READS_TOKENIZERS: bool = cfg!(feature = "hf-tokenizers");
+pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
 /// Where a number of tokens comes from.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]

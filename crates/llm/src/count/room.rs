@@ -1,6 +1,6 @@
 //! How much text counters may hold, in one exchange and in all of them.
 //!
-//! Text is held until it is decided where its tokens end: a word, as a rule. But a run without a gap, or a tokeniser
+//! Text is held until it is decided where its tokens end: a word, as a rule. But a run without a gap, or a tokenizer
 //! that works on whole texts, may hold 64 KiB for each part of each choice, of which an upstream can open 256 at will.
 
 use std::sync::Arc;

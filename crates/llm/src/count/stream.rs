@@ -1,7 +1,7 @@
-//! The text of one part of one choice, counted with the model's tokeniser and in the standard encoding.
+//! The text of one part of one choice, counted with the model's tokenizer and in the standard encoding.
 
-use super::given::Follower;
-use super::{Added, Encoder, Encoding, Tokeniser};
+use super::custom::Follower;
+use super::{Encoding, TextCounter, TokenDelta, Tokenizer};
 use crate::dialect::Part;
 
 /// The encoding in which every model's text is counted as well, so that speeds are comparable across vendors.
@@ -11,8 +11,8 @@ pub(super) const STANDARD: Encoding = Encoding::O200k;
 pub(super) struct Stream {
     choice: u32,
     part: Part,
-    standard: Encoder,
-    /// Where the native tokeniser is another than the standard encoding.
+    standard: TextCounter,
+    /// Where the native tokenizer is another than the standard encoding.
     other: Option<Box<Other>>,
     /// What was told of the native count: its highest value so far.
     native_told: u64,
@@ -23,21 +23,21 @@ pub(super) struct Stream {
 
 #[derive(Debug)]
 enum Other {
-    Carried(Encoder),
-    Given(Follower),
+    BuiltIn(TextCounter),
+    Custom(Follower),
 }
 
 impl Stream {
-    pub(super) fn new(choice: u32, part: Part, native: &Tokeniser) -> Self {
+    pub(super) fn new(choice: u32, part: Part, native: &Tokenizer) -> Self {
         let other = match native {
-            Tokeniser::Carried(STANDARD) => None,
-            Tokeniser::Carried(encoding) => Some(Other::Carried(Encoder::new(*encoding))),
-            Tokeniser::Given(given) => Some(Other::Given(Follower::new(given.clone()))),
+            Tokenizer::BuiltIn(STANDARD) => None,
+            Tokenizer::BuiltIn(encoding) => Some(Other::BuiltIn(TextCounter::new(*encoding))),
+            Tokenizer::Custom(given) => Some(Other::Custom(Follower::new(given.clone()))),
         };
         Self {
             choice,
             part,
-            standard: Encoder::new(STANDARD),
+            standard: TextCounter::new(STANDARD),
             other: other.map(Box::new),
             native_told: 0,
             standard_told: 0,
@@ -53,20 +53,20 @@ impl Stream {
         self.part
     }
 
-    pub(super) fn push(&mut self, text: &str) -> Added {
+    pub(super) fn push(&mut self, text: &str) -> TokenDelta {
         self.standard.push(text);
         let native = match self.other.as_deref_mut() {
             None => self.standard.count(),
-            Some(Other::Carried(encoder)) => {
+            Some(Other::BuiltIn(encoder)) => {
                 encoder.push(text);
                 encoder.count()
             }
-            Some(Other::Given(follower)) => {
+            Some(Other::Custom(follower)) => {
                 follower.push(text);
                 follower.count()
             }
         };
-        Added {
+        TokenDelta {
             native: rise(&mut self.native_told, native),
             standard: rise(&mut self.standard_told, self.standard.decided()),
         }
@@ -75,8 +75,8 @@ impl Stream {
     pub(super) fn native_total(&mut self) -> u64 {
         match self.other.as_deref_mut() {
             None => self.standard.total(),
-            Some(Other::Carried(encoder)) => encoder.total(),
-            Some(Other::Given(follower)) => follower.total(),
+            Some(Other::BuiltIn(encoder)) => encoder.total(),
+            Some(Other::Custom(follower)) => follower.total(),
         }
     }
 
@@ -90,8 +90,8 @@ impl Stream {
     pub(super) fn is_exact(&self) -> bool {
         match self.other.as_deref() {
             None => self.standard.is_exact(),
-            Some(Other::Carried(encoder)) => encoder.is_exact(),
-            Some(Other::Given(follower)) => follower.is_exact(),
+            Some(Other::BuiltIn(encoder)) => encoder.is_exact(),
+            Some(Other::Custom(follower)) => follower.is_exact(),
         }
     }
 
@@ -99,8 +99,8 @@ impl Stream {
     pub(super) fn holds(&mut self) -> (usize, usize) {
         let other = match self.other.as_deref() {
             None => 0,
-            Some(Other::Carried(encoder)) => encoder.held(),
-            Some(Other::Given(follower)) => follower.held(),
+            Some(Other::BuiltIn(encoder)) => encoder.held(),
+            Some(Other::Custom(follower)) => follower.held(),
         };
         let now = self.standard.held() + other;
         (std::mem::replace(&mut self.held, now), now)
@@ -111,8 +111,8 @@ impl Stream {
         self.standard.settle();
         match self.other.as_deref_mut() {
             None => {}
-            Some(Other::Carried(encoder)) => encoder.settle(),
-            Some(Other::Given(follower)) => follower.settle(),
+            Some(Other::BuiltIn(encoder)) => encoder.settle(),
+            Some(Other::Custom(follower)) => follower.settle(),
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn one_encoder_serves_where_native_is_standard() {
         let holds = |native| {
-            let mut stream = Stream::new(0, Part::Text, &Tokeniser::Carried(native));
+            let mut stream = Stream::new(0, Part::Text, &Tokenizer::BuiltIn(native));
             stream.push("unfinished");
             stream.holds().1
         };

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tiktoken_rs::CoreBPE;
 
-use super::{Encoder, Encoding, estimate};
+use super::{Encoding, TextCounter, estimate};
 
 /// Counts what the code does, since a test that takes the time would not be one.
 pub(super) mod work {
@@ -43,7 +43,7 @@ const CLASSES: [char; 14] =
     [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
 /// Tries `encoder`, which has read `text`, and all that can follow in up to `depth` more characters.
-fn try_all(encoder: &Encoder, text: &mut String, depth: usize) {
+fn try_all(encoder: &TextCounter, text: &mut String, depth: usize) {
     if depth == 0 {
         return;
     }
@@ -64,7 +64,7 @@ fn try_all(encoder: &Encoder, text: &mut String, depth: usize) {
 #[test]
 fn every_short_text_counts_as_in_tiktoken_at_each_character() {
     for encoding in Encoding::ALL {
-        try_all(&Encoder::new(encoding), &mut String::new(), 4);
+        try_all(&TextCounter::new(encoding), &mut String::new(), 4);
     }
 }
 
@@ -230,7 +230,7 @@ proptest! {
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
         for encoding in Encoding::ALL {
-            let mut encoder = Encoder::new(encoding);
+            let mut encoder = TextCounter::new(encoding);
             let mut read = String::new();
             let mut decided = 0;
             for delta in deltas(&text, &lengths) {
@@ -269,7 +269,7 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
     ] {
         let text = run.repeat(LENGTH / run.len());
         for encoding in Encoding::ALL {
-            let mut encoder = Encoder::new(encoding);
+            let mut encoder = TextCounter::new(encoding);
             let work = work::of(|| {
                 for delta in deltas(&text, &[4]) {
                     encoder.push(delta);
@@ -286,7 +286,7 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
 #[test]
 fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
     let word = " tokengauge";
-    let mut encoder = Encoder::new(Encoding::O200k);
+    let mut encoder = TextCounter::new(Encoding::O200k);
     let work = work::of(|| {
         for _ in 0..100 {
             encoder.push(word);
@@ -300,7 +300,7 @@ fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
 #[test]
 fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
     let text = "中".to_owned() + &"A".repeat(16 * 1024) + " ";
-    let mut encoder = Encoder::new(Encoding::O200k);
+    let mut encoder = TextCounter::new(Encoding::O200k);
     let work = work::of(|| encoder.push(&text));
     assert!(work <= 4 * text.len(), "{work}");
     assert_eq!(encoder.total(), true_count(Encoding::O200k, &text));
@@ -308,7 +308,7 @@ fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
 
 #[test]
 fn a_piece_is_decided_when_its_last_byte_arrives() {
-    let mut encoder = Encoder::new(Encoding::O200k);
+    let mut encoder = TextCounter::new(Encoding::O200k);
     for (delta, decided) in
         [("12", 0), ("3", 1), ("don", 1), ("'t", 2), (" ", 2), (" ", 2), ("x", 3), ("\n", 4)]
     {

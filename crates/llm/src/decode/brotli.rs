@@ -4,7 +4,7 @@ use brotli_decompressor::{
     Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut,
 };
 
-use super::Fault;
+use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
@@ -35,7 +35,7 @@ impl Brotli {
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         if self.ended && !input.is_empty() {
-            return Step::fault(Fault::Broken);
+            return Step::fault(DecodeError::Corrupt);
         }
         self.begun |= !input.is_empty();
         let (mut input_left, mut output_left) = (input.len(), output.len());
@@ -65,11 +65,11 @@ impl Brotli {
         self.ended || !self.begun
     }
 
-    fn fault(&self) -> Fault {
+    fn fault(&self) -> DecodeError {
         if REFUSED.contains(&(self.decoder.error_code as i32)) {
-            Fault::TooLarge
+            DecodeError::TooLarge
         } else {
-            Fault::Broken
+            DecodeError::Corrupt
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The inflaters as one.
 
-use super::Fault;
+use super::DecodeError;
 use super::brotli::Brotli;
 use super::coding::Coding;
 use super::flate::{Flate, Format};
@@ -20,7 +20,7 @@ pub(super) struct Step {
     pub(super) read: usize,
     pub(super) written: usize,
     /// After what was written; no step may follow.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<DecodeError>,
 }
 
 impl Codec {
@@ -54,7 +54,7 @@ impl Codec {
 }
 
 impl Step {
-    pub(super) fn fault(fault: Fault) -> Self {
+    pub(super) fn fault(fault: DecodeError) -> Self {
         Self { fault: Some(fault), ..Self::default() }
     }
 }

@@ -3,7 +3,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::Fault;
+use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
@@ -67,7 +67,7 @@ impl Flate {
                 self.state = State::Within(Decompress::new(is_zlib(both)));
                 Step { read: 1, ..self.step(&both, output) }
             }
-            (State::Ended, Some(_)) => Step::fault(Fault::Broken),
+            (State::Ended, Some(_)) => Step::fault(DecodeError::Corrupt),
         }
     }
 
@@ -84,7 +84,7 @@ fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool
     let step = Step {
         read: since(inflate.total_in(), before.0),
         written: since(inflate.total_out(), before.1),
-        fault: status.is_err().then_some(Fault::Broken),
+        fault: status.is_err().then_some(DecodeError::Corrupt),
     };
     (step, matches!(status, Ok(Status::StreamEnd)))
 }

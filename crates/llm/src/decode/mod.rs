@@ -1,6 +1,6 @@
 //! Content-encodings: coded bytes → plain bytes, on the observer's copy. The only user of the inflaters.
 //!
-//! An [`Inflater`] takes the bytes as they came, cut anywhere, and hands out at once whatever can be inflated from
+//! An [`Decompressor`] takes the bytes as they came, cut anywhere, and hands out at once whatever can be inflated from
 //! them: what a sender flushed is seen when it arrived, not when the next block begins. It undoes gzip, deflate (zlib or
 //! raw, told by the bytes), br and zstd, also several in a row, with gzip's members and zstd's frames one after another.
 //!
@@ -35,7 +35,7 @@ use coding::Coding;
 const SCRATCH: usize = 4 << 10;
 
 /// Undoes the content-encoding of one body.
-pub struct Inflater {
+pub struct Decompressor {
     /// In the order in which they are undone; empty once it gave up.
     stages: Vec<Stage>,
     bounds: Bounds,
@@ -50,14 +50,14 @@ pub struct Unsupported;
 
 /// Why a body was given up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fault {
+pub enum DecodeError {
     /// The data is not what its coding allows, or ended too soon.
-    Broken,
+    Corrupt,
     /// It inflates to more, or needs more memory, than the bounds allow.
     TooLarge,
 }
 
-impl Inflater {
+impl Decompressor {
     /// By the value of the `content-encoding` header; `None` where it names nothing that changes the bytes.
     pub fn new(content_encoding: &str) -> Result<Option<Self>, Unsupported> {
         Self::bounded(content_encoding, Bounds::DEFAULT)
@@ -71,8 +71,8 @@ impl Inflater {
 
     /// Takes the next bytes and hands out what they inflate to, piece by piece. A fault is told once: after it nothing
     /// is taken any more. How much of the very piece that broke is still handed out depends on the coding.
-    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), Fault> {
-        if self.gave_up() {
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
+        if self.is_abandoned() {
             return Ok(());
         }
         self.taken += bytes.len() as u64;
@@ -84,8 +84,8 @@ impl Inflater {
     }
 
     /// Whether the body may end here; one that was given up may.
-    pub fn finish(&self) -> Result<(), Fault> {
-        if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(Fault::Broken) }
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(DecodeError::Corrupt) }
     }
 
     /// Bytes were lost: what follows cannot be inflated.
@@ -93,14 +93,14 @@ impl Inflater {
         self.stages = Vec::new();
     }
 
-    pub fn gave_up(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.stages.is_empty()
     }
 }
 
-impl fmt::Debug for Inflater {
+impl fmt::Debug for Decompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inflater")
+        f.debug_struct("Decompressor")
             .field("taken", &self.taken)
             .field("stages", &self.stages.len())
             .finish_non_exhaustive()
@@ -124,11 +124,11 @@ impl Stage {
         self.codec.as_ref().is_none_or(Codec::is_whole)
     }
 
-    fn codec(&mut self, bounds: &Bounds) -> Result<&mut Codec, Fault> {
+    fn codec(&mut self, bounds: &Bounds) -> Result<&mut Codec, DecodeError> {
         match &mut self.codec {
             Some(codec) => Ok(codec),
             none => {
-                let codec = Codec::new(self.coding, bounds.memory).ok_or(Fault::TooLarge)?;
+                let codec = Codec::new(self.coding, bounds.memory).ok_or(DecodeError::TooLarge)?;
                 Ok(none.insert(codec))
             }
         }
@@ -143,7 +143,7 @@ fn inflate(
     bounds: &Bounds,
     taken: u64,
     out: &mut dyn FnMut(&[u8]),
-) -> Result<(), Fault> {
+) -> Result<(), DecodeError> {
     let Some((stage, others)) = stages.split_first_mut() else {
         if !bytes.is_empty() {
             out(bytes);
@@ -157,7 +157,7 @@ fn inflate(
         let step = stage.codec(bounds)?.step(left, &mut scratch);
         stage.written += step.written as u64;
         if stage.written > bounds.allowed(taken) {
-            return Err(Fault::TooLarge);
+            return Err(DecodeError::TooLarge);
         }
         let plain = scratch.get(..step.written).unwrap_or_default();
         inflate(others, plain, bounds, taken, out)?;
@@ -165,7 +165,7 @@ fn inflate(
             return Err(fault);
         }
         if step.read == 0 && step.written == 0 && !left.is_empty() {
-            return Err(Fault::Broken);
+            return Err(DecodeError::Corrupt);
         }
         left = left.get(step.read..).unwrap_or_default();
         has_more = !left.is_empty() || step.written == SCRATCH;

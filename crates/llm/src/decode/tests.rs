@@ -100,12 +100,12 @@ fn pieces() -> Vec<&'static [u8]> {
     PIECES.iter().map(|piece| piece.as_bytes()).collect()
 }
 
-fn new(header: &str) -> Inflater {
-    Inflater::new(header).unwrap().unwrap()
+fn new(header: &str) -> Decompressor {
+    Decompressor::new(header).unwrap().unwrap()
 }
 
 /// What `inflater` hands out for `wire`, and how it ended: told by a push, or at the end.
-fn take(mut inflater: Inflater, wire: &[&[u8]]) -> (Vec<u8>, Result<(), Fault>) {
+fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut plain = Vec::new();
     for bytes in wire {
         let pushed = inflater.push(bytes, &mut |bytes| plain.extend_from_slice(bytes));
@@ -184,8 +184,8 @@ fn more_than_fits_the_scratch_comes_whole() {
 
 #[test]
 fn what_changes_nothing_has_no_inflater() {
-    assert!(matches!(Inflater::new("identity"), Ok(None)));
-    assert!(matches!(Inflater::new("compress"), Err(Unsupported)));
+    assert!(matches!(Decompressor::new("identity"), Ok(None)));
+    assert!(matches!(Decompressor::new("compress"), Err(Unsupported)));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_body_that_never_comes_is_whole_and_holds_nothing() {
     static MEMORY: Memory = Memory::new(0);
     for (header, _) in CODINGS {
         let bounds = Bounds { memory: &MEMORY, ..Bounds::DEFAULT };
-        let inflater = Inflater::bounded(header, bounds).unwrap().unwrap();
+        let inflater = Decompressor::bounded(header, bounds).unwrap().unwrap();
         assert_eq!(take(inflater, &[b""]), (Vec::new(), Ok(())), "{header}");
     }
 }
@@ -242,7 +242,7 @@ fn a_body_cut_short_says_so_and_what_came_counts() {
         for len in 1..wire.len() {
             let (seen, end) = take(new(header), &[&wire[..len]]);
             assert!(plain.concat().starts_with(&seen), "{header} at {len}");
-            assert_eq!(end, Err(Fault::Broken), "{header} at {len}");
+            assert_eq!(end, Err(DecodeError::Corrupt), "{header} at {len}");
         }
     }
 }
@@ -257,9 +257,9 @@ fn what_stands_behind_the_end_is_a_fault_told_once() {
         let mut seen = Vec::new();
         let mut push = |bytes: &[u8]| {
             let pushed = inflater.push(bytes, &mut |bytes| seen.extend_from_slice(bytes));
-            (pushed, inflater.gave_up())
+            (pushed, inflater.is_abandoned())
         };
-        assert_eq!(push(&wire), (Err(Fault::Broken), true), "{header}");
+        assert_eq!(push(&wire), (Err(DecodeError::Corrupt), true), "{header}");
         assert_eq!(push(&wire), (Ok(()), true), "{header}: told once");
         assert_eq!(seen, plain.concat(), "{header}");
     }
@@ -277,7 +277,7 @@ fn a_wrong_checksum_is_a_fault_after_all_of_the_text() {
         wire[at] ^= 1;
         let single: Vec<&[u8]> = wire.chunks(1).collect();
         let told = take(new(header), &single);
-        assert_eq!(told, (plain.concat(), Err(Fault::Broken)), "{header}");
+        assert_eq!(told, (plain.concat(), Err(DecodeError::Corrupt)), "{header}");
     }
 }
 
@@ -300,10 +300,10 @@ fn after_a_gap_nothing_is_inflated() {
 }
 
 /// Small bounds of which `change` makes one smaller still.
-fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Inflater {
+fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Decompressor {
     let mut bounds = Bounds::DEFAULT;
     change(&mut bounds);
-    Inflater::bounded(header, bounds).unwrap().unwrap()
+    Decompressor::bounded(header, bounds).unwrap().unwrap()
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_bomb_is_given_up_at_its_ratio() {
         });
         let (plain, end) = take(inflater, &[&wire]);
         let allowed = 10_000 + 50 * wire.len();
-        assert_eq!(end, Err(Fault::TooLarge), "{header}");
+        assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(plain.len() <= allowed, "{header}: {} of {allowed}", plain.len());
         assert!(plain.len() + SCRATCH > allowed, "{header}: no sooner than it must");
     }
@@ -332,7 +332,7 @@ fn bombs_in_a_row_do_not_multiply() {
                 (bounds.free, bounds.ratio) = (10_000, 50);
             });
             let (plain, end) = take(inflater, &[&wire]);
-            assert_eq!(end, Err(Fault::TooLarge), "{inner}, {outer}");
+            assert_eq!(end, Err(DecodeError::TooLarge), "{inner}, {outer}");
             assert!(plain.len() <= 10_000 + 50 * wire.len(), "{inner}, {outer}");
         }
     }
@@ -344,7 +344,7 @@ fn a_body_is_given_up_at_its_size() {
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
         let (plain, end) = take(bounded(header, |bounds| bounds.most = 100_000), &[&wire]);
-        assert_eq!(end, Err(Fault::TooLarge), "{header}");
+        assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(text.starts_with(&plain) && plain.len() <= 100_000, "{header}");
         let (plain, end) = take(bounded(header, |bounds| bounds.most = 160_000), &[&wire]);
         assert!(plain == text && end == Ok(()), "{header}: exactly its size");
@@ -357,7 +357,7 @@ fn the_bounds_hold_that_are_said() {
     let wire = zstd(&[&zeros]).concat();
     let (plain, end) = take(new("zstd"), &[&wire]);
     let allowed = (4 << 20) + 250 * wire.len();
-    assert_eq!(end, Err(Fault::TooLarge));
+    assert_eq!(end, Err(DecodeError::TooLarge));
     assert!(plain.len() <= allowed && plain.len() + SCRATCH > allowed);
     let repeated = vec![0; 4 << 20];
     let wire = zstd(&[&repeated]).concat();
@@ -372,13 +372,13 @@ fn windows_are_bounded() {
     let at_most = zstd_with(&[text, text], 23).concat();
     assert_eq!(take(new("zstd"), &[&at_most]).1, Ok(()));
     let above = zstd_with(&[text, text], 24).concat();
-    let given_up = (Vec::new(), Err(Fault::TooLarge));
+    let given_up = (Vec::new(), Err(DecodeError::TooLarge));
     assert_eq!(take(new("zstd"), &[&above]), given_up);
     let params =
         ::brotli::enc::BrotliEncoderParams { lgwin: 26, large_window: true, ..Default::default() };
     let mut large = Vec::new();
     ::brotli::BrotliCompress(&mut &*text, &mut large, &params).unwrap();
-    let refused = (Vec::new(), Err(Fault::Broken));
+    let refused = (Vec::new(), Err(DecodeError::Corrupt));
     assert_eq!(take(new("br"), &[&large]), refused, "no part of the format");
 }
 
@@ -402,7 +402,7 @@ fn memory_is_lent_and_given_back() {
         let held = MEMORY.lend(MOST - (40 << 10)).unwrap();
         let wire = encode(&[&text]).concat();
         let (_, end) = take(with_memory(header), &[&wire]);
-        assert_eq!(end, Err(Fault::TooLarge), "{header}: so much is not left");
+        assert_eq!(end, Err(DecodeError::TooLarge), "{header}: so much is not left");
         drop(held);
         assert_eq!(MEMORY.lent(), 0, "{header}");
     }
@@ -416,15 +416,15 @@ fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     });
     let mut seen = 0;
     for bytes in wire.chunks(cut.max(1)) {
-        let before = inflater.gave_up();
+        let before = inflater.is_abandoned();
         let pushed = inflater.push(bytes, &mut |plain| {
             assert!(!plain.is_empty());
             seen += plain.len();
         });
-        prop_assert_eq!(pushed.is_err(), !before && inflater.gave_up());
+        prop_assert_eq!(pushed.is_err(), !before && inflater.is_abandoned());
     }
     prop_assert!(seen <= 10_000 + 50 * wire.len());
-    prop_assert!(!inflater.gave_up() || inflater.finish().is_ok());
+    prop_assert!(!inflater.is_abandoned() || inflater.finish().is_ok());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::Fault;
+use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
@@ -52,13 +52,13 @@ impl Zstd {
         self.has_more = written == room && !self.between;
         let fault = match wanted {
             Ok(_) if self.memory.grow_to(self.touched()) => None,
-            Ok(_) => Some(Fault::TooLarge),
+            Ok(_) => Some(DecodeError::TooLarge),
             Err(code)
                 if code == error(ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) =>
             {
-                Some(Fault::TooLarge)
+                Some(DecodeError::TooLarge)
             }
-            Err(_) => Some(Fault::Broken),
+            Err(_) => Some(DecodeError::Corrupt),
         };
         Step { read, written, fault }
     }

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::{Family, Operation};
-use crate::frame::Json;
+use crate::frame::JsonFraming;
 
 macro_rules! apis {
     ($($api:ident = $family:ident $name:literal, $operation:ident, $json:ident, $provider:literal, [$($path:literal),*];)*) => {
@@ -38,9 +38,9 @@ macro_rules! apis {
             }
 
             /// Returns what JSON at the top of a response means if the content type leaves it open.
-            pub const fn json(self) -> Json {
+            pub const fn json(self) -> JsonFraming {
                 match self {
-                    $(Self::$api => Json::$json),*
+                    $(Self::$api => JsonFraming::$json),*
                 }
             }
 
@@ -63,76 +63,76 @@ macro_rules! apis {
 
 // API = family, name, operation, JSON of a response, provider, ends of the paths.
 apis! {
-    OpenAiChat = OpenAi "openai.chat", Chat, Whole, "openai", [
+    OpenAiChat = OpenAi "openai.chat", Chat, Single, "openai", [
         "/chat/completions", "/text/chatcompletion_v2", "/v1/chat"
     ];
-    OpenAiCompletions = OpenAi "openai.completions", TextCompletion, Whole, "openai", ["/completions"];
-    OpenAiEmbeddings = OpenAi "openai.embeddings", Embeddings, Whole, "openai", ["/embeddings"];
-    OpenAiResponses = OpenAi "openai.responses", Chat, Whole, "openai", ["/responses"];
-    OpenAiStoredResponse = OpenAi "openai.stored_response", FetchResponse, Whole, "openai", [];
-    OpenAiInputTokens = OpenAi "openai.input_tokens", CountTokens, Whole, "openai", ["/responses/input_tokens"];
-    OpenAiTranscription = OpenAi "openai.transcription", Transcription, Whole, "openai", [
+    OpenAiCompletions = OpenAi "openai.completions", TextCompletion, Single, "openai", ["/completions"];
+    OpenAiEmbeddings = OpenAi "openai.embeddings", Embeddings, Single, "openai", ["/embeddings"];
+    OpenAiResponses = OpenAi "openai.responses", Chat, Single, "openai", ["/responses"];
+    OpenAiStoredResponse = OpenAi "openai.stored_response", FetchResponse, Single, "openai", [];
+    OpenAiInputTokens = OpenAi "openai.input_tokens", CountTokens, Single, "openai", ["/responses/input_tokens"];
+    OpenAiTranscription = OpenAi "openai.transcription", Transcription, Single, "openai", [
         "/audio/transcriptions", "/audio/translations"
     ];
-    OpenAiSpeech = OpenAi "openai.speech", Speech, Whole, "openai", ["/audio/speech"];
-    OpenAiImages = OpenAi "openai.images", ImageGeneration, Whole, "openai", [
+    OpenAiSpeech = OpenAi "openai.speech", Speech, Single, "openai", ["/audio/speech"];
+    OpenAiImages = OpenAi "openai.images", ImageGeneration, Single, "openai", [
         "/images/generations", "/images/edits", "/images/variations"
     ];
-    OpenAiModerations = OpenAi "openai.moderations", Moderation, Whole, "openai", ["/moderations"];
-    OpenAiRealtime = OpenAi "openai.realtime", Realtime, Whole, "openai", [];
-    AnthropicMessages = Anthropic "anthropic.messages", Chat, Whole, "anthropic", [
+    OpenAiModerations = OpenAi "openai.moderations", Moderation, Single, "openai", ["/moderations"];
+    OpenAiRealtime = OpenAi "openai.realtime", Realtime, Single, "openai", [];
+    AnthropicMessages = Anthropic "anthropic.messages", Chat, Single, "anthropic", [
         "/v1/messages", "/anthropic/messages", "/messages"
     ];
-    AnthropicComplete = Anthropic "anthropic.complete", TextCompletion, Whole, "anthropic", ["/v1/complete"];
-    AnthropicCountTokens = Anthropic "anthropic.count_tokens", CountTokens, Whole, "anthropic", [
+    AnthropicComplete = Anthropic "anthropic.complete", TextCompletion, Single, "anthropic", ["/v1/complete"];
+    AnthropicCountTokens = Anthropic "anthropic.count_tokens", CountTokens, Single, "anthropic", [
         "/messages/count_tokens"
     ];
-    GeminiGenerateContent = Google "google.generate_content", GenerateContent, Elements, "gcp.gemini", [];
-    GeminiInteractions = Google "google.interactions", GenerateContent, Whole, "gcp.gemini", ["/interactions"];
-    GeminiStoredInteraction = Google "google.stored_interaction", FetchResponse, Whole, "gcp.gemini", [];
-    GeminiCountTokens = Google "google.count_tokens", CountTokens, Whole, "gcp.gemini", [];
-    GeminiEmbeddings = Google "google.embeddings", Embeddings, Whole, "gcp.gemini", [];
-    VertexPredict = Google "google.predict", Embeddings, Whole, "gcp.vertex_ai", [];
-    VertexImages = Google "google.images", ImageGeneration, Whole, "gcp.vertex_ai", [];
-    BedrockConverse = Bedrock "bedrock.converse", Chat, Whole, "aws.bedrock", [];
-    BedrockInvoke = Bedrock "bedrock.invoke", Chat, Whole, "aws.bedrock", [];
-    BedrockInvokeText = Bedrock "bedrock.invoke_text", TextCompletion, Whole, "aws.bedrock", [];
-    BedrockEmbeddings = Bedrock "bedrock.embeddings", Embeddings, Whole, "aws.bedrock", [];
-    BedrockRerank = Bedrock "bedrock.rerank", Rerank, Whole, "aws.bedrock", [];
-    BedrockImages = Bedrock "bedrock.images", ImageGeneration, Whole, "aws.bedrock", [];
-    BedrockCountTokens = Bedrock "bedrock.count_tokens", CountTokens, Whole, "aws.bedrock", ["/count-tokens"];
-    SageMakerInvocations = Bedrock "sagemaker.invocations", TextCompletion, Whole, "aws.sagemaker", [
+    GeminiGenerateContent = Google "google.generate_content", GenerateContent, Array, "gcp.gemini", [];
+    GeminiInteractions = Google "google.interactions", GenerateContent, Single, "gcp.gemini", ["/interactions"];
+    GeminiStoredInteraction = Google "google.stored_interaction", FetchResponse, Single, "gcp.gemini", [];
+    GeminiCountTokens = Google "google.count_tokens", CountTokens, Single, "gcp.gemini", [];
+    GeminiEmbeddings = Google "google.embeddings", Embeddings, Single, "gcp.gemini", [];
+    VertexPredict = Google "google.predict", Embeddings, Single, "gcp.vertex_ai", [];
+    VertexImages = Google "google.images", ImageGeneration, Single, "gcp.vertex_ai", [];
+    BedrockConverse = Bedrock "bedrock.converse", Chat, Single, "aws.bedrock", [];
+    BedrockInvoke = Bedrock "bedrock.invoke", Chat, Single, "aws.bedrock", [];
+    BedrockInvokeText = Bedrock "bedrock.invoke_text", TextCompletion, Single, "aws.bedrock", [];
+    BedrockEmbeddings = Bedrock "bedrock.embeddings", Embeddings, Single, "aws.bedrock", [];
+    BedrockRerank = Bedrock "bedrock.rerank", Rerank, Single, "aws.bedrock", [];
+    BedrockImages = Bedrock "bedrock.images", ImageGeneration, Single, "aws.bedrock", [];
+    BedrockCountTokens = Bedrock "bedrock.count_tokens", CountTokens, Single, "aws.bedrock", ["/count-tokens"];
+    SageMakerInvocations = Bedrock "sagemaker.invocations", TextCompletion, Single, "aws.sagemaker", [
         "/invocations", "/invocations-response-stream"
     ];
-    SageMakerChat = Bedrock "sagemaker.chat", Chat, Whole, "aws.sagemaker", [];
+    SageMakerChat = Bedrock "sagemaker.chat", Chat, Single, "aws.sagemaker", [];
     CohereV1Chat = Cohere "cohere.v1_chat", Chat, Lines, "cohere", ["/v1/chat"];
     CohereV1Generate = Cohere "cohere.v1_generate", TextCompletion, Lines, "cohere", ["/v1/generate"];
-    CohereV2Chat = Cohere "cohere.v2_chat", Chat, Whole, "cohere", ["/v2/chat"];
-    CohereEmbed = Cohere "cohere.embed", Embeddings, Whole, "cohere", ["/v1/embed", "/v2/embed"];
-    Rerank = Cohere "cohere.rerank", Rerank, Whole, "cohere", ["/rerank"];
+    CohereV2Chat = Cohere "cohere.v2_chat", Chat, Single, "cohere", ["/v2/chat"];
+    CohereEmbed = Cohere "cohere.embed", Embeddings, Single, "cohere", ["/v1/embed", "/v2/embed"];
+    Rerank = Cohere "cohere.rerank", Rerank, Single, "cohere", ["/rerank"];
     OllamaChat = Ollama "ollama.chat", Chat, Lines, "ollama", ["/api/chat"];
     OllamaGenerate = Ollama "ollama.generate", TextCompletion, Lines, "ollama", ["/api/generate"];
-    OllamaEmbed = Ollama "ollama.embed", Embeddings, Whole, "ollama", ["/api/embed", "/api/embeddings"];
-    TgiGenerate = Tgi "tgi.generate", TextCompletion, Whole, "tgi", ["/generate_stream", "/generate"];
-    LlamaCppCompletion = LlamaCpp "llama_cpp.completion", TextCompletion, Whole, "llama_cpp", [
+    OllamaEmbed = Ollama "ollama.embed", Embeddings, Single, "ollama", ["/api/embed", "/api/embeddings"];
+    TgiGenerate = Tgi "tgi.generate", TextCompletion, Single, "tgi", ["/generate_stream", "/generate"];
+    LlamaCppCompletion = LlamaCpp "llama_cpp.completion", TextCompletion, Single, "llama_cpp", [
         "/completion", "/infill"
     ];
-    SglangGenerate = Sglang "sglang.generate", TextCompletion, Whole, "sglang", ["/generate"];
+    SglangGenerate = Sglang "sglang.generate", TextCompletion, Single, "sglang", ["/generate"];
     VllmGenerate = Vllm "vllm.generate", TextCompletion, Lines, "vllm", ["/generate"];
-    TritonGenerate = Triton "triton.generate", TextCompletion, Whole, "triton", [];
-    WatsonxGeneration = Watsonx "watsonx.generation", TextCompletion, Whole, "ibm.watsonx.ai", [
+    TritonGenerate = Triton "triton.generate", TextCompletion, Single, "triton", [];
+    WatsonxGeneration = Watsonx "watsonx.generation", TextCompletion, Single, "ibm.watsonx.ai", [
         "/ml/v1/text/generation", "/ml/v1/text/generation_stream", "/generation/text", "/generation/text_stream"
     ];
-    WatsonxChat = Watsonx "watsonx.chat", Chat, Whole, "ibm.watsonx.ai", ["/text/chat", "/text/chat_stream"];
-    ReplicateStream = Replicate "replicate.stream", TextCompletion, Whole, "replicate", [];
-    DashScopeGeneration = DashScope "dashscope.generation", Chat, Whole, "alibaba", [
+    WatsonxChat = Watsonx "watsonx.chat", Chat, Single, "ibm.watsonx.ai", ["/text/chat", "/text/chat_stream"];
+    ReplicateStream = Replicate "replicate.stream", TextCompletion, Single, "replicate", [];
+    DashScopeGeneration = DashScope "dashscope.generation", Chat, Single, "alibaba", [
         "/text-generation/generation", "/multimodal-generation/generation"
     ];
-    DashScopeEmbeddings = DashScope "dashscope.embeddings", Embeddings, Whole, "alibaba", [
+    DashScopeEmbeddings = DashScope "dashscope.embeddings", Embeddings, Single, "alibaba", [
         "/text-embedding/text-embedding"
     ];
-    CloudflareRun = Cloudflare "cloudflare.run", Chat, Whole, "cloudflare", [];
-    AlephAlphaComplete = AlephAlpha "aleph_alpha.complete", TextCompletion, Whole, "aleph_alpha", ["/complete"];
+    CloudflareRun = Cloudflare "cloudflare.run", Chat, Single, "cloudflare", [];
+    AlephAlphaComplete = AlephAlpha "aleph_alpha.complete", TextCompletion, Single, "aleph_alpha", ["/complete"];
 }
 
 impl Serialize for Api {

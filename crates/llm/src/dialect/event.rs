@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Api;
-use crate::frame::Anomaly;
+use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
 /// One piece of information from a response. Text is borrowed and never kept.
@@ -31,7 +31,7 @@ pub enum Event<'a> {
     /// The end mark of the stream, such as `[DONE]`.
     Done,
     /// Malformed input.
-    Odd(Anomaly),
+    ParseError(ParseError),
 }
 
 /// The text of a choice that a piece belongs to. Pieces of one part of one choice are counted together.

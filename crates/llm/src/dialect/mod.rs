@@ -2,7 +2,7 @@
 //!
 //! Each format is one module with a row of `families!`. It has a `Reader` of responses, `reader` that creates it, and
 //! `request_paths`. A format never returns an error: it skips what it does not understand and reports malformed input as
-//! an [`Anomaly`](crate::frame::Anomaly).
+//! an [`ParseError`](crate::frame::ParseError).
 
 mod aleph_alpha;
 mod anthropic;

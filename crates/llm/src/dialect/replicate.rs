@@ -14,7 +14,7 @@ use super::lenient::Text;
 use super::request::RequestPaths;
 use super::response::{ErrorReport, Format, FormatReader, Message};
 use super::{Api, Event, Part, RequestFacts};
-use crate::frame::{Anomaly, Frame};
+use crate::frame::{Frame, ParseError};
 
 /// A body that is not a stream is an error.
 static PATHS: Paths<()> = Paths::new(&[]).with_errors(ERROR_ROWS);
@@ -56,7 +56,7 @@ impl Reader {
             Frame::Event { name: b"output", data } if !self.failed => {
                 let text = String::from_utf8_lossy(data);
                 if let Cow::Owned(_) = text {
-                    out(Event::Odd(Anomaly::BadText));
+                    out(Event::ParseError(ParseError::BadText));
                 }
                 emit_text(0, Part::Text, &text, out);
             }
@@ -64,10 +64,10 @@ impl Reader {
             Frame::Event { name, .. } if !matches!(*name, b"done" | b"error") && !self.failed => {}
             Frame::Event { .. }
             | Frame::Exception { .. }
-            | Frame::Stray(_)
-            | Frame::Piece(_)
-            | Frame::Whole
-            | Frame::Odd(_) => self.other.read(frame, out),
+            | Frame::BareJson(_)
+            | Frame::BodyChunk(_)
+            | Frame::BodyEnd
+            | Frame::ParseError(_) => self.other.read(frame, out),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::errors::{ErrorDetail, ErrorScanner, identifier};
 use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
 use super::lenient::List;
 use super::repair;
-use crate::frame::{Anomaly, Frame};
+use crate::frame::{Frame, ParseError};
 
 /// One API format: how a message of a stream and a value of a JSON body become events.
 pub trait Format: fmt::Debug {
@@ -116,14 +116,14 @@ impl<'m> Message<'m> {
 
     fn malformed(self, out: &mut impl FnMut(Event<'_>)) {
         if !self.is_error {
-            out(Event::Odd(Anomaly::BadJson));
+            out(Event::ParseError(ParseError::BadJson));
         }
     }
 }
 
 fn report_lossy(is_lossy: bool, out: &mut impl FnMut(Event<'_>)) {
     if is_lossy {
-        out(Event::Odd(Anomaly::BadText));
+        out(Event::ParseError(ParseError::BadText));
     }
 }
 
@@ -160,10 +160,10 @@ impl<F: Format> FormatReader<F> {
                 let kind = std::str::from_utf8(name).ok().and_then(identifier);
                 self.fail(kind, out);
             }
-            Frame::Stray(line) => self.bare(line.trim_ascii(), out),
-            Frame::Piece(bytes) => self.piece(bytes, out),
-            Frame::Whole => self.end(out),
-            Frame::Odd(anomaly) => out(Event::Odd(*anomaly)),
+            Frame::BareJson(line) => self.bare(line.trim_ascii(), out),
+            Frame::BodyChunk(bytes) => self.piece(bytes, out),
+            Frame::BodyEnd => self.end(out),
+            Frame::ParseError(anomaly) => out(Event::ParseError(*anomaly)),
         }
     }
 
@@ -259,9 +259,9 @@ impl<F: Format> FormatReader<F> {
         // The body of an error status may be a web page or empty. Neither is malformed.
         match outcome {
             _ if failed => {}
-            Outcome::Malformed => out(Event::Odd(Anomaly::BadJson)),
-            Outcome::Cut => out(Event::Odd(Anomaly::Unterminated)),
-            Outcome::Complete if scanner.is_lossy() => out(Event::Odd(Anomaly::BadText)),
+            Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
+            Outcome::Cut => out(Event::ParseError(ParseError::Unterminated)),
+            Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
             Outcome::Complete => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Anomaly, Frame};
+use super::{Frame, ParseError};
 
 /// A frame in the making, under a cap that holds while its end is waited for.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Held {
         if self.bytes.len() + piece.len() > self.cap {
             self.bytes = Vec::new();
             self.over = true;
-            out(Frame::Odd(Anomaly::Oversize));
+            out(Frame::ParseError(ParseError::Oversize));
             return;
         }
         append(&mut self.bytes, piece, self.cap);

@@ -3,31 +3,31 @@
 //! A framer takes bytes as they come, cut anywhere, and calls back once per frame. What lies whole within one push is
 //! handed out where it lies; only what is unfinished is kept. It enforces its cap *while waiting* for a delimiter, so a
 //! peer that never sends one cannot make it grow. It has no error: what is malformed is skipped and reported as an
-//! [`Anomaly`].
+//! [`ParseError`].
 
-mod aws;
-mod elements;
+mod aws_event_stream;
 mod held;
-mod lines;
+mod json_array;
+mod json_lines;
 mod scan;
+mod single;
 mod sniff;
 mod sse;
 mod websocket;
-mod whole;
 
-pub use aws::Aws;
+pub use aws_event_stream::AwsEventStream;
 #[cfg(test)]
-pub(crate) use aws::encode;
-pub use elements::Elements;
-pub use lines::Lines;
+pub(crate) use aws_event_stream::encode;
+pub use json_array::JsonArray;
+pub use json_lines::JsonLines;
+pub use single::SingleMessage;
 use sniff::{Framing, Sniffer};
 pub use sse::Sse;
-pub use websocket::{Message, Unread, WebSocket};
-pub use whole::Whole;
+pub use websocket::{Message, SkipReason, WebSocket};
 
 /// The largest frame that is read, in bytes. The largest event seen in the wild is 101 KB (a Responses event that
 /// repeats instructions and tools); ten times that is still nothing a peer could hurt with.
-pub const CAP: usize = 1 << 20;
+pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Cuts one body into frames. Which framing it is shows in the first bytes: content types lie (streams declared as JSON,
 /// JSON errors declared as streams), so the declared one only decides where the bytes do not.
@@ -36,15 +36,15 @@ pub enum Framer {
     /// Too little was seen to tell.
     Unknown(Sniffer),
     Sse(Sse),
-    Lines(Lines),
-    Elements(Elements),
-    Aws(Aws),
-    Whole(Whole),
+    JsonLines(JsonLines),
+    JsonArray(JsonArray),
+    AwsEventStream(AwsEventStream),
+    SingleMessage(SingleMessage),
 }
 
 impl Framer {
     /// `json`: what JSON at the body's top level means in the API that answers.
-    pub fn new(content_type: Option<&str>, json: Json) -> Self {
+    pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self::Unknown(Sniffer::new(content_type, json))
     }
 
@@ -61,10 +61,10 @@ impl Framer {
                 self.push(found.rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
-            Self::Lines(lines) => lines.push(bytes, out),
-            Self::Elements(elements) => elements.push(bytes, out),
-            Self::Aws(aws) => aws.push(bytes, out),
-            Self::Whole(whole) => whole.push(bytes, out),
+            Self::JsonLines(lines) => lines.push(bytes, out),
+            Self::JsonArray(elements) => elements.push(bytes, out),
+            Self::AwsEventStream(aws) => aws.push(bytes, out),
+            Self::SingleMessage(whole) => whole.push(bytes, out),
         }
     }
 
@@ -74,7 +74,7 @@ impl Framer {
             Self::Unknown(sniffer) => {
                 let held = sniffer.held();
                 let declared = sniffer.declared();
-                if held.is_empty() && declared != Framing::Whole {
+                if held.is_empty() && declared != Framing::Single {
                     // Nothing shows that the content type is wrong: a stream of no messages.
                     *self = Self::of(declared);
                 } else if !held.is_empty() {
@@ -84,10 +84,10 @@ impl Framer {
                 }
             }
             Self::Sse(sse) => sse.finish(out),
-            Self::Lines(lines) => lines.finish(out),
-            Self::Elements(elements) => elements.finish(out),
-            Self::Aws(aws) => aws.finish(out),
-            Self::Whole(whole) => whole.finish(out),
+            Self::JsonLines(lines) => lines.finish(out),
+            Self::JsonArray(elements) => elements.finish(out),
+            Self::AwsEventStream(aws) => aws.finish(out),
+            Self::SingleMessage(whole) => whole.finish(out),
         }
     }
 
@@ -100,10 +100,10 @@ impl Framer {
         match self {
             Self::Unknown(_) => {}
             Self::Sse(sse) => sse.gap(),
-            Self::Lines(lines) => lines.gap(),
-            Self::Elements(elements) => elements.gap(),
-            Self::Aws(aws) => aws.gap(),
-            Self::Whole(whole) => whole.gap(),
+            Self::JsonLines(lines) => lines.gap(),
+            Self::JsonArray(elements) => elements.gap(),
+            Self::AwsEventStream(aws) => aws.gap(),
+            Self::SingleMessage(whole) => whole.gap(),
         }
     }
 
@@ -111,31 +111,33 @@ impl Framer {
     pub fn is_stream(&self) -> Option<bool> {
         match self {
             Self::Unknown(_) => None,
-            Self::Sse(_) | Self::Lines(_) | Self::Elements(_) | Self::Aws(_) => Some(true),
-            Self::Whole(_) => Some(false),
+            Self::Sse(_) | Self::JsonLines(_) | Self::JsonArray(_) | Self::AwsEventStream(_) => {
+                Some(true)
+            }
+            Self::SingleMessage(_) => Some(false),
         }
     }
 
     fn of(framing: Framing) -> Self {
         match framing {
-            Framing::Sse => Self::Sse(Sse::new(CAP)),
-            Framing::Lines => Self::Lines(Lines::new(CAP)),
-            Framing::Elements => Self::Elements(Elements::new(CAP)),
-            Framing::Aws => Self::Aws(Aws::new(CAP)),
-            Framing::Whole => Self::Whole(Whole::default()),
+            Framing::Sse => Self::Sse(Sse::new(MAX_FRAME_BYTES)),
+            Framing::Lines => Self::JsonLines(JsonLines::new(MAX_FRAME_BYTES)),
+            Framing::Array => Self::JsonArray(JsonArray::new(MAX_FRAME_BYTES)),
+            Framing::Aws => Self::AwsEventStream(AwsEventStream::new(MAX_FRAME_BYTES)),
+            Framing::Single => Self::SingleMessage(SingleMessage::default()),
         }
     }
 }
 
 /// What JSON values at the top level of a body mean in an API, where the content type does not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Json {
+pub enum JsonFraming {
     /// The body is one message, whatever it begins with.
-    Whole,
+    Single,
     /// Values that follow one another are a stream (Ollama, Cohere v1).
     Lines,
     /// `[` begins a stream of its elements (Gemini without `alt=sse`), `{` a body that is one message.
-    Elements,
+    Array,
 }
 
 /// One message of a body.
@@ -154,18 +156,18 @@ pub enum Frame<'a> {
     /// A line among server-sent events that is no field of theirs and looks like JSON, without its line end. Google
     /// writes `{"error": …}` raw and pretty-printed into the middle of a stream, llama.cpp `error: {…}`, of which this is
     /// what stands after the name.
-    Stray(&'a [u8]),
+    BareJson(&'a [u8]),
     /// A piece of a body that is one message as a whole.
-    Piece(&'a [u8]),
+    BodyChunk(&'a [u8]),
     /// The body that came in pieces is over.
-    Whole,
+    BodyEnd,
     /// Something was odd; what it stood in is skipped.
-    Odd(Anomaly),
+    ParseError(ParseError),
 }
 
 /// What was odd in what went by: counted and carried in the record, never an error.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Anomaly {
+pub enum ParseError {
     /// A frame was larger than the cap and was skipped to its end.
     Oversize,
     /// A frame's checksum does not hold, or it is not laid out as its framing wants (AWS event-stream, WebSocket).
@@ -186,7 +188,7 @@ pub enum Anomaly {
     Panic,
 }
 
-impl Anomaly {
+impl ParseError {
     pub const ALL: [Self; 9] = [
         Self::Oversize,
         Self::BadFrame,

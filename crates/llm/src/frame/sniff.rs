@@ -3,8 +3,8 @@
 //! Leading blanks and a byte order mark are dropped: they mean nothing to any framing (gateways send blanks to keep a
 //! connection alive while they wait for the answer).
 
-use super::Json;
-use super::aws::{PRELUDE, Prelude};
+use super::JsonFraming;
+use super::aws_event_stream::{PRELUDE, Prelude};
 use super::scan::{Scanner, Stop};
 
 /// The most bytes held back while the framing is not even guessed: as many as a message of AWS's needs to be known.
@@ -39,15 +39,15 @@ const LINES: [&str; 8] = [
 pub enum Framing {
     Sse,
     Lines,
-    Elements,
+    Array,
     Aws,
-    Whole,
+    Single,
 }
 
 #[derive(Debug)]
 pub struct Sniffer {
     declared: Declared,
-    json: Json,
+    json: JsonFraming,
     held: Vec<u8>,
     /// The body begins like one value, and may still turn out to be lines.
     doubt: Option<Doubt>,
@@ -59,7 +59,7 @@ enum Declared {
     Sse,
     Lines,
     Aws,
-    Json,
+    JsonFraming,
     Other,
 }
 
@@ -76,7 +76,7 @@ pub fn is_blank(byte: u8) -> bool {
 }
 
 impl Sniffer {
-    pub fn new(content_type: Option<&str>, json: Json) -> Self {
+    pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self {
             declared: content_type.map_or(Declared::Other, Declared::of),
             json,
@@ -91,7 +91,7 @@ impl Sniffer {
             Declared::Sse => Framing::Sse,
             Declared::Lines => Framing::Lines,
             Declared::Aws => Framing::Aws,
-            Declared::Json | Declared::Other => Framing::Whole,
+            Declared::JsonFraming | Declared::Other => Framing::Single,
         }
     }
 
@@ -101,7 +101,9 @@ impl Sniffer {
             Declared::Sse => Framing::Sse,
             Declared::Aws if lead.first().is_some_and(|byte| begins_message(*byte)) => Framing::Aws,
             // An error in plain text, most likely.
-            Declared::Aws | Declared::Lines | Declared::Json | Declared::Other => Framing::Whole,
+            Declared::Aws | Declared::Lines | Declared::JsonFraming | Declared::Other => {
+                Framing::Single
+            }
         }
     }
 
@@ -167,11 +169,15 @@ impl Sniffer {
     /// The framing of a body that begins with this bracket.
     fn json(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
-            (Json::Elements, _) if bracket == b'[' => Some(Framing::Elements),
-            (Json::Whole | Json::Lines | Json::Elements, Declared::Lines) => Some(Framing::Lines),
-            (Json::Lines, Declared::Json) if bracket == b'{' => None,
-            (Json::Lines, _) if bracket == b'{' => Some(Framing::Lines),
-            (Json::Whole | Json::Lines | Json::Elements, _) => Some(Framing::Whole),
+            (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
+            (JsonFraming::Single | JsonFraming::Lines | JsonFraming::Array, Declared::Lines) => {
+                Some(Framing::Lines)
+            }
+            (JsonFraming::Lines, Declared::JsonFraming) if bracket == b'{' => None,
+            (JsonFraming::Lines, _) if bracket == b'{' => Some(Framing::Lines),
+            (JsonFraming::Single | JsonFraming::Lines | JsonFraming::Array, _) => {
+                Some(Framing::Single)
+            }
         }
     }
 
@@ -203,7 +209,7 @@ impl Declared {
         if LINES.contains(&subtype) || subtype.ends_with("+json-seq") {
             Self::Lines
         } else if subtype == "json" || subtype.ends_with("+json") {
-            Self::Json
+            Self::JsonFraming
         } else {
             Self::Other
         }
@@ -243,8 +249,8 @@ impl Doubt {
         let next = rest.iter().find(|byte| !is_blank(**byte));
         match next {
             Some(b'{') => Some(Framing::Lines),
-            Some(_) => Some(Framing::Whole),
-            None if self.left == 0 => Some(Framing::Whole),
+            Some(_) => Some(Framing::Single),
+            None if self.left == 0 => Some(Framing::Single),
             None => None,
         }
     }

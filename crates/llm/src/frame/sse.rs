@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 use super::held::append;
-use super::{Anomaly, Frame};
+use super::{Frame, ParseError};
 
 #[derive(Debug)]
 pub struct Sse {
@@ -89,7 +89,7 @@ impl Sse {
             event.dispatch(out);
         }
         if within {
-            out(Frame::Odd(Anomaly::Unterminated));
+            out(Frame::ParseError(ParseError::Unterminated));
         }
         *self = Self::new(self.cap);
     }
@@ -144,11 +144,11 @@ impl Sse {
         if event.size > self.cap {
             *event = Pending::default();
             self.skipping = true;
-            out(Frame::Odd(Anomaly::Oversize));
+            out(Frame::ParseError(ParseError::Oversize));
             return;
         }
         match stray(&line) {
-            Some(stray) => out(Frame::Stray(stray)),
+            Some(stray) => out(Frame::BareJson(stray)),
             None => event.field(line, self.cap),
         }
     }
@@ -167,7 +167,7 @@ impl Sse {
         if event.size + kept + piece.len() > self.cap {
             *event = Pending::default();
             self.skip();
-            out(Frame::Odd(Anomaly::Oversize));
+            out(Frame::ParseError(ParseError::Oversize));
             return;
         }
         match &mut self.line {

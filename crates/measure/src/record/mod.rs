@@ -22,9 +22,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::timing::{Points, Rates, Stages, Stalls};
-use tokengauge_llm::content::Content;
+use tokengauge_llm::content::CapturedContent;
 use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usage};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::{
     CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition,
@@ -61,7 +61,7 @@ pub struct Record {
     /// All time in which the client did not read.
     pub blocked: Duration,
     /// What was odd, each kind with how often.
-    pub anomalies: Vec<(Anomaly, u32)>,
+    pub anomalies: Vec<(ParseError, u32)>,
 }
 
 /// What the kernel said of the connections that an exchange went over.
@@ -165,7 +165,7 @@ pub struct Call {
     /// What each objective said: its name and verdict.
     pub verdicts: Vec<(Label, Verdict)>,
     /// What was asked and answered, where the route captures it.
-    pub content: Option<Box<Content>>,
+    pub content: Option<Box<CapturedContent>>,
 }
 
 /// Whether what was counted is all there was.

@@ -335,7 +335,7 @@ fn speed() -> Vec<Panel> {
         twin(
             "Text while streaming",
             Unit::TokensPerSecond,
-            "Text in tokens of one encoding (o200k_base), so that models with different tokenisers compare: \
+            "Text in tokens of one encoding (o200k_base), so that models with different tokenizers compare: \
              tokengauge_tokens_standard_total of streams ÷ tokengauge_stream_time_seconds_total (streaming).",
             TEXT_RATE,
         ),

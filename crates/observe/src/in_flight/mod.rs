@@ -18,8 +18,8 @@ use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
 use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::content;
-use tokengauge_llm::count::Tokenisers;
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::count::Tokenizers;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::cost::{Costs, Priced, TokenPrice};
 use tokengauge_measure::drift::{self, Drift};
 use tokengauge_measure::engine::{self, Asked, Backend, Backends, Told};
@@ -59,12 +59,12 @@ pub struct InFlightRequests {
     quotas: load::Quotas,
     retries: load::Retries,
     gate: Arc<CardinalityLimiter>,
-    tokenisers: Tokenisers,
+    tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
     backends: Backends,
     /// The routes whose content is captured, and the memory for it.
-    contents: content::Routes,
-    budget: content::Budget,
+    contents: content::CapturePolicies,
+    budget: content::CaptureBudget,
     costs: Costs,
     sinks: Sinks,
 }
@@ -121,11 +121,11 @@ impl InFlightRequests {
             quotas: load::Quotas::default(),
             retries: load::Retries::default(),
             gate,
-            tokenisers: Tokenisers::default(),
+            tokenizers: Tokenizers::default(),
             tcp_info: TcpInfoReader::default(),
             backends: Backends::default(),
-            contents: content::Routes::default(),
-            budget: content::Budget::default(),
+            contents: content::CapturePolicies::default(),
+            budget: content::CaptureBudget::default(),
             costs: Costs::default(),
             sinks,
         }
@@ -147,7 +147,7 @@ impl InFlightRequests {
                     self.backends.left(at, upstream);
                 }
                 if catch_unwind(AssertUnwindSafe(|| self.end(*request, at, ending))).is_err() {
-                    self.sinks.instruments.record_anomaly(Anomaly::Panic, 1);
+                    self.sinks.instruments.record_anomaly(ParseError::Panic, 1);
                 }
             }
             word @ (ObserverEvent::Queued
@@ -271,8 +271,8 @@ impl InFlightRequests {
     }
 
     /// Sets the tokenizers for requests that open from now on.
-    pub fn set_tokenizers(&mut self, tokenisers: Tokenisers) {
-        self.tokenisers = tokenisers;
+    pub fn set_tokenizers(&mut self, tokenizers: Tokenizers) {
+        self.tokenizers = tokenizers;
     }
 
     /// Sets how the kernel is queried about TCP connections: once during an exchange, and at its end.
@@ -281,7 +281,7 @@ impl InFlightRequests {
     }
 
     /// Sets the routes whose content is captured, for requests that open from now on.
-    pub fn set_content_capture(&mut self, contents: content::Routes) {
+    pub fn set_content_capture(&mut self, contents: content::CapturePolicies) {
         self.contents = contents;
     }
 
@@ -343,7 +343,7 @@ impl InFlightRequests {
         let cell = Arc::clone(&open.cell);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
-        let mut exchange = Exchange::new(id, at, open, gate, &self.tokenisers);
+        let mut exchange = Exchange::new(id, at, open, gate, &self.tokenizers);
         if let Some(policy) = policy {
             exchange.capture(&policy, &self.budget);
         }

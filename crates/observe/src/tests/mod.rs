@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::{Exchange, InFlightRequests, Sinks};
-use tokengauge_llm::count::{Source, Tokenisers};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::count::{Source, Tokenizers};
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::State;
 use tokengauge_measure::record::{Became, Complete, Outcome, Record};
 use tokengauge_measure::timing::Sample;
@@ -75,7 +75,7 @@ impl Play {
     fn opened(open: RequestHead, body: &str) -> Self {
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let exchange =
-            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenisers::default());
+            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
         let mut play = Self { exchange, samples: Vec::new() };
         play.word(100, ObserverEvent::Admitted, b"");
         play.word(110, ObserverEvent::RequestHeadSent, b"");
@@ -354,7 +354,7 @@ fn detects_engine_by_the_prompt() {
         let route = Arc::make_mut(&mut open.route);
         route.server_address = Label::known("10.0.0.1");
         let exchange =
-            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenisers::default());
+            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
@@ -449,7 +449,7 @@ fn response_with_a_gap_has_no_rate() {
     play.word(400, ObserverEvent::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
     play.delta(500, r#"{"content":" world"}"#).event(510, "[DONE]");
     let record = play.complete(520);
-    assert!(record.anomalies.contains(&(Anomaly::Gap, 1)));
+    assert!(record.anomalies.contains(&(ParseError::Gap, 1)));
     assert!(record.http.response_bytes > 1_000, "unobserved bytes count as sent");
     let call = record.call.unwrap();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The WebSocket of an upgraded exchange: parses its two directions independently.
 
 use crate::anomalies::Anomalies;
-use tokengauge_llm::frame::{self, Anomaly, Message, Unread, WebSocket};
+use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
 use tokengauge_measure::record::{self, Closed};
 use tokengauge_types::event::Direction;
 
@@ -21,8 +21,8 @@ struct Facts {
 impl WebSocketSession {
     pub(super) fn new() -> Self {
         Self {
-            client: WebSocket::client(frame::CAP),
-            server: WebSocket::server(frame::CAP),
+            client: WebSocket::client(frame::MAX_FRAME_BYTES),
+            server: WebSocket::server(frame::MAX_FRAME_BYTES),
             facts: Facts::default(),
         }
     }
@@ -48,7 +48,7 @@ impl WebSocketSession {
     }
 
     /// Ends both directions and returns the parse errors.
-    pub(super) fn finish(&mut self) -> Vec<(Anomaly, u32)> {
+    pub(super) fn finish(&mut self) -> Vec<(ParseError, u32)> {
         let Self { client, server, facts } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
             reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
@@ -76,16 +76,16 @@ impl Facts {
                 record.count(direction);
                 out(text);
             }
-            Message::Unread(why) => {
+            Message::Skipped(why) => {
                 record.count(direction);
-                record.compressed |= why == Unread::Compressed;
+                record.compressed |= why == SkipReason::Compressed;
             }
             Message::Close(code) => {
                 let by = direction;
                 record.closed.get_or_insert(Closed { by, code });
             }
-            Message::Odd(anomaly) => {
-                record.lost |= anomaly == Anomaly::BadFrame;
+            Message::ParseError(anomaly) => {
+                record.lost |= anomaly == ParseError::BadFrame;
                 anomalies.note(anomaly);
             }
         }

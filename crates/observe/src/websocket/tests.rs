@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{InFlightRequests, Sinks, StreamPhase};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
@@ -402,7 +402,7 @@ fn truncated_session_has_an_error_source() {
     play.created().bytes(UPSTREAM, b"\x81\x05Hel");
     let record = play.end(Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert_eq!(record.outcome, Outcome::Truncated);
-    assert_eq!(record.anomalies, [(Anomaly::Unterminated, 1)]);
+    assert_eq!(record.anomalies, [(ParseError::Unterminated, 1)]);
 }
 
 #[test]
@@ -423,7 +423,7 @@ fn reports_lost_bytes_and_malformed_frames() {
     play.report(gap, b"").bytes(UPSTREAM, &text[30..]).server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
     assert_eq!(record.websocket.unwrap().response_messages, 3, "including the lost one");
-    assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
+    assert_eq!(record.anomalies, [(ParseError::Gap, 1)]);
     assert_eq!(record.outcome, Outcome::Ok, "its close is not known");
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Unobserved, 1));
@@ -431,7 +431,7 @@ fn reports_lost_bytes_and_malformed_frames() {
     let mut play = Play::session();
     play.created().bytes(CLIENT, &frame(0x81, b"not masked", None));
     let record = play.left(CLIENT);
-    assert_eq!(record.anomalies, [(Anomaly::BadFrame, 1)]);
+    assert_eq!(record.anomalies, [(ParseError::BadFrame, 1)]);
     assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
 }
 

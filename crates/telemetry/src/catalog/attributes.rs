@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::Component;
     use tokengauge_llm::dialect::{Operation, TextKind};
-    use tokengauge_llm::frame::Anomaly;
+    use tokengauge_llm::frame::ParseError;
     use tokengauge_measure::engine::{Asked, Engine};
     use tokengauge_measure::load::{Bound, Limited, Sign, State};
     use tokengauge_measure::record::{Became, LengthBand, Outcome, Warm};
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(closed(CONNECT_STAGE), ConnectStage::ALL.map(ConnectStage::as_str));
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
         assert_eq!(closed(FAULT), ErrorSource::ALL.map(ErrorSource::as_str));
-        assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));
+        assert_eq!(closed(ANOMALY), ParseError::ALL.map(ParseError::as_str));
         assert_eq!(closed(DIMENSION)[..6], Dimension::ALL.map(Dimension::as_str));
         assert_eq!(closed(INPUT_BAND), LengthBand::ALL.map(LengthBand::as_str));
         assert_eq!(closed(CHOICE), Became::ALL.map(Became::as_str));

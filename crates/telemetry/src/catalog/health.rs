@@ -4,7 +4,7 @@ use crate::catalog::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
 use crate::catalog::{Kind, Metric, ROW, backend, process};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_types::label::Dimension;
 
 /// From the resolution of a timer to the delay after a stopped process.
@@ -62,7 +62,7 @@ pub static SELF_ANOMALIES: Metric = Metric {
     unit: "{anomaly}",
     description: "Parse errors in traffic.",
     attributes: &[&[ANOMALY]],
-    combinations: Anomaly::ALL.len(),
+    combinations: ParseError::ALL.len(),
     ..ROW
 };
 

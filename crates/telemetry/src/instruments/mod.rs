@@ -24,7 +24,7 @@ use crate::metrics_reader::MetricsReader;
 use crate::series_limits::{BoundedCache, CombinationLimiter, SeriesLimits};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::{Lane, Sign};
 use tokengauge_measure::record::{Bands, Became, Call, Outcome, Record, Series};
 use tokengauge_measure::timing::Stage;
@@ -99,7 +99,7 @@ impl Instruments {
     }
 
     fn with_set(set: InstrumentSet, limits: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
-        for anomaly in Anomaly::ALL {
+        for anomaly in ParseError::ALL {
             set.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
@@ -207,7 +207,7 @@ impl Instruments {
     }
 
     /// Records parse errors, in a record or outside.
-    pub fn record_anomaly(&self, anomaly: Anomaly, times: u32) {
+    pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
         self.set.anomalies.add(u64::from(times), &attributes);
     }

@@ -289,7 +289,7 @@ fn representative() -> MetricsSnapshot {
     instruments.live(&testing::series()).record_stream_time(quarter, quarter);
     SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).record(sample));
     let mut unrated = testing::streamed();
-    unrated.anomalies = vec![(Anomaly::BadJson, 2)];
+    unrated.anomalies = vec![(ParseError::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
         call.rates.unrated = Some(Unrated::FewTokens);
         call.stalls = Stalls { count: 1, total: STALL.lasted.unwrap(), first: vec![STALL] };
@@ -660,7 +660,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         let model = "gen_ai.request.model=gpt-4o";
         assert_eq!(one(&live, "tokengauge.stream.time", &[&state, model]), Some(0.0));
     }
-    for anomaly in Anomaly::ALL {
+    for anomaly in ParseError::ALL {
         assert_eq!(
             one(
                 &points,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::*;
 use crate::testing;
 use tokengauge_llm::dialect::{Api, ByModality, RateLimit, RateLimits, Timings};
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Call, Closed, ConnectionSample, Network, Outcome, WebSocket};
 use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
@@ -54,7 +54,7 @@ fn full() -> Record {
     record.ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
     record.fault = ErrorSource::Upstream;
     record.error_type = testing::name("upstream_truncated");
-    record.anomalies = vec![(Anomaly::Gap, 1), (Anomaly::BadJson, 2), (Anomaly::Gap, 1)];
+    record.anomalies = vec![(ParseError::Gap, 1), (ParseError::BadJson, 2), (ParseError::Gap, 1)];
     let header = |name| (name, testing::name("value").unwrap());
     record.http.response_headers = [header("x-request-id")].into_iter().collect();
     complete(record.call.as_mut().unwrap());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge_llm::content::Content;
+use tokengauge_llm::content::CapturedContent;
 use tokengauge_measure::record::{Call, ConnectionSample, Record, WebSocket};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::Direction;
@@ -270,7 +270,7 @@ pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &
 }
 
 /// The captured content that is text, with its attributes, in the order in which a span lists it.
-pub(crate) fn content_texts(content: &Content) -> impl Iterator<Item = (Attribute, &str)> {
+pub(crate) fn content_texts(content: &CapturedContent) -> impl Iterator<Item = (Attribute, &str)> {
     [
         (key::INPUT_MESSAGES, &content.input_messages),
         (key::OUTPUT_MESSAGES, &content.output_messages),
@@ -282,7 +282,7 @@ pub(crate) fn content_texts(content: &Content) -> impl Iterator<Item = (Attribut
 }
 
 /// Whether the captured content is incomplete, and how many parts are missing.
-pub(crate) fn content_gaps(to: &mut impl AttributeWriter, content: &Content) {
+pub(crate) fn content_gaps(to: &mut impl AttributeWriter, content: &CapturedContent) {
     if content.truncated {
         to.flag(key::CONTENT_TRUNCATED, true);
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_observe::{InFlightRequests, Sinks};
@@ -119,7 +119,7 @@ fn note(records: &Mutex<Vec<Told>>, record: &Record) {
     let spans = span::encode_spans(record, &SpanLimits::new(Some(20)), SamplingDecision::default());
     let told = Told {
         exchange: record.exchange,
-        broke_off: record.anomalies.contains(&(Anomaly::Panic, 1)),
+        broke_off: record.anomalies.contains(&(ParseError::Panic, 1)),
         spans: [spans.len(), span::span_count(record)],
     };
     records.lock().expect("nothing panicked").push(told);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Call, Complete, Outcome, Output, Record};
 use tokengauge_measure::timing::Sample;
 use tokengauge_types::event::{Direction, Ending, ErrorSource};
@@ -112,9 +112,9 @@ fn anomalies_are_bounded(scene: &Scene, record: &Record) {
     let told = kinds.len();
     kinds.dedup();
     assert_eq!(kinds.len(), told, "{:?}", record.anomalies);
-    assert!(!kinds.contains(&Anomaly::Panic));
+    assert!(!kinds.contains(&ParseError::Panic));
     let lost = [Direction::Request, Direction::Response].map(|way| scene.lost(way).is_some());
-    assert_eq!(kinds.contains(&Anomaly::Gap), lost.contains(&true));
+    assert_eq!(kinds.contains(&ParseError::Gap), lost.contains(&true));
     let times: u64 = record.anomalies.iter().map(|(_, times)| u64::from(*times)).sum();
     // Coded bodies may bring more than their bytes.
     if !scene.is_coded() {
@@ -138,7 +138,7 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     match (call.streamed, call.complete) {
         (_, Complete::Unobserved) => {}
         (false, Complete::True) => assert!(delivered),
-        (false, Complete::Cut) => assert!(!delivered || has(record, Anomaly::Encoding)),
+        (false, Complete::Cut) => assert!(!delivered || has(record, ParseError::Encoding)),
         (true, Complete::True) => {
             let cut = delivered && record.outcome == Outcome::Truncated;
             assert!(!cut, "complete and truncated");
@@ -147,7 +147,7 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     }
 }
 
-fn has(record: &Record, wanted: Anomaly) -> bool {
+fn has(record: &Record, wanted: ParseError) -> bool {
     record.anomalies.iter().any(|(kind, _)| *kind == wanted)
 }
 

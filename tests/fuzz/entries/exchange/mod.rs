@@ -4,7 +4,7 @@ mod board;
 mod check;
 mod words;
 
-use tokengauge_llm::frame::Anomaly;
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::Sample;
 
@@ -39,6 +39,6 @@ pub fn exchange(input: &[u8]) {
 }
 
 fn is_undecodable(record: &Record) -> bool {
-    let undecodable = |anomaly| matches!(anomaly, Anomaly::Encoding | Anomaly::Inflation);
+    let undecodable = |anomaly| matches!(anomaly, ParseError::Encoding | ParseError::Inflation);
     record.anomalies.iter().any(|(odd, _)| undecodable(*odd))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::Family;
 use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -169,7 +169,7 @@ impl Scene {
             ACCEPT,
             Box::new(self.open()),
             gate,
-            &Tokenisers::default(),
+            &Tokenizers::default(),
         );
         let mut samples = Vec::new();
         let moments = self.moments();

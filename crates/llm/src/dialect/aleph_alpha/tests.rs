@@ -59,7 +59,7 @@ fn reads_errors_of_bodies_and_streams() {
     assert_eq!(TestResponse::of(API, JSON).read(busy.as_bytes()), kind);
     assert_eq!(
         TestResponse::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()),
-        ["Odd(BadJson)"]
+        ["ParseError(BadJson)"]
     );
 }
 

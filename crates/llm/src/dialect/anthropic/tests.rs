@@ -335,15 +335,15 @@ fn ignores_fields_of_wrong_types() {
     for broken in ["[]", "3", "{\"delta\":"] {
         let framed = format!("data: {broken}\n\n");
         let answer = TestResponse::of(Api::AnthropicMessages, STREAM);
-        assert_eq!(answer.read(framed.as_bytes()), ["Odd(BadJson)"], "{broken}");
+        assert_eq!(answer.read(framed.as_bytes()), ["ParseError(BadJson)"], "{broken}");
     }
-    assert_eq!(body("{\"content\":[{\"text\":\"a"), [r#"0 Text "a""#, "Odd(Unterminated)"]);
+    assert_eq!(body("{\"content\":[{\"text\":\"a"), [r#"0 Text "a""#, "ParseError(Unterminated)"]);
 }
 
 #[test]
 fn reads_text_with_half_a_character() {
     let half = delta(0, r#""type":"text_delta","text":"a\ud83d b""#);
-    assert_eq!(stream(&[&half]), ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
+    assert_eq!(stream(&[&half]), ["ParseError(BadText)", "0 Text \"a\u{FFFD} b\""]);
     let twice = r#"{"type":"content_block_delta","index":0,"index":0,"delta":{"text":"a"}}"#;
     assert_eq!(stream(&[twice]), [r#"0 Text "a""#]);
 }

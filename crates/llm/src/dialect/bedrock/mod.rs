@@ -19,7 +19,7 @@ use super::emit::emit_timings;
 use super::lenient::{Object, Text};
 use super::response::FormatReader;
 use super::{Api, Event, RequestFacts, Usage};
-use crate::frame::{Anomaly, Frame, Framer, Json};
+use crate::frame::{Frame, Framer, JsonFraming, ParseError};
 use converse::{Converse, RawUsage};
 use model_format::ModelReader;
 
@@ -97,17 +97,17 @@ impl Invoke {
             Frame::Event { name: b"chunk", data } => self.wrapped(data, out),
             Frame::Event { .. }
             | Frame::Exception { .. }
-            | Frame::Stray(_)
-            | Frame::Piece(_)
-            | Frame::Whole
-            | Frame::Odd(_) => self.model.read(frame, out),
+            | Frame::BareJson(_)
+            | Frame::BodyChunk(_)
+            | Frame::BodyEnd
+            | Frame::ParseError(_) => self.model.read(frame, out),
         }
     }
 
     /// Reads a part of a stream of SageMaker.
     fn part(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let model = &mut self.model;
-        let framer = || Box::new(Framer::new(None, Json::Lines));
+        let framer = || Box::new(Framer::new(None, JsonFraming::Lines));
         self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
@@ -117,7 +117,7 @@ impl Invoke {
         self.message.clear();
         let decoded = STANDARD.decode_vec(wrapped.bytes.0.as_bytes(), &mut self.message);
         if decoded.is_err() || self.message.is_empty() {
-            return out(Event::Odd(Anomaly::BadJson));
+            return out(Event::ParseError(ParseError::BadJson));
         }
         let (model, known) = (&mut self.model, &mut self.usage);
         let frame = Frame::Event { name: b"", data: &self.message };

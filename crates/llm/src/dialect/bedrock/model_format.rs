@@ -119,18 +119,18 @@ impl ModelReader {
         match self {
             Self::Unknown(detector) => match frame {
                 Frame::Event { data, .. } => self.first_message(data, frame, out),
-                Frame::Piece(bytes) => {
+                Frame::BodyChunk(bytes) => {
                     let found = detector.push(bytes);
                     detector.held.extend_from_slice(bytes);
                     if found.is_some() || detector.held.len() > LONGEST_HELD {
                         self.settle(found, out);
                     }
                 }
-                Frame::Exception { .. } | Frame::Whole => {
+                Frame::Exception { .. } | Frame::BodyEnd => {
                     self.settle(None, out);
                     self.read(frame, out);
                 }
-                Frame::Stray(_) | Frame::Odd(_) => {}
+                Frame::BareJson(_) | Frame::ParseError(_) => {}
             },
             Self::Anthropic(reader) => reader.read(frame, out),
             Self::OpenAi(reader) => reader.read(frame, out),
@@ -157,7 +157,7 @@ impl ModelReader {
         if let Self::Unknown(detector) = std::mem::replace(self, reader)
             && !detector.held.is_empty()
         {
-            self.read(&Frame::Piece(&detector.held), out);
+            self.read(&Frame::BodyChunk(&detector.held), out);
         }
     }
 

@@ -58,7 +58,7 @@ fn reads_errors_of_bodies_and_streams() {
     assert_eq!(TestResponse::of(API, JSON).status(500).read(error.as_bytes()), kind);
     assert_eq!(body(error), kind);
     assert_eq!(stream(&[error]), kind);
-    assert_eq!(stream(&["{\"a\" 1}"]), ["Odd(BadJson)"]);
+    assert_eq!(stream(&["{\"a\" 1}"]), ["ParseError(BadJson)"]);
 }
 
 #[test]

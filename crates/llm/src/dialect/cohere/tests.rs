@@ -259,9 +259,9 @@ fn reads_errors_in_a_stream() {
     let object = r#"{"error":{"type":"overloaded","message":"No."}}"#;
     assert_eq!(second(&[object]), [failed(Some("overloaded"))]);
     assert_eq!(whole(Api::CohereV2Chat, object), [failed(Some("overloaded"))]);
-    assert_eq!(second(&["{", "[1]x"]), ["Odd(BadJson)"; 2]);
-    assert_eq!(whole(Api::CohereV2Chat, "{"), ["Odd(Unterminated)"]);
-    assert_eq!(whole(Api::CohereV2Chat, "no"), ["Odd(BadJson)"]);
+    assert_eq!(second(&["{", "[1]x"]), ["ParseError(BadJson)"; 2]);
+    assert_eq!(whole(Api::CohereV2Chat, "{"), ["ParseError(Unterminated)"]);
+    assert_eq!(whole(Api::CohereV2Chat, "no"), ["ParseError(BadJson)"]);
 }
 
 fn asked(api: Api, body: &str) -> RequestFacts {

@@ -113,7 +113,7 @@ fn reads_errors_of_bodies_and_streams() {
     let named = format!("id:1\nevent:error\n:HTTP_STATUS/400\ndata:{error}\n\n");
     assert_eq!(TestResponse::of(API, STREAM).read(named.as_bytes()), kind);
     assert_eq!(stream(&[error])[1..], kind);
-    assert_eq!(stream(&["{\"a\" 1}"]), ["Odd(BadJson)"]);
+    assert_eq!(stream(&["{\"a\" 1}"]), ["ParseError(BadJson)"]);
 }
 
 #[test]

@@ -462,10 +462,13 @@ fn ignores_fields_of_wrong_types() {
     ] {
         assert!(stream(api, &[message]).is_empty(), "{api:?}");
         assert!(body(api, message).is_empty(), "{api:?}");
-        assert_eq!(stream(api, &["{\"a\" 1}"]), ["Odd(BadJson)"]);
+        assert_eq!(stream(api, &["{\"a\" 1}"]), ["ParseError(BadJson)"]);
     }
     let half = r#"{"content":"a\ud83d"}"#;
-    assert_eq!(stream(Api::LlamaCppCompletion, &[half]), ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]);
+    assert_eq!(
+        stream(Api::LlamaCppCompletion, &[half]),
+        ["ParseError(BadText)", "0 Text \"a\u{FFFD}\""]
+    );
 }
 
 proptest::proptest! {

@@ -58,7 +58,7 @@ pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
 
 impl Reader {
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        if let Frame::Stray(line) = frame {
+        if let Frame::BareJson(line) = frame {
             return self.bare_line(line, out);
         }
         match &mut self.format {

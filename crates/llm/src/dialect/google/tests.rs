@@ -130,7 +130,7 @@ fn a_text_is_known_for_a_thought_when_it_is_over() {
     assert_eq!(lines, [format!("0 Text \"{long}b\"")]);
     // Text that is held back when the body is cut counts.
     let cut = r#"{"candidates":[{"content":{"parts":[{"text":"Half a sen"#;
-    assert_eq!(read(GENERATE, 200, cut), [r#"0 Text "Half a sen""#, "Odd(Unterminated)"]);
+    assert_eq!(read(GENERATE, 200, cut), [r#"0 Text "Half a sen""#, "ParseError(Unterminated)"]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn reads_arguments_as_text() {
     let lone = r#"{"functionCall":{"name":"f","args":{"a":"\ud83d"}}},{"text":"\ud83d"}"#;
     assert_eq!(
         sse(&[&parts(lone)]),
-        ["Odd(BadText)", r#"0 Tool(0) "{\"a\":\"�\"}""#, "0 Text \"\u{FFFD}\""]
+        ["ParseError(BadText)", r#"0 Tool(0) "{\"a\":\"�\"}""#, "0 Text \"\u{FFFD}\""]
     );
 }
 
@@ -318,9 +318,9 @@ fn reports_malformed_json() {
     let text = parts(r#"{"text":"a"}"#);
     assert_eq!(
         sse(&["{\"candidates\":", &text, "[DONE]"]),
-        ["Odd(BadJson)", r#"0 Text "a""#, "Done"]
+        ["ParseError(BadJson)", r#"0 Text "a""#, "Done"]
     );
-    assert_eq!(read(GENERATE, 200, "no"), ["Odd(BadJson)"]);
+    assert_eq!(read(GENERATE, 200, "no"), ["ParseError(BadJson)"]);
     let wrong = r#"{"candidates":[1,{"content":"x","finishReason":{}},{"content":{"parts":[null,{"text":7,"thought":"no","functionCall":[]}]}}],"usageMetadata":[],"modelVersion":3,"promptFeedback":"x"}"#;
     assert_eq!(sse(&[wrong]), [] as [String; 0]);
 }
@@ -410,7 +410,7 @@ fn an_interaction_that_fails() {
         [failed(None), stopped(0, "failed"), failed(Some("gateway_timeout"))]
     );
     assert_eq!(steps(&[broke, status])[1..], [stopped(0, "failed")]);
-    assert_eq!(steps(&["{"]), ["Odd(BadJson)"]);
+    assert_eq!(steps(&["{"]), ["ParseError(BadJson)"]);
     let whole = r#"{"id":"v1_c","status":"cancelled"}"#;
     assert_eq!(read(Api::GeminiInteractions, 200, whole)[1..], [stopped(0, "cancelled")]);
 }

@@ -178,11 +178,15 @@ fn reads_malformed_text_and_wrong_types() {
     let half = r#"{"model":"m","message":{"content":"a\ud83d"},"done":false}"#;
     assert_eq!(
         lines(Api::OllamaChat, &[half]),
-        ["Odd(BadText)".to_owned(), started(None, Some("m")), "0 Text \"a\u{FFFD}\"".to_owned()]
+        [
+            "ParseError(BadText)".to_owned(),
+            started(None, Some("m")),
+            "0 Text \"a\u{FFFD}\"".to_owned()
+        ]
     );
     let odd = r#"{"model":7,"message":{"content":["a"],"tool_calls":[3,{"function":"f"},{"function":{"arguments":"{\"a\": 1}"}}]},"done":"yes","eval_count":"many","response":null}"#;
     assert_eq!(lines(Api::OllamaChat, &[odd]), [r#"0 Tool(2) "{\"a\": 1}""#]);
-    assert_eq!(lines(Api::OllamaChat, &["{\"model\" \"m\"}"]), ["Odd(BadJson)"]);
+    assert_eq!(lines(Api::OllamaChat, &["{\"model\" \"m\"}"]), ["ParseError(BadJson)"]);
 }
 
 #[test]

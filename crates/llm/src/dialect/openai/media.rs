@@ -11,7 +11,7 @@ use crate::dialect::json::{Paths, Position, Value};
 use crate::dialect::lenient::{Object, Text};
 use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
 use crate::dialect::{Api, Event, Part};
-use crate::frame::{Anomaly, Frame};
+use crate::frame::{Frame, ParseError};
 
 /// Reads a response whose body need not be JSON.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl MediaReader {
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
         match frame {
-            Frame::Piece(bytes) => {
+            Frame::BodyChunk(bytes) => {
                 let is_json = self.failed || bytes.first() == Some(&b'{');
                 let content = match self.api {
                     Api::OpenAiTranscription if !is_json => {
@@ -76,21 +76,27 @@ impl MediaReader {
                     Content::Sound => {}
                 }
             }
-            Frame::Whole => match self.content.take() {
+            Frame::BodyEnd => match self.content.take() {
                 Some(Content::Transcript(mut transcript)) => {
                     transcript.finish(&mut |text| emit_text(0, Part::Transcript, text, out));
                 }
                 Some(Content::Json) => self.json.read(frame, &mut |event| {
                     // Sound may start with any byte.
                     let is_sound = self.api == Api::OpenAiSpeech
-                        && matches!(event, Event::Odd(Anomaly::BadJson | Anomaly::Unterminated));
+                        && matches!(
+                            event,
+                            Event::ParseError(ParseError::BadJson | ParseError::Unterminated)
+                        );
                     if !is_sound {
                         out(event);
                     }
                 }),
                 Some(Content::Sound) | None => {}
             },
-            Frame::Event { .. } | Frame::Exception { .. } | Frame::Stray(_) | Frame::Odd(_) => {
+            Frame::Event { .. }
+            | Frame::Exception { .. }
+            | Frame::BareJson(_)
+            | Frame::ParseError(_) => {
                 self.json.read(frame, out);
             }
         }

@@ -50,7 +50,7 @@ fn streams_that_do_not_end_by_themselves() {
 fn reads_text_that_is_not_utf8() {
     let answer = TestResponse::of(Api::ReplicateStream, STREAM);
     let read = answer.read(b"event: output\ndata: a\xF0\x9F b\n\n");
-    assert_eq!(read, ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
+    assert_eq!(read, ["ParseError(BadText)", "0 Text \"a\u{FFFD} b\""]);
 }
 
 proptest::proptest! {

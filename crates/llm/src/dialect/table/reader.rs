@@ -12,7 +12,7 @@ use crate::dialect::lenient::whole;
 use crate::dialect::response::{Format, FormatReader, Message};
 use crate::dialect::result_usage::ResultUsage;
 use crate::dialect::{Event, Part, RequestFacts, Timings, Usage};
-use crate::frame::Anomaly;
+use crate::frame::ParseError;
 
 /// Reads a response by a table.
 pub type TableReader = FormatReader<TableFormat>;
@@ -61,12 +61,12 @@ impl Format for TableFormat {
         let outcome = scanner.finish(&mut read);
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
         if is_message && scanner.is_lossy() {
-            out(Event::Odd(Anomaly::BadText));
+            out(Event::ParseError(ParseError::BadText));
         }
         if is_message && !message.is_error {
             self.fragments(&fragments, message.name, out);
         } else if !is_message && !message.is_error {
-            out(Event::Odd(Anomaly::BadJson));
+            out(Event::ParseError(ParseError::BadJson));
         }
         let code = fragments.first(Field::ErrorCode);
         if is_message && (message.is_error || errors.is_error() || code.is_some()) {

@@ -82,7 +82,7 @@ fn chat_is_openais_but_for_the_model() {
     let whole = r#"{"id":"chat-1","choices":[{"index":0,"message":{"role":"assistant","content":"High"},"finish_reason":"stop"}],"usage":{"completion_tokens":2,"prompt_tokens":9},"model_id":"m"}"#;
     let (id, model) = (started(Some("chat-1"), None), started(None, Some("m")));
     assert_eq!(body(Api::WatsonxChat, whole), [&[id][..], &end, &[model]].concat());
-    assert_eq!(stream(Api::WatsonxChat, &["{\"a\" 1}"]), ["Odd(BadJson)"]);
+    assert_eq!(stream(Api::WatsonxChat, &["{\"a\" 1}"]), ["ParseError(BadJson)"]);
 }
 
 #[test]

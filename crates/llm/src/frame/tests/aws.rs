@@ -4,7 +4,7 @@ use super::encode::{event, exception, message, prelude, raw};
 use super::*;
 
 fn framer(cap: usize) -> impl Fn() -> Framer {
-    move || Framer::Aws(Aws::new(cap))
+    move || Framer::AwsEventStream(AwsEventStream::new(cap))
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn where_a_checksum_does_not_hold_the_rest_is_given_up() {
         bad[at] ^= 0x40;
         let body = [&good[..], &bad, &good].concat();
         let expected = ["chunk|{\"bytes\":\"e30=\"}", "odd bad_frame"];
-        assert_eq!(collect(framer(CAP)(), &[&body]), expected, "{at}");
+        assert_eq!(collect(framer(MAX_FRAME_BYTES)(), &[&body]), expected, "{at}");
     }
     let body = [&good[..], b"\0\0\0\x10{\"not\": \"a message\"}", &good].concat();
     assert_eq!(frames(AWS, body)[1..], ["odd bad_frame"]);
@@ -101,7 +101,7 @@ fn where_a_checksum_does_not_hold_the_rest_is_given_up() {
 fn lengths_that_cannot_be_are_refused_though_their_checksum_holds() {
     for (total, headers) in [(0, 0), (15, 0), (16, 1), (100, 85), (16, 0xFFFF_FFFF)] {
         let body = [prelude(total, headers), vec![0; 100]].concat();
-        assert_eq!(cuts(framer(CAP), &body), ["odd bad_frame"], "{total} {headers}");
+        assert_eq!(cuts(framer(MAX_FRAME_BYTES), &body), ["odd bad_frame"], "{total} {headers}");
     }
 }
 
@@ -115,7 +115,7 @@ fn a_message_above_the_cap_is_skipped_by_its_length_and_said_once() {
 
 #[test]
 fn four_gibibytes_are_awaited_without_memory() {
-    let mut framer = framer(CAP)();
+    let mut framer = framer(MAX_FRAME_BYTES)();
     let mut odd = Vec::new();
     let mut out = |frame: Frame<'_>| odd.push(format!("{frame:?}"));
     framer.push(&prelude(0xFFFF_FFFF, 0), &mut out);
@@ -124,14 +124,14 @@ fn four_gibibytes_are_awaited_without_memory() {
         assert_eq!(held(&framer), 0);
     }
     framer.finish(&mut out);
-    assert_eq!(odd, ["Odd(Oversize)", "Odd(Unterminated)"]);
+    assert_eq!(odd, ["ParseError(Oversize)", "ParseError(Unterminated)"]);
 }
 
 #[test]
 fn a_message_that_the_body_ends_in_is_said() {
     let body = event("chunk", "{}");
     for end in 1..body.len() {
-        let frames = collect(framer(CAP)(), &[&body, &body[..end]]);
+        let frames = collect(framer(MAX_FRAME_BYTES)(), &[&body, &body[..end]]);
         assert_eq!(frames, ["chunk|{}", "odd unterminated"], "{end}");
     }
 }
@@ -141,5 +141,5 @@ fn after_a_gap_the_rest_is_given_up() {
     let body = event("chunk", "{}");
     assert!(after_gap(AWS, &body, &body).is_empty());
     assert!(after_gap(AWS, &body[..20], &body).is_empty());
-    assert!(after_gap(AWS, &prelude(CAP + 1, 0), &body).is_empty());
+    assert!(after_gap(AWS, &prelude(MAX_FRAME_BYTES + 1, 0), &body).is_empty());
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn framer(cap: usize) -> impl Fn() -> Framer {
-    move || Framer::Elements(Elements::new(cap))
+    move || Framer::JsonArray(JsonArray::new(cap))
 }
 
 const FIRST: &str = r#"{
@@ -100,10 +100,10 @@ fn an_element_above_the_cap_is_skipped_to_its_end_and_said_once() {
 fn brackets_without_end_are_counted_and_no_more() {
     let deep = format!("{}{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
     let body = format!("[{deep},{{}}]");
-    let frames = collect(framer(CAP)(), &[body.as_bytes()]);
+    let frames = collect(framer(MAX_FRAME_BYTES)(), &[body.as_bytes()]);
     assert_eq!(frames, [&format!("|{deep}"), "|{}"]);
-    let endless = "[".repeat(CAP + 2);
-    let frames = collect(framer(CAP)(), &[endless.as_bytes()]);
+    let endless = "[".repeat(MAX_FRAME_BYTES + 2);
+    let frames = collect(framer(MAX_FRAME_BYTES)(), &[endless.as_bytes()]);
     assert_eq!(frames, ["odd oversize", "odd unterminated"]);
 }
 

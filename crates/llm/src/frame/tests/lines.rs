@@ -3,7 +3,7 @@
 use super::*;
 
 fn framer(cap: usize) -> impl Fn() -> Framer {
-    move || Framer::Lines(Lines::new(cap))
+    move || Framer::JsonLines(JsonLines::new(cap))
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn a_line_above_the_cap_is_skipped_to_its_end_and_said_once() {
 fn brackets_without_end_are_counted_and_no_more() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let body = format!("{{}}\n{deep}\n{{}}\n");
-    let frames = collect(framer(CAP)(), &[body.as_bytes()]);
+    let frames = collect(framer(MAX_FRAME_BYTES)(), &[body.as_bytes()]);
     assert_eq!(frames, ["|{}", &format!("|{deep}"), "|{}"]);
     let endless = "{\"a\":".repeat(1 << 20);
-    let frames = collect(framer(CAP)(), &[endless.as_bytes(), b"\n{}\n"]);
+    let frames = collect(framer(MAX_FRAME_BYTES)(), &[endless.as_bytes(), b"\n{}\n"]);
     assert_eq!(frames, ["odd oversize", "|{}"]);
 }
 

@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// What is known of a body before its first byte.
-type Said = (Option<&'static str>, Json);
+type Said = (Option<&'static str>, JsonFraming);
 
-const SSE: Said = (Some("text/event-stream; charset=utf-8"), Json::Whole);
-const JSON: Said = (Some("application/json"), Json::Whole);
-const LINES: Said = (Some("application/x-ndjson"), Json::Lines);
-const ELEMENTS: Said = (Some("application/json; charset=UTF-8"), Json::Elements);
-const AWS: Said = (Some("application/vnd.amazon.eventstream"), Json::Whole);
+const SSE: Said = (Some("text/event-stream; charset=utf-8"), JsonFraming::Single);
+const JSON: Said = (Some("application/json"), JsonFraming::Single);
+const LINES: Said = (Some("application/x-ndjson"), JsonFraming::Lines);
+const ELEMENTS: Said = (Some("application/json; charset=UTF-8"), JsonFraming::Array);
+const AWS: Said = (Some("application/vnd.amazon.eventstream"), JsonFraming::Single);
 
 const EVERY: [Said; 5] = [SSE, JSON, LINES, ELEMENTS, AWS];
 
@@ -48,10 +48,10 @@ fn collect(mut framer: Framer, pieces: &[&[u8]]) -> Vec<String> {
         Frame::Exception { name, data } => {
             frames.push(format!("exception {}|{}", lossy(name), lossy(data)));
         }
-        Frame::Stray(line) => frames.push(format!("stray {}", lossy(line))),
-        Frame::Piece(piece) => body.extend_from_slice(piece),
-        Frame::Whole => frames.push(format!("whole {}", lossy(&std::mem::take(&mut body)))),
-        Frame::Odd(anomaly) => frames.push(format!("odd {}", anomaly.as_str())),
+        Frame::BareJson(line) => frames.push(format!("stray {}", lossy(line))),
+        Frame::BodyChunk(piece) => body.extend_from_slice(piece),
+        Frame::BodyEnd => frames.push(format!("whole {}", lossy(&std::mem::take(&mut body)))),
+        Frame::ParseError(anomaly) => frames.push(format!("odd {}", anomaly.as_str())),
     };
     for piece in pieces {
         framer.push(piece, &mut out);
@@ -94,10 +94,10 @@ fn pieces<'a>(body: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
 fn held(framer: &Framer) -> usize {
     match framer {
         Framer::Sse(sse) => sse.capacity(),
-        Framer::Lines(lines) => lines.capacity(),
-        Framer::Elements(elements) => elements.capacity(),
-        Framer::Aws(aws) => aws.capacity(),
-        Framer::Unknown(_) | Framer::Whole(_) => 0,
+        Framer::JsonLines(lines) => lines.capacity(),
+        Framer::JsonArray(elements) => elements.capacity(),
+        Framer::AwsEventStream(aws) => aws.capacity(),
+        Framer::Unknown(_) | Framer::SingleMessage(_) => 0,
     }
 }
 
@@ -105,9 +105,9 @@ fn held(framer: &Framer) -> usize {
 fn small(cap: usize) -> [Framer; 4] {
     [
         Framer::Sse(Sse::new(cap)),
-        Framer::Lines(Lines::new(cap)),
-        Framer::Elements(Elements::new(cap)),
-        Framer::Aws(Aws::new(cap)),
+        Framer::JsonLines(JsonLines::new(cap)),
+        Framer::JsonArray(JsonArray::new(cap)),
+        Framer::AwsEventStream(AwsEventStream::new(cap)),
     ]
 }
 
@@ -222,7 +222,7 @@ proptest! {
     ) {
         let body = [lead, soup].concat();
         let pieces = pieces(&body, &sizes);
-        let doubtful = (JSON.0, Json::Lines);
+        let doubtful = (JSON.0, JsonFraming::Lines);
         for (content_type, json) in EVERY.into_iter().chain([doubtful]) {
             let framer = || Framer::new(content_type, json);
             prop_assert_eq!(collect(framer(), &pieces), collect(framer(), &[&body]));

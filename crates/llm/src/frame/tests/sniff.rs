@@ -11,7 +11,7 @@ fn events_are_events_whatever_they_are_declared_as() {
     {
         let body = format!("{lead}data: a\n\n");
         let others = [None, TEXT, Some("TEXT/Event-Stream"), Some("application/octet-stream")];
-        for said in EVERY.into_iter().chain(others.map(|other| (other, Json::Lines))) {
+        for said in EVERY.into_iter().chain(others.map(|other| (other, JsonFraming::Lines))) {
             assert_eq!(frames(said, &body), ["|a"], "{lead:?} {said:?}");
         }
     }
@@ -22,17 +22,19 @@ fn events_are_events_whatever_they_are_declared_as() {
 fn a_json_body_is_whole_whatever_it_is_declared_as() {
     for lead in ["", "\n  \n\t", "\u{FEFF}", "\r\n"] {
         let body = format!("{lead}{{\"error\":1}}");
-        for said in [SSE, JSON, ELEMENTS, AWS, (None, Json::Whole), (None, Json::Elements)] {
+        for said in
+            [SSE, JSON, ELEMENTS, AWS, (None, JsonFraming::Single), (None, JsonFraming::Array)]
+        {
             assert_eq!(frames(said, &body), ["whole {\"error\":1}"], "{lead:?} {said:?}");
         }
     }
     assert_eq!(frames(JSON, "[1,2]"), ["whole [1,2]"]);
-    assert_eq!(frames((None, Json::Lines), "[1,2]"), ["whole [1,2]"]);
+    assert_eq!(frames((None, JsonFraming::Lines), "[1,2]"), ["whole [1,2]"]);
 }
 
 #[test]
 fn other_text_is_whole_but_under_an_event_streams_name() {
-    for said in [JSON, LINES, ELEMENTS, AWS, (TEXT, Json::Lines)] {
+    for said in [JSON, LINES, ELEMENTS, AWS, (TEXT, JsonFraming::Lines)] {
         for text in ["<html>no</html>", "database", "dat", "404 page not found\n", "upstream gone"]
         {
             assert_eq!(frames(said, text), [format!("whole {text}")], "{said:?}");
@@ -54,13 +56,13 @@ fn lines_of_json_go_by_many_names() {
         "application/json-seq",
         "application/geo+json-seq",
     ] {
-        for json in [Json::Whole, Json::Lines, Json::Elements] {
+        for json in [JsonFraming::Single, JsonFraming::Lines, JsonFraming::Array] {
             assert_eq!(frames((Some(name), json), one), ["|{\"a\":1}"], "{name}");
         }
     }
     // Where the API's values are lines, any name but JSON's own will do.
     for name in [None, TEXT, SSE.0, Some("application/octet-stream")] {
-        assert_eq!(frames((name, Json::Lines), one), ["|{\"a\":1}"], "{name:?}");
+        assert_eq!(frames((name, JsonFraming::Lines), one), ["|{\"a\":1}"], "{name:?}");
     }
     assert_eq!(frames(LINES, "[1]\n[2]\n"), ["|[1]", "|[2]"]);
     assert_eq!(frames(LINES, "\u{1E}{}\n\u{1E}{}\n"), ["|{}", "|{}"]);
@@ -68,7 +70,7 @@ fn lines_of_json_go_by_many_names() {
 
 #[test]
 fn under_jsons_own_name_a_second_value_makes_lines() {
-    let json = |name| (Some(name), Json::Lines);
+    let json = |name| (Some(name), JsonFraming::Lines);
     for name in ["application/json", "application/json; charset=utf-8", "application/problem+json"]
     {
         assert_eq!(frames(json(name), "{\"a\":1}\n"), ["whole {\"a\":1}\n"]);
@@ -82,13 +84,13 @@ fn under_jsons_own_name_a_second_value_makes_lines() {
 
 #[test]
 fn in_doubt_only_so_much_is_held_back() {
-    let mut framer = Framer::new(JSON.0, Json::Lines);
+    let mut framer = Framer::new(JSON.0, JsonFraming::Lines);
     let mut length = 0;
     framer.push(b"{\"text\":\"", &mut |_| {});
     while framer.is_stream().is_none() {
         assert!(length <= 1 << 16);
         framer.push(&[b'x'; 100], &mut |frame| {
-            if let Frame::Piece(piece) = frame {
+            if let Frame::BodyChunk(piece) = frame {
                 length += piece.len();
             }
         });
@@ -98,29 +100,29 @@ fn in_doubt_only_so_much_is_held_back() {
 
     // However it is cut.
     let long = format!("{{\"text\":\"{}\"}}\n{{}}\n", "x".repeat(1 << 16));
-    let whole = collect(Framer::new(JSON.0, Json::Lines), &[long.as_bytes()]);
+    let whole = collect(Framer::new(JSON.0, JsonFraming::Lines), &[long.as_bytes()]);
     assert_eq!(whole, [format!("whole {long}")]);
 }
 
 #[test]
 fn an_array_is_a_stream_only_where_the_api_streams_arrays() {
     for name in [JSON.0, None, TEXT, SSE.0, LINES.0] {
-        assert_eq!(frames((name, Json::Elements), "\n[{}]"), ["|{}"], "{name:?}");
+        assert_eq!(frames((name, JsonFraming::Array), "\n[{}]"), ["|{}"], "{name:?}");
     }
 }
 
 #[test]
 fn a_message_of_awss_is_certain_by_its_checksum() {
     let body = encode::event("chunk", "{}");
-    for said in EVERY.into_iter().chain([(None, Json::Lines)]) {
+    for said in EVERY.into_iter().chain([(None, JsonFraming::Lines)]) {
         assert_eq!(frames(said, &body), ["chunk|{}"], "{said:?}");
     }
     let mut broken = body;
     broken[8] ^= 1;
     assert_eq!(frames(AWS, &broken), ["odd bad_frame"]);
     assert_eq!(frames(AWS, &broken[..11]), ["odd unterminated"]);
-    assert_eq!(frames((None, Json::Whole), &broken), [format!("whole {}", lossy(&broken))]);
-    assert_eq!(frames((None, Json::Whole), b"\0\0\0"), ["whole \0\0\0"]);
+    assert_eq!(frames((None, JsonFraming::Single), &broken), [format!("whole {}", lossy(&broken))]);
+    assert_eq!(frames((None, JsonFraming::Single), b"\0\0\0"), ["whole \0\0\0"]);
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn whether_it_is_a_stream_is_known_from_its_first_byte_that_tells() {
     assert_eq!(known(LINES, &["{"]), [Some(true)]);
     assert_eq!(known(ELEMENTS, &["["]), [Some(true)]);
     assert_eq!(known(AWS, &["\0", "{"]), [None, None]);
-    let doubtful = (JSON.0, Json::Lines);
+    let doubtful = (JSON.0, JsonFraming::Lines);
     assert_eq!(known(doubtful, &["{", "}", "\n", "{"]), [None, None, None, Some(true)]);
 }
 
@@ -148,8 +150,8 @@ fn what_was_lost_before_it_could_be_seen_is_what_it_is_declared_as() {
     assert_eq!(after_gap(SSE, b"", rest), ["|{}", "stray {}"]);
     assert_eq!(after_gap(SSE, b"da", rest), ["|{}", "stray {}"]);
     assert_eq!(after_gap(LINES, b"", rest), ["|data: {}", "|{}"]);
-    for said in [JSON, ELEMENTS, AWS, (JSON.0, Json::Lines)] {
+    for said in [JSON, ELEMENTS, AWS, (JSON.0, JsonFraming::Lines)] {
         assert!(after_gap(said, b"", rest).is_empty(), "{said:?}");
     }
-    assert!(after_gap((JSON.0, Json::Lines), b"{}\n", b"{}\n{}\n").is_empty());
+    assert!(after_gap((JSON.0, JsonFraming::Lines), b"{}\n", b"{}\n{}\n").is_empty());
 }

@@ -135,7 +135,7 @@ fn strays_are_bounded_like_events() {
 
 #[test]
 fn an_event_is_handed_out_with_its_last_byte_even_if_that_is_a_return() {
-    let mut framer = small(CAP);
+    let mut framer = small(MAX_FRAME_BYTES);
     let mut seen = Vec::new();
     for piece in ["data: a\r\n\r", "\ndata: b\r\n", "\r\n"] {
         let mut count = 0;
@@ -199,7 +199,7 @@ fn comments_without_blank_lines_neither_grow_nor_hide_an_event() {
 
 #[test]
 fn nothing_is_held_between_events() {
-    let mut framer = small(CAP);
+    let mut framer = small(MAX_FRAME_BYTES);
     framer.push(b"event: e\ndata: 1\nda", &mut |_| {});
     assert!(held(&framer) > 0);
     framer.push(b"ta: 2\n\n", &mut |_| {});

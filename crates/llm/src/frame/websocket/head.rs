@@ -1,6 +1,6 @@
 //! The head of a frame: what it is, how long, and how it is masked.
 
-use super::Unread;
+use super::SkipReason;
 
 /// Two bytes, up to eight more of length, and four of mask.
 const LONGEST: usize = 14;
@@ -43,7 +43,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     Text,
-    Unread(Unread),
+    Skipped(SkipReason),
 }
 
 /// The two bytes with which a closing frame begins, as they come.
@@ -88,9 +88,9 @@ impl Head {
         let left = self.payload();
         let (kind, begins) = match first & 0x0f {
             0 => (Kind::Data, None),
-            1 if extended => (Kind::Data, Some(Content::Unread(Unread::Compressed))),
+            1 if extended => (Kind::Data, Some(Content::Skipped(SkipReason::Compressed))),
             1 => (Kind::Data, Some(Content::Text)),
-            2 => (Kind::Data, Some(Content::Unread(Unread::Binary))),
+            2 => (Kind::Data, Some(Content::Skipped(SkipReason::Binary))),
             8 => (Kind::Close, None),
             9 | 10 => (Kind::Ping, None),
             _ => return None,

@@ -10,7 +10,7 @@ mod head;
 
 use head::{Content, Frame, Head, Kind};
 
-use super::Anomaly;
+use super::ParseError;
 use super::held::append;
 
 /// The largest buffer that is kept from one message to the next. Text deltas take a few hundred bytes, and a session
@@ -46,16 +46,16 @@ pub enum Message<'a> {
     /// A text message, whole. UTF-8 is not checked here.
     Text(&'a [u8]),
     /// A message whose content is not read.
-    Unread(Unread),
+    Skipped(SkipReason),
     /// The side closes, with its code where it gave one. It says nothing more.
     Close(Option<u16>),
     /// Something was odd.
-    Odd(Anomaly),
+    ParseError(ParseError),
 }
 
 /// Why the content of a message is not read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Unread {
+pub enum SkipReason {
     Binary,
     /// Changed by an extension that both sides agreed on: compressed, by the only one in use.
     Compressed,
@@ -112,7 +112,7 @@ impl WebSocket {
             return self.give_up();
         }
         if let (Kind::Data, Some(content)) = (frame.kind, &mut self.message) {
-            *content = Content::Unread(Unread::Lost);
+            *content = Content::Skipped(SkipReason::Lost);
             self.text = Vec::new();
         }
         self.end_frame(out);
@@ -127,7 +127,7 @@ impl WebSocket {
         };
         self.give_up();
         if within {
-            out(Message::Odd(Anomaly::Unterminated));
+            out(Message::ParseError(ParseError::Unterminated));
         }
     }
 
@@ -146,15 +146,15 @@ impl WebSocket {
         };
         let Some(frame) = frame.filter(fits) else {
             self.give_up();
-            return out(Message::Odd(Anomaly::BadFrame));
+            return out(Message::ParseError(ParseError::BadFrame));
         };
         self.message = frame.begins.or(self.message);
         if let (Kind::Data, Some(Content::Text)) = (frame.kind, self.message) {
             let room = self.cap.saturating_sub(self.text.len());
             if usize::try_from(frame.left()).map_or(true, |left| left > room) {
-                self.message = Some(Content::Unread(Unread::Oversize));
+                self.message = Some(Content::Skipped(SkipReason::Oversize));
                 self.text = Vec::new();
-                out(Message::Odd(Anomaly::Oversize));
+                out(Message::ParseError(ParseError::Oversize));
             }
         }
         self.state = State::Payload(frame);
@@ -209,7 +209,7 @@ impl WebSocket {
     fn end_message(&mut self, out: &mut impl FnMut(Message<'_>)) {
         match self.message.take() {
             Some(Content::Text) => out(Message::Text(&self.text)),
-            Some(Content::Unread(why)) => out(Message::Unread(why)),
+            Some(Content::Skipped(why)) => out(Message::Skipped(why)),
             None => {}
         }
         self.text.clear();

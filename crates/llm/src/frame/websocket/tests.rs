@@ -7,7 +7,7 @@ use tungstenite::protocol::frame::Frame as PeerFrame;
 use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use super::super::CAP;
+use super::super::MAX_FRAME_BYTES;
 use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -26,9 +26,9 @@ fn cut(mut reader: WebSocket, pieces: &[&[u8]]) -> Vec<String> {
 fn short(message: Message<'_>) -> String {
     match message {
         Message::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
-        Message::Unread(why) => format!("{why:?}"),
+        Message::Skipped(why) => format!("{why:?}"),
         Message::Close(code) => format!("close {code:?}"),
-        Message::Odd(anomaly) => format!("odd {}", anomaly.as_str()),
+        Message::ParseError(anomaly) => format!("odd {}", anomaly.as_str()),
     }
 }
 
@@ -45,7 +45,7 @@ fn said(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
 }
 
 fn by_server(bytes: &[u8]) -> Vec<String> {
-    said(|| WebSocket::server(CAP), bytes)
+    said(|| WebSocket::server(MAX_FRAME_BYTES), bytes)
 }
 
 /// One frame: its first byte and its payload, masked where it is a client's.
@@ -77,13 +77,13 @@ fn server(first: u8, payload: &str) -> Vec<u8> {
 fn the_standards_own_examples() {
     assert_eq!(by_server(b"\x81\x05Hello"), ["text Hello"]);
     let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
-    assert_eq!(said(|| WebSocket::client(CAP), masked), ["text Hello"]);
+    assert_eq!(said(|| WebSocket::client(MAX_FRAME_BYTES), masked), ["text Hello"]);
     assert_eq!(by_server(b"\x01\x03Hel\x80\x02lo"), ["text Hello"]);
     assert_eq!(by_server(b"\x89\x05Hello"), [""; 0], "a ping is no message");
     let binary = [&b"\x82\x7e\x01\x00"[..], &[7; 256]].concat();
     assert_eq!(by_server(&binary), ["Binary"]);
     let long = [&b"\x82\x7f\0\0\0\0\0\x01\0\0"[..], &[7; 65_536]].concat();
-    assert_eq!(cut(WebSocket::server(CAP), &[&long]), ["Binary"]);
+    assert_eq!(cut(WebSocket::server(MAX_FRAME_BYTES), &[&long]), ["Binary"]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_client_masks_each_frame_with_a_key_of_its_own() {
         frame(0x80, b"\"session.update\"}", Some([1, 2, 3, 4])),
         frame(0x88, &4004_u16.to_be_bytes(), Some([5, 6, 7, 8])),
     ];
-    let said = said(|| WebSocket::client(CAP), &pieces.concat());
+    let said = said(|| WebSocket::client(MAX_FRAME_BYTES), &pieces.concat());
     assert_eq!(said, ["text {\"type\":\"session.update\"}", "close Some(4004)"]);
     assert_eq!(by_server(&server(0x88, "")), ["close None"]);
 }
@@ -161,7 +161,7 @@ fn what_breaks_the_protocol_ends_the_reading() {
     }
     let within = [server(0x01, "a"), server(0x81, "b")].concat();
     assert_eq!(by_server(&within), ["odd bad_frame"], "a message within another");
-    let bare = || WebSocket::client(CAP);
+    let bare = || WebSocket::client(MAX_FRAME_BYTES);
     assert_eq!(said(bare, &server(0x81, "x")), ["odd bad_frame"], "a client must mask");
 }
 
@@ -187,7 +187,7 @@ fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<Str
 fn lost_bytes_cost_the_message_they_stood_in() {
     let bytes =
         [server(0x81, "first"), server(0x81, "second"), frame(0x88, b"\x03\xe8", None)].concat();
-    let lossy = |from, to| lossy(WebSocket::server(CAP), &bytes, from, to);
+    let lossy = |from, to| lossy(WebSocket::server(MAX_FRAME_BYTES), &bytes, from, to);
     let spared = ["Lost", "text second", "close Some(1000)"];
     assert_eq!(lossy(3, 5), spared);
     assert_eq!(lossy(2, 7), spared, "all of its payload");
@@ -200,19 +200,22 @@ fn lost_bytes_cost_the_message_they_stood_in() {
         frame(0x80, b"too", Some(MASK)),
         frame(0x81, b"kept", Some(MASK)),
     ];
-    assert_eq!(self::lossy(WebSocket::client(CAP), &masked.concat(), 7, 9), ["Lost", "text kept"]);
+    assert_eq!(
+        self::lossy(WebSocket::client(MAX_FRAME_BYTES), &masked.concat(), 7, 9),
+        ["Lost", "text kept"]
+    );
 }
 
 #[test]
 fn a_large_buffer_is_given_back_and_a_small_one_kept() {
-    let mut reader = WebSocket::client(CAP);
+    let mut reader = WebSocket::client(MAX_FRAME_BYTES);
     let mut push = |len| {
         reader.push(&frame(0x81, &vec![b'x'; len], Some(MASK)), &mut |_| {});
         reader.capacity()
     };
     assert!((100..=MOST_KEPT).contains(&push(100)));
     assert_eq!(push(MOST_KEPT + 1), 0);
-    let mut reader = WebSocket::server(CAP);
+    let mut reader = WebSocket::server(MAX_FRAME_BYTES);
     reader.push(&server(0x81, "whole and plain"), &mut |_| {});
     assert_eq!(reader.capacity(), 0, "handed out without a copy");
 }
@@ -306,7 +309,7 @@ proptest! {
         (masked, bytes) in any::<bool>().prop_flat_map(|masked| (Just(masked), conversation(masked))),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        let reader = WebSocket::new(CAP, masked);
+        let reader = WebSocket::new(MAX_FRAME_BYTES, masked);
         prop_assert_eq!(cut(reader, &pieces(&bytes, &cuts)), by_peer(&bytes, masked));
     }
 

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use tokengauge_llm::content::Content;
+use tokengauge_llm::content::CapturedContent;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
@@ -52,12 +52,12 @@ fn start_logs(address: SocketAddr, further: &[(&str, &str)]) -> (Telemetry, Requ
 
 fn with_content() -> Record {
     let mut record = testing::streamed();
-    let content = Content {
+    let content = CapturedContent {
         input_messages: Some(
             r#"[{"role":"user","parts":[{"type":"text","content":"Hi"}]}]"#.into(),
         ),
         truncated: true,
-        ..Content::default()
+        ..CapturedContent::default()
     };
     record.call.as_mut().unwrap().content = Some(content.into());
     record

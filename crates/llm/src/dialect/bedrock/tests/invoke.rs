@@ -376,7 +376,7 @@ fn reads_only_errors_if_no_key_shows_the_format() {
     assert_eq!(invoked(&[error]), [failed(Some("server_error"))]);
     assert_eq!(body(API, error), [failed(Some("server_error"))]);
     assert!(invoked(&[r#"{"type":"ping"}"#, "{}"]).is_empty());
-    assert_eq!(invoked(&["{"]), ["Odd(BadJson)"]);
+    assert_eq!(invoked(&["{"]), ["ParseError(BadJson)"]);
     assert!(body(API, r#"{"id":"x","more":{"text":"no"}}"#).is_empty());
     let padded = format!(r#"{{"padding":"{}","generation":"Hi"}}"#, "x".repeat(1 << 15));
     let answer = TestResponse::of(API, JSON).cut(&[padded.as_bytes()]);
@@ -389,7 +389,7 @@ fn reads_only_errors_if_no_key_shows_the_format() {
 fn reports_malformed_wrapped_messages() {
     for payload in [r#"{"bytes":"*"}"#, r#"{"bytes":7}"#, "{}", "x"] {
         let odd = stream(API, &[("chunk", payload)]);
-        assert_eq!(odd, ["Odd(BadJson)"], "{payload}");
+        assert_eq!(odd, ["ParseError(BadJson)"], "{payload}");
     }
 }
 

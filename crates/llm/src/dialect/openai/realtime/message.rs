@@ -6,7 +6,7 @@ use super::super::usage::RawUsage;
 use crate::dialect::errors::ErrorValue;
 use crate::dialect::lenient::{Count, Object, Text};
 use crate::dialect::{Event, RequestFacts, repair};
-use crate::frame::Anomaly;
+use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
 /// A message of the client or the server.
@@ -117,10 +117,10 @@ pub fn parse<O: FnMut(Event<'_>)>(
     match repair::read::<Message<'_>>(message, &mut None) {
         Some((message, lossy)) => {
             if lossy {
-                out(Event::Odd(Anomaly::BadText));
+                out(Event::ParseError(ParseError::BadText));
             }
             read(&message, out);
         }
-        None => out(Event::Odd(Anomaly::BadJson)),
+        None => out(Event::ParseError(ParseError::BadJson)),
     }
 }

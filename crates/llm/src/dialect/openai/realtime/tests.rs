@@ -24,7 +24,7 @@ fn short(event: &Event<'_>) -> String {
         }
         Event::Timings(timings) => format!("{timings:?}"),
         Event::Started { id, model } => format!("started {id:?} {model:?}"),
-        Event::Odd(anomaly) => format!("odd {}", anomaly.as_str()),
+        Event::ParseError(anomaly) => format!("odd {}", anomaly.as_str()),
         Event::Failed { .. } | Event::Tier { .. } | Event::Call { .. } | Event::Done => {
             format!("{event:?}")
         }

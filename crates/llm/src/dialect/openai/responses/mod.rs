@@ -21,7 +21,7 @@ use crate::dialect::json::{
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Api, Event};
-use crate::frame::Anomaly;
+use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
 use texts::{TextId, TextLocation};
 
@@ -357,9 +357,9 @@ fn scan<Out: FnMut(Event<'_>)>(
     let mut scanner = JsonScanner::new(paths);
     scanner.push(data, &mut |meaning, position, value| read(meaning, position, value, out));
     match scanner.finish(&mut |meaning, position, value| read(meaning, position, value, out)) {
-        Outcome::Complete if scanner.is_lossy() => out(Event::Odd(Anomaly::BadText)),
+        Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
         Outcome::Complete => {}
-        Outcome::Cut | Outcome::Malformed => out(Event::Odd(Anomaly::BadJson)),
+        Outcome::Cut | Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
     }
 }
 

@@ -276,16 +276,19 @@ fn reads_messages_with_malformed_text() {
     };
     assert_eq!(of(b"a"), [r#"0 Text "a""#]);
     for text in [&b"a\\ud83d b"[..], b"a\xF0\x9F b"] {
-        assert_eq!(of(text), ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
+        assert_eq!(of(text), ["ParseError(BadText)", "0 Text \"a\u{FFFD} b\""]);
     }
-    assert_eq!(of(b"a\"b"), ["Odd(BadJson)"]);
+    assert_eq!(of(b"a\"b"), ["ParseError(BadJson)"]);
     let sorted = br#"data: {"delta":"a\udc00","logprobs":NaN,"type":"response.output_text.delta"}"#;
     assert_eq!(
         TestResponse::of(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
-        ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]
+        ["ParseError(BadText)", "0 Text \"a\u{FFFD}\""]
     );
-    assert_eq!(stream(&["{\"type\":\"response.completed\",\"response\":{"])[0], "Odd(BadJson)");
-    assert_eq!(stream(&["gone"]), ["Odd(BadJson)"]);
+    assert_eq!(
+        stream(&["{\"type\":\"response.completed\",\"response\":{"])[0],
+        "ParseError(BadJson)"
+    );
+    assert_eq!(stream(&["gone"]), ["ParseError(BadJson)"]);
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn reads_messages_with_nan_and_infinity() {
         let whole = of(logprobs).replace("delta", "message");
         assert_eq!(body(Api::OpenAiChat, &whole), [r#"0 Text "NaN \"-Infinity\"""#]);
     }
-    assert_eq!(chat(&[&of("Nope")]), ["Odd(BadJson)"]);
+    assert_eq!(chat(&[&of("Nope")]), ["ParseError(BadJson)"]);
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn an_error_in_a_stream_of_media() {
         assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
         let refused = TestResponse::of(api, STREAM).status(500);
         assert_eq!(refused.read(format!("{named}{named}").as_bytes()), [failed(kind)]);
-        assert_eq!(stream(api, &["gone"]), ["Odd(BadJson)"]);
+        assert_eq!(stream(api, &["gone"]), ["ParseError(BadJson)"]);
     }
 }
 

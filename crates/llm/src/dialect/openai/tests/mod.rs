@@ -288,7 +288,7 @@ fn ignores_fields_of_wrong_types() {
     let odd = r#"{"id":7,"model":["m"],"choices":[null,3,{"index":"0","delta":{"content":"a","tool_calls":{},"reasoning":[1],"audio":"x"},"finish_reason":{}}],"usage":[1],"error":false,"x_groq":"y"}"#;
     assert_eq!(chat(&[odd]), [r#"0 Text "a""#]);
     for message in ["{}", "[]", "1", "null", "{\"choices\":null}", "{\"choices\":{\"a\":1}}"] {
-        assert!(chat(&[message]).iter().all(|line| line == "Odd(BadJson)"), "{message}");
+        assert!(chat(&[message]).iter().all(|line| line == "ParseError(BadJson)"), "{message}");
     }
 }
 
@@ -299,10 +299,10 @@ fn reads_text_with_half_a_character() {
         read(Api::OpenAiChat, 200, &parts.concat())
     };
     for text in [&b"a\\ud83d b"[..], b"a\\udE00 b", b"a\xF0\x9F b"] {
-        assert_eq!(of(text), ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
+        assert_eq!(of(text), ["ParseError(BadText)", "0 Text \"a\u{FFFD} b\""]);
     }
     assert_eq!(of(b"\\\\ud83d \\ud83d\\ud83d\\ude00")[1], "0 Text \"\\\\ud83d \u{FFFD}😀\"");
-    assert_eq!(of(b"a\"b"), ["Odd(BadJson)"]);
+    assert_eq!(of(b"a\"b"), ["ParseError(BadJson)"]);
 }
 
 #[test]
@@ -372,11 +372,17 @@ fn reads_completion_and_embedding_bodies() {
 fn keeps_what_precedes_malformed_input() {
     let cut_off = r#"{"model":"m","choices":[{"message":{"content":"Hel"#;
     let understood = [r#"Started { id: None, model: Some("m") }"#, r#"0 Text "Hel""#];
-    assert_eq!(body(Api::OpenAiChat, cut_off), [&understood[..], &["Odd(Unterminated)"]].concat());
+    assert_eq!(
+        body(Api::OpenAiChat, cut_off),
+        [&understood[..], &["ParseError(Unterminated)"]].concat()
+    );
     let broken = format!("{cut_off}\" oops");
-    assert_eq!(body(Api::OpenAiChat, &broken), [&understood[..], &["Odd(BadJson)"]].concat());
+    assert_eq!(
+        body(Api::OpenAiChat, &broken),
+        [&understood[..], &["ParseError(BadJson)"]].concat()
+    );
     let half = r#"{"choices":[{"message":{"content":"\ud83d"}}]}"#;
-    assert_eq!(body(Api::OpenAiChat, half), ["0 Text \"\u{FFFD}\"", "Odd(BadText)"]);
+    assert_eq!(body(Api::OpenAiChat, half), ["0 Text \"\u{FFFD}\"", "ParseError(BadText)"]);
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! What stands for a given tokeniser in a build that cannot read one: a type without a value.
+//! What stands for a given tokenizer in a build that cannot read one: a type without a value.
 
-use super::Unusable;
+use super::TokenizerError;
 use tokengauge_types::label::Label;
 
 /// A tokenizer.json, read. There is none in this build.
 #[derive(Clone, Copy, Debug)]
-pub enum Given {}
+pub enum CustomTokenizer {}
 
-impl Given {
+impl CustomTokenizer {
     /// # Errors
     /// Always: this build has not the feature `hf-tokenizers`.
-    pub const fn read(_json: &[u8], _name: &str) -> Result<Self, Unusable> {
-        Err(Unusable::NotBuilt)
+    pub const fn read(_json: &[u8], _name: &str) -> Result<Self, TokenizerError> {
+        Err(TokenizerError::NotBuilt)
     }
 
     pub const fn is_of(&self, _json: &[u8]) -> bool {

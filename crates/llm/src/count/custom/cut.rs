@@ -1,9 +1,9 @@
 //! Where a growing text may be cut so that its parts have as many tokens as the whole.
 //!
-//! Nothing in general can be said of a tokeniser that somebody gives us: it may rewrite the text, split it by any
+//! Nothing in general can be said of a tokenizer that somebody gives us: it may rewrite the text, split it by any
 //! pattern or not at all, and treat the beginning of a text in its own way. But nearly all of them part words at the
 //! blank between them, whatever stands around, and most part a sign of CJK punctuation from the word before. Which of
-//! these a tokeniser does is found out when it is read (`probe.rs`).
+//! these a tokenizer does is found out when it is read (`probe.rs`).
 
 /// Stands before a text that goes on behind a cut, so that it is not taken for the beginning of one: there a blank may
 /// be put in front, or taken away. Its own tokens are taken off.

@@ -1,4 +1,4 @@
-//! Given tokenisers of every family: counts of a growing text against counts of the whole.
+//! CustomTokenizer tokenizers of every family: counts of a growing text against counts of the whole.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Cuts, Follower, Given};
+use super::{CustomTokenizer, Cuts, Follower};
 use crate::count::encoder::LONGEST_TAIL;
 use crate::count::tests::{deltas, oracle, text};
-use crate::count::{Encoding, Unusable, estimate};
+use crate::count::{Encoding, TokenizerError, estimate};
 
 mod files;
 
@@ -39,12 +39,12 @@ const FAMILIES: [Family; 14] = [
     ("bert", files::bert, ALL),
 ];
 
-fn read(file: &Value) -> Result<Given, Unusable> {
-    Given::read(file.to_string().as_bytes(), "test")
+fn read(file: &Value) -> Result<CustomTokenizer, TokenizerError> {
+    CustomTokenizer::read(file.to_string().as_bytes(), "test")
 }
 
-fn families() -> &'static [(&'static str, Arc<Given>, Cuts)] {
-    static READ: OnceLock<Vec<(&str, Arc<Given>, Cuts)>> = OnceLock::new();
+fn families() -> &'static [(&'static str, Arc<CustomTokenizer>, Cuts)] {
+    static READ: OnceLock<Vec<(&str, Arc<CustomTokenizer>, Cuts)>> = OnceLock::new();
     READ.get_or_init(|| {
         let read = |(name, file, cuts): (_, fn() -> Value, _)| {
             (name, Arc::new(read(&file()).unwrap()), cuts)
@@ -115,8 +115,8 @@ proptest! {
     }
 }
 
-fn gpt2_itself() -> &'static Arc<Given> {
-    static READ: OnceLock<Arc<Given>> = OnceLock::new();
+fn gpt2_itself() -> &'static Arc<CustomTokenizer> {
+    static READ: OnceLock<Arc<CustomTokenizer>> = OnceLock::new();
     READ.get_or_init(|| {
         let token = |rank| oracle(Encoding::R50k).decode_bytes(&[rank]).unwrap();
         let tokens: Vec<Vec<u8>> = (0..50_256).map(token).collect();
@@ -236,7 +236,7 @@ fn what_cannot_be_read_is_told_with_its_reason() {
         (&of_model(too_long), "it is no tokenizer.json that can be read ("),
     ];
     for (file, expected) in cases {
-        let told = Given::read(file.as_bytes(), "test").unwrap_err().to_string();
+        let told = CustomTokenizer::read(file.as_bytes(), "test").unwrap_err().to_string();
         assert!(told.starts_with(expected), "{file}: {told}");
     }
 }
@@ -244,7 +244,7 @@ fn what_cannot_be_read_is_told_with_its_reason() {
 #[test]
 fn the_same_content_is_known_again() {
     let file = files::gpt2().to_string();
-    let given = Given::read(file.as_bytes(), "test").unwrap();
+    let given = CustomTokenizer::read(file.as_bytes(), "test").unwrap();
     assert!(given.is_of(file.as_bytes()));
     assert!(!given.is_of((file + " ").as_bytes()));
 }

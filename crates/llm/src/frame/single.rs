@@ -3,23 +3,23 @@
 use super::Frame;
 
 #[derive(Debug, Default)]
-pub struct Whole {
+pub struct SingleMessage {
     begun: bool,
     lost: bool,
 }
 
-impl Whole {
+impl SingleMessage {
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         if !self.lost && !bytes.is_empty() {
             self.begun = true;
-            out(Frame::Piece(bytes));
+            out(Frame::BodyChunk(bytes));
         }
     }
 
     /// Says that the message is over, if there was one and all of it was seen.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         if self.begun && !self.lost {
-            out(Frame::Whole);
+            out(Frame::BodyEnd);
         }
         *self = Self::default();
     }

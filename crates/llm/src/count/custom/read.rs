@@ -12,11 +12,11 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
-use super::{Cuts, LEAD, Unusable, probe};
+use super::{Cuts, LEAD, TokenizerError, probe};
 use tokengauge_types::label::Label;
 
 /// A tokenizer.json, read.
-pub struct Given {
+pub struct CustomTokenizer {
     name: Label,
     tokenizer: Tokenizer,
     cuts: Cuts,
@@ -26,23 +26,23 @@ pub struct Given {
     fingerprint: u64,
 }
 
-impl Given {
+impl CustomTokenizer {
     /// Takes half a second, and up to 80 MB on the way to 40, for 200,000 tokens.
     ///
     /// # Errors
     /// Where `json` is not what the tokenizers crate can read.
-    pub fn read(json: &[u8], name: &str) -> Result<Self, Unusable> {
+    pub fn read(json: &[u8], name: &str) -> Result<Self, TokenizerError> {
         let file: File<'_> =
             serde_json::from_slice(json).map_err(|error| match error.classify() {
-                Category::Data => Unusable::NoModel,
+                Category::Data => TokenizerError::NoModel,
                 Category::Io | Category::Syntax | Category::Eof => {
-                    Unusable::NotJson(error.to_string())
+                    TokenizerError::NotJson(error.to_string())
                 }
             })?;
         // The crate panics where merges make a token that is longer than any in the vocabulary.
         let read = catch_unwind(|| file.tokenizer());
         let tokenizer =
-            read.map_err(|_panic| Unusable::Broken("its parts do not fit together".into()))??;
+            read.map_err(|_panic| TokenizerError::Broken("its parts do not fit together".into()))??;
         let mut given = Self {
             name: Label::known(name),
             tokenizer,
@@ -79,7 +79,7 @@ impl Given {
         self.lead
     }
 
-    /// Added tokens that take in the blanks beside them.
+    /// TokenDelta tokens that take in the blanks beside them.
     pub(super) fn greedy(&self) -> impl Iterator<Item = String> {
         let added = self.tokenizer.get_added_tokens_decoder().into_values();
         let greedy = added.filter(|token| token.lstrip || token.rstrip);
@@ -93,9 +93,9 @@ impl Given {
     }
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for CustomTokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Given");
+        let mut told = f.debug_struct("CustomTokenizer");
         told.field("name", &self.name).field("cuts", &self.cuts);
         told.finish_non_exhaustive()
     }
@@ -125,11 +125,11 @@ struct Kind {
 
 impl File<'_> {
     /// Part by part: read as a whole, the model would be held three times on the way.
-    fn tokenizer(&self) -> Result<Tokenizer, Unusable> {
+    fn tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         if let Some(version) = self.version.as_deref().filter(|version| *version != "1.0") {
-            return Err(Unusable::Broken(format!("its version is {version}")));
+            return Err(TokenizerError::Broken(format!("its version is {version}")));
         }
-        let broken = |error: tokenizers::Error| Unusable::Broken(error.to_string());
+        let broken = |error: tokenizers::Error| TokenizerError::Broken(error.to_string());
         let mut tokenizer = Tokenizer::new(self.model()?);
         let normalizer: Option<NormalizerWrapper> = part("normalizer", self.normalizer)?;
         tokenizer.with_normalizer(normalizer).map_err(broken)?;
@@ -142,10 +142,10 @@ impl File<'_> {
     }
 
     /// Without caches: they keep what came first for ever, for each thread, and that is parts of words.
-    fn model(&self) -> Result<ModelWrapper, Unusable> {
+    fn model(&self) -> Result<ModelWrapper, TokenizerError> {
         let model = Some(self.model);
         let Ok(Kind { kind }) = serde_json::from_str(self.model.get()) else {
-            return Err(Unusable::NoModel);
+            return Err(TokenizerError::NoModel);
         };
         match kind.as_deref() {
             None => part("model", model)?,
@@ -160,16 +160,19 @@ impl File<'_> {
             }),
             Some("WordPiece") => part("model", model)?.map(ModelWrapper::WordPiece),
             Some("WordLevel") => part("model", model)?.map(ModelWrapper::WordLevel),
-            Some(other) => return Err(Unusable::Kind(other.to_owned())),
+            Some(other) => return Err(TokenizerError::Kind(other.to_owned())),
         }
-        .ok_or(Unusable::NoModel)
+        .ok_or(TokenizerError::NoModel)
     }
 }
 
 /// A part of the file; `null` is as if it were not there.
-fn part<T: DeserializeOwned>(name: &str, json: Option<&RawValue>) -> Result<Option<T>, Unusable> {
+fn part<T: DeserializeOwned>(
+    name: &str,
+    json: Option<&RawValue>,
+) -> Result<Option<T>, TokenizerError> {
     let text = json.map_or("null", RawValue::get);
-    serde_json::from_str(text).map_err(|error| Unusable::Broken(format!("{name}: {error}")))
+    serde_json::from_str(text).map_err(|error| TokenizerError::Broken(format!("{name}: {error}")))
 }
 
 fn fingerprint(json: &[u8]) -> u64 {

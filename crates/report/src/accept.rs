@@ -1,10 +1,9 @@
-//! Acceptance limits of a run, for use as a release gate.
+//! Limits that a run must keep: the gate for a release.
 //!
-//! An **absolute** limit applies to the figure itself: of B in a comparison, otherwise of all requests. A limit on
-//! the **change** or the **difference** applies to the confidence interval. It holds if the whole interval is
-//! within the limit, is broken if none of it is, and is undecided otherwise. A limit is also undecided if too few
-//! requests stand behind the figure. An undecided limit counts as broken unless the file says otherwise, because a
-//! gate must pass only what was shown to be good.
+//! An **absolute** limit is judged on the figure itself: of B where something is compared, else of all. A limit on the
+//! **change** or the **difference** is judged on the interval: it holds where all of the interval keeps it, is broken
+//! where none of it does, and is undecided between. What is undecided, or rests on fewer requests than are asked for, counts as
+//! broken unless the file says otherwise: a gate lets through what was shown to be good.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,16 +11,16 @@ use serde::Serialize;
 use crate::compare::{Comparison, Interval, Measure, Statistic};
 use crate::table::{Shares, Statistics};
 
-/// Content of an acceptance file.
+/// What an acceptance file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
-    /// Minimum number of requests on each side behind a figure.
-    pub min_requests: u64,
+    /// The fewest requests, on each side, that a figure may rest on.
+    pub fewest: u64,
     pub undecided: Undecided,
     pub limits: Vec<Limit>,
 }
 
-/// How an undecided limit counts.
+/// What a limit counts as that can neither be said to hold nor to be broken.
 #[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undecided {
@@ -33,19 +32,19 @@ pub enum Undecided {
 /// One limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// Key of the limit in the file, such as `ttft.p95.max`.
+    /// Its place in the file: `ttft.p95.max`.
     pub key: String,
     pub measure: Measure,
     pub statistic: Statistic,
-    pub on: LimitBasis,
+    pub on: On,
     pub bound: Bound,
     pub value: f64,
 }
 
-/// The quantity that a limit applies to.
+/// What is limited.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LimitBasis {
+pub enum On {
     Value,
     /// B ÷ A − 1.
     Change,
@@ -53,7 +52,7 @@ pub enum LimitBasis {
     Difference,
 }
 
-/// Whether a limit is a minimum or a maximum.
+/// From which side.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -70,33 +69,33 @@ impl Bound {
     }
 }
 
-/// Result of all limits.
+/// What became of all limits.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct AcceptanceResult {
+pub struct Judgement {
     pub accepted: bool,
-    /// SHA-256 of the acceptance file.
+    /// SHA-256 of the file.
     pub sha256: String,
     pub undecided: Undecided,
     pub fewest_requests: u64,
-    pub verdicts: Vec<LimitResult>,
+    pub verdicts: Vec<Judged>,
 }
 
-/// Result of one limit.
+/// What became of one limit.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct LimitResult {
-    /// Key of the limit in the file.
+pub struct Judged {
+    /// Its place in the file.
     pub limit: String,
-    pub on: LimitBasis,
+    pub on: On,
     pub bound: Bound,
     pub value: f64,
-    /// Measured value. Absent if it is undefined.
+    /// What was found; absent where it is not defined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<f64>,
-    /// Confidence interval, for a limit on a change or a difference.
+    /// The interval, where it was judged on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
     pub verdict: Verdict,
-    /// Reason for an undecided limit.
+    /// Why it is undecided, where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }
@@ -119,51 +118,51 @@ impl Verdict {
     }
 }
 
-const NOT_DEFINED: &str = "no request has a value";
-const TOO_FEW: &str = "too few requests";
-const STRADDLES: &str = "the interval contains the limit";
-const FROM_ZERO: &str = "A is 0, so the relative change is undefined; limit the difference";
+const NOT_DEFINED: &str = "no request has it";
+const TOO_FEW: &str = "it rests on too few requests";
+const STRADDLES: &str = "the interval lies on both sides of the limit";
+const FROM_ZERO: &str = "there is no change from 0; limit the difference";
 
 impl Acceptance {
-    /// Returns whether any limit needs a comparison of two sides.
-    pub fn needs_comparison(&self) -> bool {
-        self.limits.iter().any(|limit| limit.on != LimitBasis::Value)
+    /// Whether any limit needs two sides.
+    pub fn compares(&self) -> bool {
+        self.limits.iter().any(|limit| limit.on != On::Value)
     }
 
-    /// Checks all limits against `candidate` and, for changes and differences, against `comparison`.
+    /// Judges `candidate`, and `comparison` where there is one.
     pub fn judge(
         &self,
         candidate: &Statistics,
         comparison: Option<&Comparison>,
         sha256: String,
-    ) -> AcceptanceResult {
-        let verdicts: Vec<LimitResult> = self
+    ) -> Judgement {
+        let verdicts: Vec<Judged> = self
             .limits
             .iter()
             .map(|limit| match limit.on {
-                LimitBasis::Value => self.absolute(limit, candidate),
-                LimitBasis::Change | LimitBasis::Difference => self.relative(limit, comparison),
+                On::Value => self.absolute(limit, candidate),
+                On::Change | On::Difference => self.relative(limit, comparison),
             })
             .collect();
-        let passes = |judged: &LimitResult| match judged.verdict {
+        let passes = |judged: &Judged| match judged.verdict {
             Verdict::Held => true,
             Verdict::Broken => false,
             Verdict::Undecided => self.undecided == Undecided::Held,
         };
-        AcceptanceResult {
+        Judgement {
             accepted: verdicts.iter().all(passes),
             sha256,
             undecided: self.undecided,
-            fewest_requests: self.min_requests,
+            fewest_requests: self.fewest,
             verdicts,
         }
     }
 
-    fn absolute(&self, limit: &Limit, candidate: &Statistics) -> LimitResult {
+    fn absolute(&self, limit: &Limit, candidate: &Statistics) -> Judged {
         let Some((n, found)) = figure(&limit.measure, limit.statistic, candidate) else {
             return limit.undecided(None, None, NOT_DEFINED);
         };
-        if n < self.min_requests {
+        if n < self.fewest {
             return limit.undecided(Some(found), None, TOO_FEW);
         }
         let verdict =
@@ -171,7 +170,7 @@ impl Acceptance {
         limit.judged(Some(found), None, verdict)
     }
 
-    fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> LimitResult {
+    fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> Judged {
         let compared = comparison.and_then(|comparison| {
             comparison.measures.iter().find(|compared| compared.id == limit.measure)
         });
@@ -181,13 +180,13 @@ impl Acceptance {
         let contrast =
             compared.statistics.iter().find(|contrast| contrast.statistic == limit.statistic);
         let interval = contrast.and_then(|contrast| match limit.on {
-            LimitBasis::Value | LimitBasis::Difference => Some(contrast.difference),
-            LimitBasis::Change => contrast.change,
+            On::Value | On::Difference => Some(contrast.difference),
+            On::Change => contrast.change,
         });
         let Some(interval) = interval else {
             return limit.undecided(None, None, FROM_ZERO);
         };
-        if compared.n_a.min(compared.n_b) < self.min_requests {
+        if compared.n_a.min(compared.n_b) < self.fewest {
             return limit.undecided(Some(interval.value), Some(interval), TOO_FEW);
         }
         let ends = [interval.low, interval.high].map(|end| limit.bound.holds(end, limit.value));
@@ -202,13 +201,8 @@ impl Acceptance {
 }
 
 impl Limit {
-    fn judged(
-        &self,
-        found: Option<f64>,
-        interval: Option<Interval>,
-        verdict: Verdict,
-    ) -> LimitResult {
-        LimitResult {
+    fn judged(&self, found: Option<f64>, interval: Option<Interval>, verdict: Verdict) -> Judged {
+        Judged {
             limit: self.key.clone(),
             on: self.on,
             bound: self.bound,
@@ -225,12 +219,12 @@ impl Limit {
         found: Option<f64>,
         interval: Option<Interval>,
         why: &'static str,
-    ) -> LimitResult {
-        LimitResult { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
+    ) -> Judged {
+        Judged { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
     }
 }
 
-/// Returns a figure and the number of requests behind it.
+/// A figure, and how many requests it rests on.
 fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u64, f64)> {
     let summary = match measure {
         Measure::OutputTps => of.output_tps,
@@ -255,7 +249,7 @@ fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u
     Some((summary.n, value))
 }
 
-/// Returns the ratio of `name`. A result that no request has is 0 if the results of other requests are known.
+/// A share that no request had is 0, where anything is known of the others.
 fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
     let shares = shares?;
     Some((shares.n, shares.shares.get(name).copied().unwrap_or(0.0)))
@@ -264,10 +258,10 @@ fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{MeasureComparison, StatisticComparison};
+    use crate::compare::{Compared, Contrast};
     use crate::statistics::Summary;
 
-    fn limit(on: LimitBasis, bound: Bound, value: f64) -> Limit {
+    fn limit(on: On, bound: Bound, value: f64) -> Limit {
         Limit {
             key: "ttft.p95".to_owned(),
             measure: Measure::Ttft,
@@ -288,20 +282,20 @@ mod tests {
 
     fn comparison(low: f64, high: f64) -> Comparison {
         let interval = Interval { value: (low + high) / 2.0, low, high };
-        let contrast = StatisticComparison {
+        let contrast = Contrast {
             statistic: Statistic::P95,
             a: 1.0,
             b: 1.0,
             difference: interval,
             change: None,
         };
-        let compared = MeasureComparison {
+        let compared = Compared {
             measure: "ttft".to_owned(),
             n_a: 500,
             n_b: 500,
             left_out_a: 0,
             left_out_b: 0,
-            buckets: Vec::new(),
+            bands: Vec::new(),
             statistics: vec![contrast],
             id: Measure::Ttft,
         };
@@ -318,14 +312,14 @@ mod tests {
 
     fn verdict(limit: Limit, n: u64, comparison: Option<&Comparison>) -> (Verdict, bool) {
         let acceptance =
-            Acceptance { min_requests: 100, undecided: Undecided::Broken, limits: vec![limit] };
+            Acceptance { fewest: 100, undecided: Undecided::Broken, limits: vec![limit] };
         let judgement = acceptance.judge(&candidate(n), comparison, String::new());
         (judgement.verdicts[0].verdict, judgement.accepted)
     }
 
     #[test]
-    fn absolute_limits_apply_to_the_figure() {
-        let on = |bound, value, n| verdict(limit(LimitBasis::Value, bound, value), n, None);
+    fn an_absolute_limit_is_judged_on_the_figure() {
+        let on = |bound, value, n| verdict(limit(On::Value, bound, value), n, None);
         assert_eq!(on(Bound::Max, 0.5, 100), (Verdict::Held, true));
         assert_eq!(on(Bound::Max, 0.49, 100), (Verdict::Broken, false));
         assert_eq!(on(Bound::Min, 0.5, 100), (Verdict::Held, true));
@@ -334,10 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn relative_limits_apply_to_both_ends_of_the_interval() {
+    fn a_relative_limit_is_judged_on_both_ends_of_the_interval() {
         let on = |bound, value, low, high| {
-            verdict(limit(LimitBasis::Difference, bound, value), 500, Some(&comparison(low, high)))
-                .0
+            verdict(limit(On::Difference, bound, value), 500, Some(&comparison(low, high))).0
         };
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.1), Verdict::Held);
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.11), Verdict::Undecided);
@@ -345,24 +338,20 @@ mod tests {
         assert_eq!(on(Bound::Min, -0.1, -0.1, 0.2), Verdict::Held);
         assert_eq!(on(Bound::Min, -0.1, -0.11, 0.2), Verdict::Undecided);
         assert_eq!(on(Bound::Min, -0.1, -0.3, -0.2), Verdict::Broken);
-        let change =
-            verdict(limit(LimitBasis::Change, Bound::Max, 0.1), 500, Some(&comparison(0.0, 0.0)));
+        let change = verdict(limit(On::Change, Bound::Max, 0.1), 500, Some(&comparison(0.0, 0.0)));
         assert_eq!(change.0, Verdict::Undecided);
-        assert_eq!(
-            verdict(limit(LimitBasis::Change, Bound::Max, 0.1), 500, None).0,
-            Verdict::Undecided
-        );
+        assert_eq!(verdict(limit(On::Change, Bound::Max, 0.1), 500, None).0, Verdict::Undecided);
     }
 
     #[test]
-    fn undecided_limits_count_as_configured() {
-        let limits = vec![limit(LimitBasis::Value, Bound::Max, 0.5)];
-        let acceptance = Acceptance { min_requests: 100, undecided: Undecided::Held, limits };
+    fn what_is_undecided_counts_as_the_file_says() {
+        let limits = vec![limit(On::Value, Bound::Max, 0.5)];
+        let acceptance = Acceptance { fewest: 100, undecided: Undecided::Held, limits };
         assert!(acceptance.judge(&candidate(5), None, String::new()).accepted);
     }
 
     #[test]
-    fn a_ratio_without_occurrences_is_zero_if_results_are_known() {
+    fn a_share_that_did_not_occur_is_zero_and_one_of_which_nothing_is_known_is_not() {
         let mut of = candidate(100);
         let empty = Measure::Quality(crate::row::Quality::Empty);
         assert_eq!(figure(&empty, Statistic::Mean, &of), None);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Bounded, MARGIN, MOST_PARTS, Policy, Redactor, parts};
+use super::{Bounded, CapturePolicy, MARGIN, MOST_PARTS, Redactor, parts};
 use crate::dialect::{Event, Part};
 use tokengauge_types::label::Name;
 
@@ -11,7 +11,7 @@ const MOST_CHOICES: u32 = 128;
 
 /// What an answer has said so far.
 #[derive(Debug)]
-pub struct Heard {
+pub struct ResponseCapture {
     /// Bytes that may still be kept.
     room: usize,
     pieces: Vec<Piece>,
@@ -28,8 +28,8 @@ struct Piece {
     name: Option<Name>,
 }
 
-impl Heard {
-    pub const fn new(policy: &Policy) -> Self {
+impl ResponseCapture {
+    pub const fn new(policy: &CapturePolicy) -> Self {
         Self { room: policy.max_bytes + MARGIN, pieces: Vec::new(), cut: false }
     }
 
@@ -56,7 +56,7 @@ impl Heard {
             | Event::Tier { .. }
             | Event::Timings(_)
             | Event::Done
-            | Event::Odd(_) => {}
+            | Event::ParseError(_) => {}
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) mod encode;
 mod headers;
 
 use super::held::Held;
-use super::{Anomaly, Frame};
+use super::{Frame, ParseError};
 use headers::Headers;
 
 /// The lengths and their checksum.
@@ -23,7 +23,7 @@ pub const PRELUDE: usize = 12;
 const CHECKSUM: usize = 4;
 
 #[derive(Debug)]
-pub struct Aws {
+pub struct AwsEventStream {
     /// How long the message is whose prelude was read.
     message: Option<Prelude>,
     held: Held,
@@ -54,7 +54,7 @@ impl Prelude {
     }
 }
 
-impl Aws {
+impl AwsEventStream {
     /// `cap`: the most bytes that a message may take.
     pub fn new(cap: usize) -> Self {
         Self { message: None, held: Held::new(cap), skip: 0, lost: false }
@@ -73,7 +73,7 @@ impl Aws {
 
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         if self.held.len() > 0 || self.skip > 0 {
-            out(Frame::Odd(Anomaly::Unterminated));
+            out(Frame::ParseError(ParseError::Unterminated));
         }
         *self = Self::new(self.held.cap());
     }
@@ -103,12 +103,12 @@ impl Aws {
         match Prelude::read(&lead) {
             None => {
                 self.give_up();
-                out(Frame::Odd(Anomaly::BadFrame));
+                out(Frame::ParseError(ParseError::BadFrame));
             }
             Some(prelude) if prelude.total > self.held.cap() => {
                 self.skip = prelude.total - self.held.len();
                 self.held.clear();
-                out(Frame::Odd(Anomaly::Oversize));
+                out(Frame::ParseError(ParseError::Oversize));
             }
             Some(prelude) => self.message = Some(prelude),
         }
@@ -132,7 +132,7 @@ impl Aws {
                 Some(message) => out(read(prelude, message)),
                 None => {
                     self.give_up();
-                    out(Frame::Odd(Anomaly::BadFrame));
+                    out(Frame::ParseError(ParseError::BadFrame));
                 }
             }
         }
@@ -156,7 +156,7 @@ fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts
         .and_then(|(headers, payload)| Some(Headers::read(headers)?.frame(payload)))
-        .unwrap_or(Frame::Odd(Anomaly::BadFrame))
+        .unwrap_or(Frame::ParseError(ParseError::BadFrame))
 }
 
 fn length(bytes: &[u8; 4]) -> usize {

@@ -1,52 +1,52 @@
-//! Which tokeniser a model has: one that the configuration gives for it, else an encoding that this program carries.
+//! Which tokenizer a model has: one that the configuration gives for it, else an encoding that this program carries.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::room::Room;
-use super::{Encoding, Given, encoding_of};
+use super::{CustomTokenizer, Encoding, encoding_for_model};
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// What text is counted with.
 #[derive(Clone, Debug)]
-pub enum Tokeniser {
-    Carried(Encoding),
-    Given(Arc<Given>),
+pub enum Tokenizer {
+    BuiltIn(Encoding),
+    Custom(Arc<CustomTokenizer>),
 }
 
-impl Tokeniser {
+impl Tokenizer {
     /// The encoding's name, or that of the file.
     pub fn name(&self) -> Label {
         match self {
-            Self::Carried(encoding) => Label::known(encoding.as_str()),
-            Self::Given(given) => given.name().clone(),
+            Self::BuiltIn(encoding) => Label::known(encoding.as_str()),
+            Self::Custom(given) => given.name().clone(),
         }
     }
 }
 
-impl PartialEq for Tokeniser {
+impl PartialEq for Tokenizer {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Carried(one), Self::Carried(two)) => one == two,
-            (Self::Given(one), Self::Given(two)) => Arc::ptr_eq(one, two),
-            (Self::Carried(_), Self::Given(_)) | (Self::Given(_), Self::Carried(_)) => false,
+            (Self::BuiltIn(one), Self::BuiltIn(two)) => one == two,
+            (Self::Custom(one), Self::Custom(two)) => Arc::ptr_eq(one, two),
+            (Self::BuiltIn(_), Self::Custom(_)) | (Self::Custom(_), Self::BuiltIn(_)) => false,
         }
     }
 }
 
 /// A tokenizer.json and the models it is for.
 #[derive(Clone, Debug)]
-pub struct Assigned {
+pub struct TokenizerAssignment {
     /// A pattern on the model's name, in which `*` stands for any text.
     pub models: String,
     pub file: PathBuf,
-    pub given: Arc<Given>,
+    pub tokenizer: Arc<CustomTokenizer>,
 }
 
-/// All tokenisers, and the room for text that is being counted. Clones share both.
+/// All tokenizers, and the room for text that is being counted. Clones share both.
 #[derive(Clone, Default)]
-pub struct Tokenisers {
+pub struct Tokenizers {
     /// The narrowest pattern first.
     entries: Arc<[Entry]>,
     room: Arc<Room>,
@@ -54,15 +54,17 @@ pub struct Tokenisers {
 
 struct Entry {
     pattern: GlobPattern,
-    assigned: Assigned,
+    assigned: TokenizerAssignment,
 }
 
-impl Tokenisers {
+impl Tokenizers {
     /// `before`: those that these take the place of, with whom they share the room. Of patterns that are equally narrow
     /// the first in the order of the alphabet wins.
-    pub fn new(assigned: impl IntoIterator<Item = Assigned>, before: &Self) -> Self {
-        let entry =
-            |assigned: Assigned| Entry { pattern: GlobPattern::new(&assigned.models), assigned };
+    pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>, before: &Self) -> Self {
+        let entry = |assigned: TokenizerAssignment| Entry {
+            pattern: GlobPattern::new(&assigned.models),
+            assigned,
+        };
         let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
         entries.sort_by(|one, two| {
             let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
@@ -71,19 +73,19 @@ impl Tokenisers {
         Self { entries: entries.into(), room: Arc::clone(&before.room) }
     }
 
-    /// The model's own tokeniser; `None` where it is not known. A pattern fits a whole name or what stands behind its
+    /// The model's own tokenizer; `None` where it is not known. A pattern fits a whole name or what stands behind its
     /// last slash: `llama-*` is for `meta-llama/Llama-3.1-8B` too.
-    pub fn of(&self, model: &str) -> Option<Tokeniser> {
+    pub fn of(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
         let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
         match self.entries.iter().find(fits) {
-            Some(entry) => Some(Tokeniser::Given(Arc::clone(&entry.assigned.given))),
-            None => encoding_of(model).map(Tokeniser::Carried),
+            Some(entry) => Some(Tokenizer::Custom(Arc::clone(&entry.assigned.tokenizer))),
+            None => encoding_for_model(model).map(Tokenizer::BuiltIn),
         }
     }
 
     /// What the configuration gave, the narrowest pattern first.
-    pub fn assigned(&self) -> impl Iterator<Item = &Assigned> {
+    pub fn assigned(&self) -> impl Iterator<Item = &TokenizerAssignment> {
         self.entries.iter().map(|entry| &entry.assigned)
     }
 
@@ -93,7 +95,7 @@ impl Tokenisers {
 }
 
 /// What the configuration says, not what the files hold.
-impl fmt::Debug for Tokenisers {
+impl fmt::Debug for Tokenizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.assigned().map(|entry| (&entry.models, &entry.file));
         f.debug_map().entries(entries).finish()
@@ -102,7 +104,7 @@ impl fmt::Debug for Tokenisers {
 
 /// Why a file cannot be counted with, and what to do about it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unusable {
+pub enum TokenizerError {
     #[error(
         "this program was built without the feature hf-tokenizers, which reads such files; build it with its default \
          features, or remove the key"
@@ -124,7 +126,7 @@ pub enum Unusable {
 }
 
 #[cfg(test)]
-impl Tokenisers {
+impl Tokenizers {
     /// None but those that the program carries, and room for `most` bytes.
     pub(super) fn in_room_of(most: usize) -> Self {
         Self { room: Arc::new(Room::of(most)), ..Self::default() }
@@ -139,14 +141,14 @@ mod tests {
     /// Knows one word.
     const FILE: &[u8] = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
 
-    /// Each pattern with a tokeniser of the same name.
-    fn tokenisers(patterns: &[&str]) -> Tokenisers {
-        let assigned = |pattern: &&str| Assigned {
+    /// Each pattern with a tokenizer of the same name.
+    fn tokenizers(patterns: &[&str]) -> Tokenizers {
+        let assigned = |pattern: &&str| TokenizerAssignment {
             models: (*pattern).to_owned(),
             file: PathBuf::from(pattern),
-            given: Arc::new(Given::read(FILE, pattern).unwrap()),
+            tokenizer: Arc::new(CustomTokenizer::read(FILE, pattern).unwrap()),
         };
-        Tokenisers::new(patterns.iter().map(assigned), &Tokenisers::default())
+        Tokenizers::new(patterns.iter().map(assigned), &Tokenizers::default())
     }
 
     #[test]
@@ -154,7 +156,7 @@ mod tests {
         let mut patterns = ["*", "llama-*", "*-8b", "org/*", "llama-3-8b", "b*x", "*bx"];
         for _ in 0..patterns.len() {
             patterns.rotate_left(1);
-            let tokenisers = tokenisers(&patterns);
+            let tokenizers = tokenizers(&patterns);
             for (model, expected) in [
                 ("llama-2", "llama-*"),
                 ("Llama-2", "llama-*"),
@@ -167,7 +169,7 @@ mod tests {
                 ("bx", "*bx"),
                 ("gpt-4o", "*"),
             ] {
-                let found = tokenisers.of(model).unwrap().name();
+                let found = tokenizers.of(model).unwrap().name();
                 assert_eq!(found.as_str(), expected, "{model}");
             }
         }
@@ -175,17 +177,17 @@ mod tests {
 
     #[test]
     fn without_a_pattern_that_fits_it_is_the_encoding_that_is_carried() {
-        let tokenisers = tokenisers(&["llama-*", "gpt-4*"]);
-        assert_eq!(tokenisers.of("o3"), Some(Tokeniser::Carried(Encoding::O200k)));
-        assert_eq!(tokenisers.of("claude-sonnet-4-5"), None);
-        let name = |model| tokenisers.of(model).map(|found| found.name().to_string());
+        let tokenizers = tokenizers(&["llama-*", "gpt-4*"]);
+        assert_eq!(tokenizers.of("o3"), Some(Tokenizer::BuiltIn(Encoding::O200k)));
+        assert_eq!(tokenizers.of("claude-sonnet-4-5"), None);
+        let name = |model| tokenizers.of(model).map(|found| found.name().to_string());
         assert_eq!(name("gpt-4o").as_deref(), Some("gpt-4*"));
         assert_eq!(name("text-davinci-003").as_deref(), Some("p50k_base"));
     }
 
     #[test]
     fn tokenisers_are_equal_where_they_are_the_same() {
-        let two = tokenisers(&["a", "b"]);
+        let two = tokenizers(&["a", "b"]);
         assert_eq!(two.of("a"), two.of("a"));
         assert_ne!(two.of("a"), two.of("b"));
         assert_ne!(two.of("a"), two.of("gpt-4"));

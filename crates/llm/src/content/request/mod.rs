@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Budget, MARGIN, MOST_PARTS, Policy, Share, prefix};
+use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, Share, prefix};
 use crate::dialect::{Api, Family};
 
 /// The body of a request, as far as it is kept.
 #[derive(Debug)]
-pub struct Asked {
-    policy: Arc<Policy>,
+pub struct RequestCapture {
+    policy: Arc<CapturePolicy>,
     /// `None` where all the memory for captures was taken.
     share: Option<Share>,
     body: Vec<u8>,
@@ -37,8 +37,8 @@ pub struct Messages {
     parts: usize,
 }
 
-impl Asked {
-    pub fn new(policy: &Arc<Policy>, budget: &Budget) -> Self {
+impl RequestCapture {
+    pub fn new(policy: &Arc<CapturePolicy>, budget: &CaptureBudget) -> Self {
         Self {
             policy: Arc::clone(policy),
             share: budget.share(2 * (policy.max_bytes + MARGIN)),
@@ -48,7 +48,7 @@ impl Asked {
         }
     }
 
-    pub(super) const fn policy(&self) -> &Arc<Policy> {
+    pub(super) const fn policy(&self) -> &Arc<CapturePolicy> {
         &self.policy
     }
 
@@ -58,8 +58,8 @@ impl Asked {
     }
 
     /// What the answer is put together in.
-    pub fn heard(&self) -> Option<super::Heard> {
-        self.has_room().then(|| super::Heard::new(&self.policy))
+    pub fn heard(&self) -> Option<super::ResponseCapture> {
+        self.has_room().then(|| super::ResponseCapture::new(&self.policy))
     }
 
     /// The next bytes of the body, in plain.

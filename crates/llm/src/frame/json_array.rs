@@ -4,10 +4,10 @@
 
 use super::held::Held;
 use super::scan::{Scanner, Stop};
-use super::{Anomaly, Frame};
+use super::{Frame, ParseError};
 
 #[derive(Debug)]
-pub struct Elements {
+pub struct JsonArray {
     place: Place,
     scanner: Scanner,
     held: Held,
@@ -28,7 +28,7 @@ enum Place {
     Lost,
 }
 
-impl Elements {
+impl JsonArray {
     /// `cap`: the most bytes that an element may take.
     pub fn new(cap: usize) -> Self {
         Self { place: Place::Before, scanner: Scanner::default(), held: Held::new(cap) }
@@ -51,7 +51,7 @@ impl Elements {
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self.place {
             Place::Between | Place::Element | Place::Bare => {
-                out(Frame::Odd(Anomaly::Unterminated));
+                out(Frame::ParseError(ParseError::Unterminated));
             }
             Place::Before | Place::After | Place::Lost => {}
         }

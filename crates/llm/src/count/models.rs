@@ -1,23 +1,23 @@
 //! Which encoding a model has, as far as it is public.
 
-use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
+use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
 /// The model's own encoding; `None` where it is not known, for other vendors do not publish theirs. Accepts a model's
 /// name as providers write it: behind a path (`openai/gpt-4o`), a vendor (`openai.gpt-oss-120b`), before a variant
 /// (`gpt-oss:20b`), as a fine-tune (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
-pub fn encoding_of(model: &str) -> Option<Encoding> {
+pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
         return Some(Encoding::O200k);
     }
     match get_tokenizer(&name)? {
         // Harmony is o200k with more special tokens, as p50k_edit is p50k, and special tokens are never in text.
-        Tokenizer::O200kBase | Tokenizer::O200kHarmony => Some(Encoding::O200k),
-        Tokenizer::Cl100kBase => Some(Encoding::Cl100k),
-        Tokenizer::P50kBase | Tokenizer::P50kEdit => Some(Encoding::P50k),
-        Tokenizer::R50kBase | Tokenizer::Gpt2 => Some(Encoding::R50k),
+        Listed::O200kBase | Listed::O200kHarmony => Some(Encoding::O200k),
+        Listed::Cl100kBase => Some(Encoding::Cl100k),
+        Listed::P50kBase | Listed::P50kEdit => Some(Encoding::P50k),
+        Listed::R50kBase | Listed::Gpt2 => Some(Encoding::R50k),
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn models_have_the_encoding_that_tiktoken_names() {
         for (encoding, models) in NAMES {
             for model in models {
-                assert_eq!(encoding_of(model), Some(encoding), "{model}");
+                assert_eq!(encoding_for_model(model), Some(encoding), "{model}");
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             "gpt-4.5",
             "chatgpt-4o",
         ] {
-            assert_eq!(encoding_of(model), Some(Encoding::O200k), "{model}");
+            assert_eq!(encoding_for_model(model), Some(Encoding::O200k), "{model}");
         }
     }
 
@@ -181,11 +181,11 @@ mod tests {
             "GPT-4o",
             "openai/o5-mini",
         ] {
-            assert_eq!(encoding_of(model), Some(Encoding::O200k), "{model}");
+            assert_eq!(encoding_for_model(model), Some(Encoding::O200k), "{model}");
         }
         for model in ["openai/gpt-4", "ft:gpt-3.5-turbo-0125:acme:support:a1", "azure/gpt-35-turbo"]
         {
-            assert_eq!(encoding_of(model), Some(Encoding::Cl100k), "{model}");
+            assert_eq!(encoding_for_model(model), Some(Encoding::Cl100k), "{model}");
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
             "gpt-99999999999999999999",
             "qwen3:8b",
         ] {
-            assert_eq!(encoding_of(model), None, "{model}");
+            assert_eq!(encoding_for_model(model), None, "{model}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Tokenisers that the user gives: a tokenizer.json for models whose encoding this program does not carry.
+//! Tokenizers that the user gives: a tokenizer.json for models whose encoding this program does not carry.
 //!
-//! Reading one needs the feature `hf-tokenizers`; without it the type [`Given`] has no value, and reading says so.
+//! Reading one needs the feature `hf-tokenizers`; without it the type [`CustomTokenizer`] has no value, and reading says so.
 
 #[cfg(not(feature = "hf-tokenizers"))]
 mod absent;
@@ -16,10 +16,10 @@ mod read;
 mod tests;
 
 #[cfg(not(feature = "hf-tokenizers"))]
-pub use absent::Given;
+pub use absent::CustomTokenizer;
 pub use follower::Follower;
 #[cfg(feature = "hf-tokenizers")]
-pub use read::Given;
+pub use read::CustomTokenizer;
 
-use super::Unusable;
+use super::TokenizerError;
 use cut::{Cuts, LEAD};

@@ -1,16 +1,16 @@
-//! Counting a growing text with a tokeniser that the user gave.
+//! Counting a growing text with a tokenizer that the user gave.
 
 use std::sync::Arc;
 
-use super::{Given, LEAD};
+use super::{CustomTokenizer, LEAD};
 use crate::count::encoder::{GROWTH, LONGEST_TAIL, ROOMY, SHORT_TAIL, in_stretches};
 use crate::count::estimate;
 
 /// Counts one growing text: what lies before a safe place to cut is counted once, the rest whenever the count is asked
-/// for. Where the tokeniser has no such places, all of the text is the rest.
+/// for. Where the tokenizer has no such places, all of the text is the rest.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    given: Arc<Given>,
+    given: Arc<CustomTokenizer>,
     /// Tokens of what was let go of.
     decided: u64,
     /// The rest of the text, behind [`LEAD`] once something was let go of.
@@ -22,7 +22,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub const fn new(given: Arc<Given>) -> Self {
+    pub const fn new(given: Arc<CustomTokenizer>) -> Self {
         Self { given, decided: 0, tail: String::new(), led: false, counted: (0, 0), exact: true }
     }
 

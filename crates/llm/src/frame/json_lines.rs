@@ -9,10 +9,10 @@ use memchr::memchr;
 use super::held::Held;
 use super::scan::{Scanner, Stop};
 use super::sniff::{RECORD_SEPARATOR, is_blank};
-use super::{Anomaly, Frame};
+use super::{Frame, ParseError};
 
 #[derive(Debug)]
-pub struct Lines {
+pub struct JsonLines {
     place: Place,
     scanner: Scanner,
     held: Held,
@@ -31,7 +31,7 @@ enum Place {
     Lost,
 }
 
-impl Lines {
+impl JsonLines {
     /// `cap`: the most bytes that a value may take.
     pub fn new(cap: usize) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Lines {
     /// The body is over. A last line needs no line end, but what has a closing bracket needs that.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self.place {
-            Place::Value => out(Frame::Odd(Anomaly::Unterminated)),
+            Place::Value => out(Frame::ParseError(ParseError::Unterminated)),
             Place::Bare => self.end(b"", out),
             Place::Between | Place::Lost => {}
         }

@@ -1,11 +1,11 @@
-//! Finding out where a tokeniser can be cut, by trying: texts of all kinds, each cut at every place, must have as many
+//! Finding out where a tokenizer can be cut, by trying: texts of all kinds, each cut at every place, must have as many
 //! tokens in parts as in one.
 //!
-//! It is not a proof, but it asks the tokeniser itself, with all that it consists of, instead of trusting that its parts
+//! It is not a proof, but it asks the tokenizer itself, with all that it consists of, instead of trusting that its parts
 //! were understood. Tokens that reach over a place, should there be any, are tried each by itself; and `tests.rs` holds
-//! tokenisers of every family to it.
+//! tokenizers of every family to it.
 
-use super::{Cuts, Given, LEAD};
+use super::{CustomTokenizer, Cuts, LEAD};
 
 /// So many random texts are tried: a rare character next to every sign some twenty times.
 const TEXTS: usize = 400;
@@ -17,7 +17,7 @@ const ATOMS_OF_A_TEXT: usize = 12;
 const MOST_SPANNING: usize = 1_000;
 
 /// Where `given` can be cut.
-pub(super) fn cuts(given: &Given) -> Cuts {
+pub(super) fn cuts(given: &CustomTokenizer) -> Cuts {
     let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
     let texts: Vec<String> = texts().chain(spanning).collect();
     let holds = |cuts: Cuts| texts.iter().all(|text| is_safe(given, text, cuts));
@@ -29,7 +29,7 @@ pub(super) fn cuts(given: &Given) -> Cuts {
     }
 }
 
-fn is_safe(given: &Given, text: &str, cuts: Cuts) -> bool {
+fn is_safe(given: &CustomTokenizer, text: &str, cuts: Cuts) -> bool {
     let mut places = cuts.places(text).peekable();
     if places.peek().is_none() {
         return true;
@@ -44,7 +44,7 @@ fn is_safe(given: &Given, text: &str, cuts: Cuts) -> bool {
 }
 
 /// Tokens that have a place in them, or take in a blank beside them.
-fn spanning(given: &Given) -> impl Iterator<Item = String> {
+fn spanning(given: &CustomTokenizer) -> impl Iterator<Item = String> {
     let tokens = given.tokens();
     let inside = tokens.flat_map(|token| [from_bytes(&token), token.replace('▁', " ")]);
     let beside = given
