@@ -7,6 +7,7 @@ use std::fs;
 use tokengauge_kubernetes::webhook;
 use tokengauge_monitoring::emitted::{TARGET_LABELS, emitted};
 use tokengauge_telemetry::catalog::{self, attributes, spans};
+use tokengauge_telemetry::logs::{CONTENT_EVENT, REQUEST_EVENT};
 use tokengauge_telemetry::prometheus::label_name;
 
 use super::pages::{self, blocks, code_spans, read, root};
@@ -266,7 +267,7 @@ impl Known {
             opentelemetry: catalog::metrics()
                 .map(|metric| metric.name)
                 .chain(keys())
-                .chain([ANNOTATIONS])
+                .chain([ANNOTATIONS, REQUEST_EVENT, CONTENT_EVENT])
                 .map(str::to_owned)
                 .collect(),
         }

@@ -1,6 +1,6 @@
 //! The log lines of the proxy itself: one function per event, with a fixed level, message and set of fields.
 //!
-//! Levels tell the operator what to do. *Error*: data is lost until somebody acts. *Warn*: the proxy works, but not as
+//! Levels tell the operator what to do. *Error*: data is lost until an operator acts. *Warn*: the proxy works, but not as
 //! configured. *Info*: the few turning points of a process. *Debug*: diagnosis. No field holds a credential or the text
 //! of a prompt or response.
 
