@@ -10,9 +10,9 @@ use clap::ValueEnum;
 
 use crate::config::{self, value::DurationValue};
 use tokengauge_report::compare::Settings;
-use tokengauge_report::dimension::{Dimension, NoSelector, Selector};
+use tokengauge_report::dimension::{Dimension, Selector, SelectorError};
 use tokengauge_report::read::{File, sha256};
-use tokengauge_report::window::Cut;
+use tokengauge_report::window::Trim;
 use tokengauge_report::{Compare, Report, Request, Side};
 
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
@@ -51,11 +51,11 @@ pub struct Args {
 
     /// Remove this from the start: auto finds the steady state; a time (60s), a number of requests, or none
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
-    pub warmup: Cut,
+    pub warmup: Trim,
 
     /// Remove this from the end: as --warmup
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
-    pub ramp_down: Cut,
+    pub ramp_down: Trim,
 
     /// Check these limits (YAML); exits with 1 if one is broken
     #[arg(long, value_name = "FILE")]
@@ -112,24 +112,24 @@ Exit status: 0 if all limits hold, 1 if one is broken, 2 if there is no report."
 /// Exit status without a report. clap uses it for an invalid command line.
 const NO_REPORT: u8 = 2;
 
-fn cut(text: &str) -> Result<Cut, String> {
+fn cut(text: &str) -> Result<Trim, String> {
     if let Ok(count) = text.parse() {
-        return Ok(Cut::Requests(count));
+        return Ok(Trim::Requests(count));
     }
     match text {
-        "auto" => Ok(Cut::Auto),
-        "none" => Ok(Cut::Nothing),
+        "auto" => Ok(Trim::Auto),
+        "none" => Ok(Trim::None),
         text => {
             let length: Result<DurationValue, _> = text.parse();
             let hint = "write auto, none, a time such as 60s, or a number of requests";
-            length.map(|DurationValue(length)| Cut::Time(length)).map_err(|_| hint.to_owned())
+            length.map(|DurationValue(length)| Trim::Time(length)).map_err(|_| hint.to_owned())
         }
     }
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
     let sides = text.split_once(',').ok_or("name two sides, such as variant=a,variant=b")?;
-    let side = |text: &str| text.parse().map_err(|error: NoSelector| error.to_string());
+    let side = |text: &str| text.parse().map_err(|error: SelectorError| error.to_string());
     let (a, b): (Selector, Selector) = (side(sides.0)?, side(sides.1)?);
     if a == b {
         return Err(format!("both sides are {a}; name two that differ"));
@@ -185,7 +185,7 @@ fn request(args: Args) -> Result<Request, Box<dyn Display>> {
         None if args.baseline.is_empty() => Compare::Nothing,
         None => Compare::Runs,
     };
-    let compares = acceptance.as_ref().is_some_and(|(acceptance, _)| acceptance.compares());
+    let compares = acceptance.as_ref().is_some_and(|(acceptance, _)| acceptance.needs_comparison());
     if compares && matches!(compare, Compare::Nothing) {
         let message = "--accept: the file limits a change or a difference, but nothing is compared; \
                        add --compare or --baseline";
@@ -249,13 +249,13 @@ mod tests {
         assert_eq!(args.by, [Dimension::Session]);
         assert_eq!(
             (args.warmup, args.ramp_down),
-            (Cut::Time(Duration::from_secs(60)), Cut::Requests(5))
+            (Trim::Time(Duration::from_secs(60)), Trim::Requests(5))
         );
         assert!((args.confidence - 0.9).abs() < 1e-12);
         let request = request(args).ok().unwrap();
         assert!(matches!(request.compare, Compare::Within { .. }));
         let defaults = parse("x log").unwrap();
-        assert_eq!((defaults.by.len(), defaults.warmup), (4, Cut::Auto));
+        assert_eq!((defaults.by.len(), defaults.warmup), (4, Trim::Auto));
         let runs = request_of("x new --baseline old");
         let sides: Vec<Side> = runs.files.iter().map(|file| file.side).collect();
         assert_eq!(sides, [Side::A, Side::B]);

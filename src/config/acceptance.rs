@@ -11,7 +11,7 @@ use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::value::DurationValue;
 use super::{file, yaml};
 use tokengauge_report::Quality;
-use tokengauge_report::accept::{Acceptance, Bound, Limit, On, Undecided};
+use tokengauge_report::acceptance::{Acceptance, Bound, Limit, LimitBasis, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
 
 /// Default minimum number of requests behind a figure: five of 100 lie above the 95th percentile.
@@ -111,7 +111,7 @@ fn parse_acceptance(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors>
     let file: Option<Spanned<File>> =
         root.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
     let acceptance = file.map(|file| resolve(file, &mut errors)).unwrap_or_else(|| Acceptance {
-        fewest: MIN_REQUESTS,
+        min_requests: MIN_REQUESTS,
         undecided: Undecided::default(),
         limits: Vec::new(),
     });
@@ -163,7 +163,7 @@ fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
         limits.figure(figure, &Measure::Finish(reason), Statistic::Mean, &key);
     }
     Acceptance {
-        fewest: min_requests.value().unwrap_or(MIN_REQUESTS),
+        min_requests: min_requests.value().unwrap_or(MIN_REQUESTS),
         undecided: match undecided.value() {
             None | Some(UndecidedAs::Broken) => Undecided::Broken,
             Some(UndecidedAs::Held) => Undecided::Held,
@@ -213,9 +213,9 @@ impl LimitResolver<'_> {
             range.value().map_or_else(Default::default, |Range { min, max }| (min, max))
         };
         for (on, suffix, (min, max)) in [
-            (On::Value, "", (min, max)),
-            (On::Change, ".change", range(change)),
-            (On::Difference, ".difference", range(difference)),
+            (LimitBasis::Value, "", (min, max)),
+            (LimitBasis::Change, ".change", range(change)),
+            (LimitBasis::Difference, ".difference", range(difference)),
         ] {
             for (bound, name, text) in [(Bound::Min, "min", min), (Bound::Max, "max", max)] {
                 let Some(text) = text.spanned() else {
@@ -241,9 +241,9 @@ impl LimitResolver<'_> {
 }
 
 /// Parses a limit in the unit of its figure. Only relative limits may be negative. The error is a hint.
-fn parse_number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static str> {
+fn parse_number(text: &str, on: LimitBasis, measure: &Measure) -> Result<f64, &'static str> {
     let (digits, sign) = match text.strip_prefix('-') {
-        Some(digits) if on != On::Value => (digits, -1.0),
+        Some(digits) if on != LimitBasis::Value => (digits, -1.0),
         Some(_) | None => (text, 1.0),
     };
     let ratio = |hint| {
@@ -252,7 +252,7 @@ fn parse_number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static s
         parse_digits(&format!("{}e-2", percent.trim_end())).ok_or(hint)
     };
     let size = match (on, measure) {
-        (On::Change, _) => ratio("write a percentage, such as 10% or -5%"),
+        (LimitBasis::Change, _) => ratio("write a percentage, such as 10% or -5%"),
         (_, Measure::ErrorRate | Measure::Quality(_) | Measure::Finish(_)) => {
             ratio("write a percentage, such as 1%")
         }
@@ -324,8 +324,8 @@ mod tests {
         ];
         assert_eq!(limits(text), expected.map(|(key, value)| (key.to_owned(), value)));
         let acceptance = parse_acceptance(text, Path::new("f")).unwrap();
-        assert_eq!((acceptance.fewest, acceptance.undecided), (20, Undecided::Held));
-        assert!(acceptance.compares());
+        assert_eq!((acceptance.min_requests, acceptance.undecided), (20, Undecided::Held));
+        assert!(acceptance.needs_comparison());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `tokengauge report` as its users run it: what it prints and writes, and its exit status.
+//! Tests the output, the files and the exit status of `tokengauge report`.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A log of `requests` calls, one each 100 ms; every tenth of them failed, and each variant has half of them.
+/// Writes a log with one call per 100 ms. Every tenth call fails, and the two variants alternate.
 fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf {
     let mut text = String::new();
     for n in 0..requests {
@@ -15,7 +15,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
         let (minutes, seconds) = (seconds / 60, seconds % 60);
         let outcome = if n % 10 == 9 { "error" } else { "ok" };
         let variant = if n % 2 == 0 { "a" } else { "<b>" };
-        // Known values that vary: 5 different ones, in turn.
+        // Five values in turn.
         let vary = 1.0 + (n % 5) as f64 / 100.0;
         let (first, rate) = (ttft * vary, tps * vary);
         let last = first + 100.0 / rate;
@@ -50,31 +50,31 @@ fn limits(folder: &Path, text: &str) -> String {
 }
 
 #[test]
-fn figures_groups_and_hashes_are_told() {
+fn reports_figures_groups_and_hashes() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
-    let told = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
-    let all = &told["subjects"][0]["statistics"];
+    let report = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
+    let all = &report["subjects"][0]["statistics"];
     assert_eq!((&all["requests"], &all["error_rate"]), (&600.into(), &0.1.into()));
-    // Rates 50, 50.5 … 52 in turn; each tenth request, which would have had 52, failed.
+    // The rates are 50, 50.5 … 52 in turn. Each tenth request would have 52, but fails.
     assert_eq!(all["output_tps"]["n"], 540);
     let mean = all["output_tps"]["mean"].as_f64().unwrap();
     let expected = (2.0 * (50.0 + 50.5 + 51.0 + 51.5) + 52.0) / 9.0;
     assert!((mean - expected).abs() < 1e-9, "{mean} {expected}");
     assert!((all["cost"]["USD"]["total"].as_f64().unwrap() - 0.6).abs() < 1e-9);
     assert_eq!(all["quality"]["shares"]["complete"], 1.0);
-    assert_eq!(told["by"], serde_json::json!(["model", "route", "variant", "tenant"]));
-    assert_eq!(told["groups"].as_array().unwrap().len(), 2);
-    assert_eq!(told["groups"][0]["key"]["variant"], "a");
-    assert_eq!(told["configuration"], serde_json::json!(["unknown"]));
-    assert_eq!(told["inputs"][0]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(report["by"], serde_json::json!(["model", "route", "variant", "tenant"]));
+    assert_eq!(report["groups"].as_array().unwrap().len(), 2);
+    assert_eq!(report["groups"][0]["key"]["variant"], "a");
+    assert_eq!(report["configuration"], serde_json::json!(["unknown"]));
+    assert_eq!(report["inputs"][0]["sha256"].as_str().unwrap().len(), 64);
     let sessions = json(&["--by", "session", "--where", "variant=a"], &[&log]);
     assert_eq!(sessions["groups"].as_array().unwrap().len(), 7);
     assert_eq!(sessions["lines"]["filtered"], 300);
 }
 
 #[test]
-fn the_steady_state_is_said_and_the_text_is_readable() {
+fn reports_the_steady_state_as_text() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
     let output = report(&[], &[&log]);
@@ -97,24 +97,24 @@ fn the_steady_state_is_said_and_the_text_is_readable() {
 }
 
 #[test]
-fn two_runs_are_compared_and_the_same_seed_gives_the_same_report() {
+fn compares_runs_reproducibly() {
     let folder = tempfile::tempdir().unwrap();
     let old = log(folder.path(), "old", 600, 0.2, 50.0);
     let new = log(folder.path(), "new", 600, 0.2, 40.0);
     let baseline = ["--baseline", old.to_str().unwrap(), "--resamples", "200"];
-    let told = json(&baseline, &[&new]);
-    let measures = told["comparison"]["measures"].as_array().unwrap();
+    let report = json(&baseline, &[&new]);
+    let measures = report["comparison"]["measures"].as_array().unwrap();
     let tps = measures.iter().find(|measure| measure["measure"] == "output_tps").unwrap();
     let change = &tps["statistics"][0]["change"];
     let [value, low, high] = ["value", "low", "high"].map(|end| change[end].as_f64().unwrap());
     assert!((value + 0.2).abs() < 0.01 && low < value && value < high && high < -0.19, "{change}");
-    assert_eq!(json(&baseline, &[&new])["comparison"], told["comparison"]);
+    assert_eq!(json(&baseline, &[&new])["comparison"], report["comparison"]);
     let seed = [&baseline[..], &["--seed", "2"]].concat();
-    assert_ne!(json(&seed, &[&new])["comparison"]["measures"], told["comparison"]["measures"]);
+    assert_ne!(json(&seed, &[&new])["comparison"]["measures"], report["comparison"]["measures"]);
 }
 
 #[test]
-fn the_exit_status_says_whether_limits_are_kept() {
+fn exit_status_reports_broken_limits() {
     let folder = tempfile::tempdir().unwrap();
     let old = log(folder.path(), "old", 600, 0.2, 50.0);
     let new = log(folder.path(), "new", 600, 0.2, 40.0);
@@ -139,9 +139,9 @@ fn the_exit_status_says_whether_limits_are_kept() {
         let arguments = [&["--accept", &limits, "--resamples", "200"], compare].concat();
         let output = report(&arguments, &[&new]);
         assert_eq!(output.status.code(), Some(status), "{text}: {output:?}");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said.contains("ACCEPTED"), status == 0, "{said}");
-        assert_eq!(said.contains("REFUSED"), status == 1, "{said}");
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output_text.contains("ACCEPTED"), status == 0, "{output_text}");
+        assert_eq!(output_text.contains("REFUSED"), status == 1, "{output_text}");
         assert_eq!(output.stderr.is_empty(), status != 2);
     }
     assert_eq!(report(&[], &[Path::new("/nowhere")]).status.code(), Some(2));
@@ -149,7 +149,7 @@ fn the_exit_status_says_whether_limits_are_kept() {
 }
 
 #[test]
-fn garbage_is_skipped_and_told_and_only_garbage_is_an_error() {
+fn skips_invalid_lines_and_rejects_files_without_calls() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 10, 0.2, 50.0);
     let mut text = fs::read(&log).unwrap();
@@ -157,9 +157,9 @@ fn garbage_is_skipped_and_told_and_only_garbage_is_an_error() {
     fs::write(&log, text).unwrap();
     let output = report(&[], &[&log]);
     assert!(output.status.success());
-    for told in [output.stdout, output.stderr] {
-        let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("2 lines are no JSON"), "{told}");
+    for bytes in [output.stdout, output.stderr] {
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("2 lines skipped: not JSON"), "{text}");
     }
     let garbage = folder.path().join("garbage");
     fs::write(&garbage, "nonsense\n").unwrap();
@@ -169,7 +169,7 @@ fn garbage_is_skipped_and_told_and_only_garbage_is_an_error() {
 }
 
 #[test]
-fn the_page_needs_nothing_else_and_what_logs_say_is_text_in_it() {
+fn html_page_is_self_contained_and_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
     let page = folder.path().join("page.html");

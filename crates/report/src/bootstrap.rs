@@ -1,23 +1,24 @@
-//! How sure a difference is: the bootstrap (Efron, 1979), within strata, percentile intervals.
+//! Estimates the uncertainty of a difference with the stratified bootstrap (Efron, 1979) and percentile intervals.
 //!
-//! Each side is a set of strata with a weight each, the same weights on both sides. An estimate is the weighted mean, or
-//! the weighted quantile, of the observations. It is made again from as many draws with replacement from each stratum
-//! as that has observations; of very many, from fewer, and the spread is scaled by √(m ÷ n) (the m-out-of-n bootstrap
-//! of Bickel, Götze and van Zwet, 1997).
+//! Each side is a set of weighted strata, with the same weights on both sides. An estimate is the weighted mean or
+//! a weighted quantile of the observations. Each resample draws from every stratum, with replacement, as many
+//! values as it has. A very large side draws fewer, and the spread is scaled by √(m ÷ n): the m-out-of-n bootstrap
+//! of Bickel, Götze and van Zwet (1997).
 
-use crate::statistics::{LEVELS, whole};
+use crate::statistics::{LEVELS, truncate};
 
-/// Draws per side and resample: enough for a 99th percentile with a hundred observations above it, and few enough for
-/// a second's work.
-const MOST_DRAWS: usize = 10_000;
-/// Bins of a side's sorted observations, from which quantiles of resamples are read: exact below so many observations,
-/// and to a hundredth of a per cent in rank above.
-const MOST_BINS: usize = 10_000;
+/// Maximum draws per side and resample. This leaves a hundred observations above the 99th percentile and takes
+/// about a second.
+const MAX_DRAWS: usize = 10_000;
+/// Number of bins of a side's sorted observations, from which the quantiles of a resample are read. Quantiles are
+/// exact up to this many observations and accurate to 0.01 % in rank above.
+const MAX_BINS: usize = 10_000;
 
-/// Estimates of one side: the mean, and the quantiles of [`LEVELS`].
+/// Estimates of one side: the mean and the quantiles of [`LEVELS`].
 pub type Estimates = [f64; 1 + LEVELS.len()];
 
-/// Random numbers: SplitMix64 (Steele, Lea and Flood, 2014), so that a seed means the same in every version.
+/// Random numbers from SplitMix64 (Steele, Lea and Flood, 2014), so that a seed gives the same result in every
+/// version.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -26,7 +27,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Another stream of numbers of the same seed.
+    /// Returns an independent stream of numbers for the same seed.
     pub const fn stream(seed: u64, number: u64) -> Self {
         let mut mixer = Self(seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
         Self::new(mixer.next())
@@ -40,24 +41,24 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`, which is below 2³²; uneven by less than one part in 2³².
+    /// Returns a number below `bound`, which is below 2³². The bias is less than 1 in 2³².
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from((u128::from(self.next()) * bound as u128) >> 64).unwrap_or_default()
     }
 }
 
-/// The observations of one stratum on one side, and what the stratum weighs; weights add up to 1.
+/// Observations of one stratum on one side. The weights of a side add up to 1.
 #[derive(Clone, Debug)]
 pub struct Stratum {
     pub values: Vec<f64>,
     pub weight: f64,
 }
 
-/// One side, made ready for drawing.
+/// One side, prepared for sampling.
 #[derive(Debug)]
 pub struct Sampler {
-    strata: Vec<Drawn>,
-    /// What stands for each bin.
+    strata: Vec<SampledStratum>,
+    /// Value that represents each bin.
     bins: Vec<f64>,
     /// √(m ÷ n).
     scale: f64,
@@ -65,16 +66,16 @@ pub struct Sampler {
 }
 
 #[derive(Debug)]
-struct Drawn {
-    /// Each observation and its bin.
+struct SampledStratum {
+    /// Each observation with its bin.
     values: Vec<(f64, usize)>,
     draws: usize,
-    /// Of one draw.
+    /// Weight of one draw.
     weight: f64,
 }
 
 impl Sampler {
-    /// `None` where a stratum, or all, is empty.
+    /// Returns `None` if there is no stratum or one is empty.
     pub fn new(strata: &[Stratum]) -> Option<Self> {
         if strata.is_empty() || strata.iter().any(|stratum| stratum.values.is_empty()) {
             return None;
@@ -86,16 +87,17 @@ impl Sampler {
         }
         sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let count = sorted.len();
-        let bin_count = count.min(MOST_BINS);
-        let share = (MOST_DRAWS as f64 / count as f64).min(1.0);
-        let mut drawn: Vec<Drawn> =
-            strata.iter().map(|stratum| Drawn::new(stratum, share)).collect();
+        let bin_count = count.min(MAX_BINS);
+        let share = (MAX_DRAWS as f64 / count as f64).min(1.0);
+        let mut drawn: Vec<SampledStratum> =
+            strata.iter().map(|stratum| SampledStratum::new(stratum, share)).collect();
         let mut bins = vec![0.0; bin_count];
         let mut weights = Vec::with_capacity(count);
         for (rank, (value, number, place)) in sorted.into_iter().enumerate() {
             let bin = rank * bin_count / count;
             if let Some(slot) = bins.get_mut(bin) {
-                // The last one stands for its bin: a quantile is the value at which its share is reached.
+                // The largest value represents its bin, because a quantile is the value at which its ratio is
+                // reached.
                 *slot = value;
             }
             let stratum = drawn.get_mut(number)?;
@@ -110,13 +112,14 @@ impl Sampler {
         })
     }
 
-    /// From all observations.
+    /// Returns the estimates from all observations.
     pub const fn estimates(&self) -> Estimates {
         self.estimates
     }
 
-    /// From as many draws, scaled to what the spread of so many observations is. `weights` is room for work.
-    fn again(&self, random: &mut Random, weights: &mut Vec<f64>) -> Estimates {
+    /// Returns the estimates of one resample, scaled to the spread of the full sample size. `weights` is a reusable
+    /// buffer.
+    fn resampled_estimates(&self, random: &mut Random, weights: &mut Vec<f64>) -> Estimates {
         weights.clear();
         weights.resize(self.bins.len(), 0.0);
         let mut mean = 0.0;
@@ -137,16 +140,16 @@ impl Sampler {
         let drawn = estimates(mean, self.bins.iter().copied().zip(weights.iter().copied()));
         let pairs = drawn.into_iter().zip(self.estimates);
         let mut scaled = self.estimates;
-        for (slot, (again, first)) in scaled.iter_mut().zip(pairs) {
-            *slot = first + self.scale * (again - first);
+        for (slot, (resampled, first)) in scaled.iter_mut().zip(pairs) {
+            *slot = first + self.scale * (resampled - first);
         }
         scaled
     }
 }
 
-impl Drawn {
+impl SampledStratum {
     fn new(stratum: &Stratum, share: f64) -> Self {
-        let draws = whole((stratum.values.len() as f64 * share).ceil()).max(1);
+        let draws = truncate((stratum.values.len() as f64 * share).ceil()).max(1);
         Self {
             values: vec![(0.0, 0); stratum.values.len()],
             draws,
@@ -162,9 +165,10 @@ fn mean(strata: &[Stratum]) -> f64 {
     parts.sum()
 }
 
-/// The mean, and the least values at which the weights up to them reach each of [`LEVELS`]; `weighted` ascends.
+/// Returns the mean and, for each of [`LEVELS`], the least value at which the cumulative weight reaches it.
+/// `weighted` is in ascending order.
 fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates {
-    /// Sums of weights may miss a level by so much that they reach.
+    /// Tolerance for rounding errors in sums of weights.
     const SLACK: f64 = 1e-9;
     let mut quantiles = [None; LEVELS.len()];
     let (mut reached, mut last) = (0.0, 0.0);
@@ -184,7 +188,7 @@ fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates
     [mean, p5, p50, p95, p99]
 }
 
-/// Estimates of both sides, `resamples` times.
+/// Returns the estimates of both sides for each of `resamples` resamples.
 pub fn resample(
     a: &Sampler,
     b: &Sampler,
@@ -193,7 +197,12 @@ pub fn resample(
 ) -> Vec<(Estimates, Estimates)> {
     let mut weights = Vec::new();
     (0..resamples)
-        .map(|_| (a.again(&mut random, &mut weights), b.again(&mut random, &mut weights)))
+        .map(|_| {
+            (
+                a.resampled_estimates(&mut random, &mut weights),
+                b.resampled_estimates(&mut random, &mut weights),
+            )
+        })
         .collect()
 }
 
@@ -206,15 +215,15 @@ mod tests {
         Sampler::new(&[Stratum { values, weight: 1.0 }]).unwrap()
     }
 
-    /// Uniform between 0 and 1.
+    /// Returns numbers uniformly distributed between 0 and 1.
     fn uniform(count: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed);
         (0..count).map(|_| random.next() as f64 / u64::MAX as f64).collect()
     }
 
     #[test]
-    fn the_generator_is_the_published_one() {
-        // The reference implementation's first numbers for the seed 1234567.
+    fn random_numbers_match_the_reference() {
+        // First outputs of the reference implementation for seed 1234567.
         let mut random = Random::new(1_234_567);
         let first = [0; 3].map(|_| random.next());
         assert_eq!(
@@ -224,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn strata_weigh_what_they_are_given() {
-        // Means 1 and 10 with weights 3/4 and 1/4; values up to 1 hold 3/4 of the weight.
+    fn strata_have_the_given_weights() {
+        // Means 1 and 10 with weights 3/4 and 1/4. Values up to 1 have 3/4 of the weight.
         let strata = [
             Stratum { values: vec![1.0], weight: 0.75 },
             Stratum { values: vec![9.0, 11.0], weight: 0.25 },
@@ -238,21 +247,21 @@ mod tests {
         assert!(Sampler::new(&[Stratum { values: Vec::new(), weight: 1.0 }]).is_none());
     }
 
-    /// The standard error of a mean is known: σ ÷ √n. That of uniform numbers is √(1/12) ÷ √n.
+    /// The standard error of a mean is σ ÷ √n, and σ of uniform numbers is √(1/12).
     #[test]
-    fn the_spread_is_that_of_theory_also_where_draws_are_fewer_than_observations() {
+    fn the_spread_matches_theory_even_with_fewer_draws() {
         for count in [400, 40_000] {
             let (a, b) = (sampler(uniform(count, 1)), sampler(uniform(count, 2)));
-            let again = resample(&a, &b, 600, Random::new(3));
-            let means: Vec<f64> = again.iter().map(|(a, _)| a[0]).collect();
+            let resampled = resample(&a, &b, 600, Random::new(3));
+            let means: Vec<f64> = resampled.iter().map(|(a, _)| a[0]).collect();
             let mean = means.iter().sum::<f64>() / means.len() as f64;
             let variance =
                 means.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / means.len() as f64;
             let expected = (1.0 / 12.0 / count as f64).sqrt();
             let ratio = variance.sqrt() / expected;
             assert!((0.85..1.15).contains(&ratio), "{count}: {ratio}");
-            // That of a median of uniform numbers is 1 ÷ (2 √n).
-            let mut medians: Vec<f64> = again.iter().map(|(a, _)| a[2]).collect();
+            // The standard error of the median of uniform numbers is 1 ÷ (2 √n).
+            let mut medians: Vec<f64> = resampled.iter().map(|(a, _)| a[2]).collect();
             medians.sort_by(f64::total_cmp);
             let width = percentile(&medians, 0.975).unwrap() - percentile(&medians, 0.025).unwrap();
             let ratio = width / (2.0 * 1.96 * 0.5 / (count as f64).sqrt());
@@ -261,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_the_same_each_time() {
+    fn equal_seeds_give_equal_results() {
         let (a, b) = (sampler(uniform(50, 1)), sampler(uniform(50, 2)));
         let of = |seed| resample(&a, &b, 3, Random::new(seed));
         assert_eq!(of(7), of(7));

@@ -1,28 +1,31 @@
-//! The report's tables as text in cells: what the terminal and the page both show.
+//! Formats the tables of the report as text cells, for the terminal and the HTML page.
 
-use crate::accept::{Judged, Judgement, On, Verdict};
-use crate::compare::{Compared, Comparison, Contrast, Interval, Measure};
+use crate::acceptance::{AcceptanceResult, LimitBasis, LimitResult, Verdict};
+use crate::compare::{Comparison, Interval, Measure, MeasureComparison, StatisticComparison};
 use crate::statistics::Summary;
 use crate::table::{Statistics, Tokens};
 use crate::{Group, Report, Subject};
 
-/// Groups that are shown; the JSON holds all.
-pub(super) const SHOWN: usize = 50;
-/// What stands where a figure is not defined.
+/// Maximum number of groups in a table. The JSON report contains all groups.
+pub(super) const MAX_SHOWN_GROUPS: usize = 50;
+/// Shown for an undefined figure.
 const NONE: &str = "–";
 
-/// One row.
+/// Cells of one row.
 pub(super) type Cells = Vec<String>;
 
-/// Names of the columns that any group has a value for.
-pub(super) fn shown(report: &Report) -> Vec<&'static str> {
+/// Returns the dimensions for which at least one group has a value.
+pub(super) fn visible_dimensions(report: &Report) -> Vec<&'static str> {
     let used =
         |name: &&&'static str| report.groups.iter().any(|group| group.key.contains_key(**name));
     report.by.iter().filter(used).copied().collect()
 }
 
-/// All tables: for each its title, and its rows with the head first.
-pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Vec<Cells>)> {
+/// Returns the title and the rows of each table. The first row is the heading.
+pub(super) fn sections(
+    report: &Report,
+    visible_dimensions: &[&str],
+) -> Vec<(&'static str, Vec<Cells>)> {
     type Find = fn(&Statistics) -> Option<Summary>;
     let summaries: [(&'static str, Find, f64); 4] = [
         ("Output TPS (tokens/s)", |of| of.output_tps, 1.0),
@@ -34,7 +37,7 @@ pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Ve
         "Requests",
         table(
             report,
-            shown,
+            visible_dimensions,
             &["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"],
             requests,
         ),
@@ -43,36 +46,41 @@ pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Ve
         let head = ["n", "mean", "p5", "p50", "p95", "p99"];
         sections.push((
             title,
-            table(report, shown, &head, |statistics, _| summary(of(statistics), scale)),
+            table(report, visible_dimensions, &head, |statistics, _| {
+                summary(of(statistics), scale)
+            }),
         ));
     }
-    let shares = table(report, shown, &["n", "finish reasons", "quality"], |of, _| shares(of));
-    sections.push(("How answers ended", shares));
+    let shares =
+        table(report, visible_dimensions, &["n", "finish reasons", "quality"], |of, _| shares(of));
+    sections.push(("Finish reasons and quality", shares));
     sections
 }
 
 fn table(
     report: &Report,
-    shown: &[&str],
+    visible_dimensions: &[&str],
     head: &[&str],
     cells: impl Fn(&Statistics, Option<&Subject>) -> Cells,
 ) -> Vec<Cells> {
-    let first = shown.iter().chain(head).map(|cell| (*cell).to_owned());
+    let first = visible_dimensions.iter().chain(head).map(|cell| (*cell).to_owned());
     let mut rows = vec![first.collect::<Cells>()];
-    // One group is the same as all of them.
+    // A single group equals the total.
     let groups = if report.groups.len() > 1 || report.subjects.len() > 1 {
         report.groups.as_slice()
     } else {
         &[]
     };
-    for group in groups.iter().take(SHOWN) {
-        rows.push(labels(group, shown).chain(cells(&group.statistics, None)).collect());
+    for group in groups.iter().take(MAX_SHOWN_GROUPS) {
+        rows.push(
+            labels(group, visible_dimensions).chain(cells(&group.statistics, None)).collect(),
+        );
     }
     for subject in &report.subjects {
         let only = report.groups.first().filter(|_| groups.is_empty());
         let mut labels: Cells = match only {
-            Some(group) => labels(group, shown).collect(),
-            None => shown.iter().map(|_| String::new()).collect(),
+            Some(group) => labels(group, visible_dimensions).collect(),
+            None => visible_dimensions.iter().map(|_| String::new()).collect(),
         };
         if let Some(name) = labels.first_mut().filter(|_| only.is_none()) {
             name.push_str(subject.name);
@@ -83,26 +91,32 @@ fn table(
     rows
 }
 
-fn labels<'g>(group: &'g Group, shown: &'g [&str]) -> impl Iterator<Item = String> + 'g {
-    shown.iter().map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
+fn labels<'g>(
+    group: &'g Group,
+    visible_dimensions: &'g [&str],
+) -> impl Iterator<Item = String> + 'g {
+    visible_dimensions
+        .iter()
+        .map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
     let Tokens { generated, input, output: _, reasoning, cached } = of.tokens;
     let throughput = subject.and_then(|subject| subject.throughput);
-    let count = |tokens: Option<f64>| tokens.map_or_else(none, |tokens| format!("{tokens:.0}"));
+    let count =
+        |tokens: Option<f64>| tokens.map_or_else(undefined, |tokens| format!("{tokens:.0}"));
     let costs: Vec<String> =
         of.cost.iter().map(|(currency, cost)| format!("{:.4} {currency}", cost.total)).collect();
     vec![
         of.requests.to_string(),
         optional(throughput.map(|throughput| throughput.requests)),
-        of.error_rate.map_or_else(none, percent),
+        of.error_rate.map_or_else(undefined, percent),
         count(input),
         count(generated),
         count(reasoning),
         count(cached),
         optional(throughput.and_then(|throughput| throughput.output_tokens)),
-        if costs.is_empty() { none() } else { costs.join(" + ") },
+        if costs.is_empty() { undefined() } else { costs.join(" + ") },
     ]
 }
 
@@ -115,7 +129,7 @@ fn summary(summary: Option<Summary>, scale: f64) -> Cells {
 }
 
 fn shares(of: &Statistics) -> Cells {
-    let told = |shares: Option<&crate::table::Shares>| {
+    let format_shares = |shares: Option<&crate::table::Shares>| {
         let shares = shares.map(|shares| {
             let above = shares.shares.iter().filter(|(_, share)| **share > 0.0);
             above
@@ -123,57 +137,62 @@ fn shares(of: &Statistics) -> Cells {
                 .collect::<Vec<_>>()
                 .join(", ")
         });
-        shares.unwrap_or_else(none)
+        shares.unwrap_or_else(undefined)
     };
     let n = of.finish.as_ref().map_or(0, |shares| shares.n);
-    vec![n.to_string(), told(of.finish.as_ref()), told(of.quality.as_ref())]
+    vec![n.to_string(), format_shares(of.finish.as_ref()), format_shares(of.quality.as_ref())]
 }
 
-/// The rows of the comparison, with the head first.
-pub(super) fn contrasts(comparison: &Comparison) -> Vec<Cells> {
+/// Returns the rows of the comparison. The first row is the heading.
+pub(super) fn comparison_rows(comparison: &Comparison) -> Vec<Cells> {
     let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for measure in &comparison.measures {
-        rows.extend(measure.statistics.iter().map(|contrast| self::contrast(measure, contrast)));
+        rows.extend(
+            measure
+                .statistics
+                .iter()
+                .map(|comparison_row| self::comparison_row(measure, comparison_row)),
+        );
     }
     rows
 }
 
-fn contrast(of: &Compared, contrast: &Contrast) -> Cells {
+fn comparison_row(of: &MeasureComparison, comparison_row: &StatisticComparison) -> Cells {
     let value = |value: f64| figure(&of.id, value);
     let ends = |interval: Interval, show: &dyn Fn(f64) -> String| {
         format!("{} … {}", show(interval.low), show(interval.high))
     };
-    let (change, within) = match contrast.change {
+    let (change, within) = match comparison_row.change {
         Some(change) => (signed_percent(change.value), ends(change, &signed_percent)),
-        None => (none(), none()),
+        None => (undefined(), undefined()),
     };
     vec![
         of.measure.clone(),
-        contrast.statistic.as_str().to_owned(),
+        comparison_row.statistic.as_str().to_owned(),
         of.n_a.to_string(),
         of.n_b.to_string(),
-        value(contrast.a),
-        value(contrast.b),
-        value(contrast.difference.value),
-        ends(contrast.difference, &value),
+        value(comparison_row.a),
+        value(comparison_row.b),
+        value(comparison_row.difference.value),
+        ends(comparison_row.difference, &value),
         change,
         within,
     ]
 }
 
-/// The rows of the verdicts, with the head first.
-pub(super) fn verdicts(judgement: &Judgement) -> Vec<Cells> {
+/// Returns the rows of the limit results. The first row is the heading.
+pub(super) fn verdict_rows(judgement: &AcceptanceResult) -> Vec<Cells> {
     let head = ["limit", "at", "found", "interval", "verdict", ""];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(judgement.verdicts.iter().map(verdict));
     rows
 }
 
-fn verdict(of: &Judged) -> Cells {
+fn verdict(of: &LimitResult) -> Cells {
     let show = |value: f64| match of.on {
-        On::Change => signed_percent(value),
-        On::Value | On::Difference => number(value),
+        LimitBasis::Change => signed_percent(value),
+        LimitBasis::Value | LimitBasis::Difference => number(value),
     };
     let broken = match of.verdict {
         Verdict::Held | Verdict::Undecided => "",
@@ -182,8 +201,8 @@ fn verdict(of: &Judged) -> Cells {
     vec![
         of.limit.clone(),
         show(of.value),
-        of.found.map_or_else(none, show),
-        of.interval.map_or_else(none, |interval| {
+        of.found.map_or_else(undefined, show),
+        of.interval.map_or_else(undefined, |interval| {
             format!("{} … {}", show(interval.low), show(interval.high))
         }),
         format!("{}{broken}", of.verdict.as_str()),
@@ -191,15 +210,15 @@ fn verdict(of: &Judged) -> Cells {
     ]
 }
 
-fn none() -> String {
+fn undefined() -> String {
     NONE.to_owned()
 }
 
 fn optional(value: Option<f64>) -> String {
-    value.map_or_else(none, number)
+    value.map_or_else(undefined, number)
 }
 
-/// Four digits that say something.
+/// Formats a number with four significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -220,7 +239,7 @@ fn signed_percent(share: f64) -> String {
     format!("{:+.2}%", share * 100.0)
 }
 
-/// A figure in the unit that people read it in.
+/// Formats a figure in its customary unit.
 fn figure(of: &Measure, value: f64) -> String {
     match of {
         Measure::OutputTps | Measure::Cost(_) => number(value),
@@ -234,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_four_digits_that_say_something() {
+    fn formats_four_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (12_345.6, "12346"),

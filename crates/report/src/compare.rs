@@ -1,7 +1,8 @@
-//! B against A, like with like: in bands of the prompt's and the answer's length that both sides have.
+//! Compares B with A within length buckets of prompt and response that both sides have.
 //!
-//! Each band weighs on both sides what it weighs in both together (post-stratification). So a side that had more long
-//! prompts is not slower for that. What has no match on the other side is left out, and counted.
+//! Each bucket has the same weight on both sides: its ratio of all requests of both (post-stratification). A side
+//! with more long prompts is therefore not slower for that reason. Requests without a match on the other side are
+//! left out and counted.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,13 +12,13 @@ use serde::Serialize;
 
 use crate::bootstrap::{Estimates, Random, Sampler, Stratum, resample};
 use crate::read::Log;
-use crate::row::{Number, Quality, Row, Side};
+use crate::row::{NumericField, Quality, Row, Side};
 use crate::statistics::percentile;
 
-/// The fewest observations on either side for a band to count: the spread within fewer says nothing.
-const FEWEST: usize = 5;
+/// Minimum number of observations on each side of a bucket. The spread of fewer is not meaningful.
+const MIN_OBSERVATIONS: usize = 5;
 
-/// How it is compared.
+/// Settings of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub seed: u64,
@@ -30,14 +31,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 1,
-            // Efron and Tibshirani (1993) ask for 1,000 at the least for an interval of 95 %.
+            // Efron and Tibshirani (1993) require at least 1,000 for a 95 % interval.
             resamples: 2_000,
             confidence: 0.95,
         }
     }
 }
 
-/// What can be compared, and limited.
+/// Figures that can be compared and limited.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Measure {
     OutputTps,
@@ -45,15 +46,15 @@ pub enum Measure {
     Itl,
     Duration,
     ErrorRate,
-    /// Per request, in one currency.
+    /// Cost per request in one currency.
     Cost(String),
     Quality(Quality),
-    /// The share of a finish reason.
+    /// Ratio of requests with this finish reason.
     Finish(String),
 }
 
 impl Measure {
-    /// As in the report and in an acceptance file.
+    /// Returns the name in reports and acceptance files.
     pub fn name(&self) -> String {
         match self {
             Self::OutputTps => "output_tps".to_owned(),
@@ -67,7 +68,7 @@ impl Measure {
         }
     }
 
-    /// Whether it is a share of requests, of which only the mean says something.
+    /// Returns whether the measure is a ratio of requests. Only the mean of a ratio is meaningful.
     pub const fn is_share(&self) -> bool {
         match self {
             Self::OutputTps | Self::Ttft | Self::Itl | Self::Duration | Self::Cost(_) => false,
@@ -75,36 +76,36 @@ impl Measure {
         }
     }
 
-    /// What a request says of it; a share is 0 or 1.
+    /// Returns the value for one request. A ratio is 0 or 1.
     fn of(&self, row: &Row, log: &Log) -> Option<f64> {
         let share = |holds: bool| f64::from(u8::from(holds));
         match self {
-            Self::OutputTps => row.answered(Number::OutputTps),
-            Self::Ttft => row.answered(Number::Ttft),
-            Self::Itl => row.answered(Number::Itl),
-            Self::Duration => row.answered(Number::Duration),
-            Self::ErrorRate => row.outcome.failed().map(share),
+            Self::OutputTps => row.value_if_ok(NumericField::OutputTps),
+            Self::Ttft => row.value_if_ok(NumericField::Ttft),
+            Self::Itl => row.value_if_ok(NumericField::Itl),
+            Self::Duration => row.value_if_ok(NumericField::Duration),
+            Self::ErrorRate => row.outcome.is_failure().map(share),
             Self::Cost(currency) => {
-                let same = log.currencies.text(u32::from(row.currency)) == Some(currency);
-                row.number(Number::Cost).filter(|_| same)
+                let same = log.currencies.resolve(u32::from(row.currency)) == Some(currency);
+                row.value(NumericField::Cost).filter(|_| same)
             }
-            Self::Quality(quality) => row.qualities.holds(*quality).map(share),
+            Self::Quality(quality) => row.qualities.contains(*quality).map(share),
             Self::Finish(reason) => {
-                let found = log.finishes.text(u32::from(row.finish))?;
+                let found = log.finishes.resolve(u32::from(row.finish))?;
                 Some(share(found == reason))
             }
         }
     }
 
-    /// The band that it is compared in. A failure, or a bad answer, shortens the answer: shares are compared by the
-    /// prompt's length only.
-    fn band(&self, row: &Row) -> (u16, u16) {
-        let output = if self.is_share() { Row::ABSENT } else { row.output_band };
-        (row.input_band, output)
+    /// Returns the length buckets of prompt and response for the comparison. Ratios use the prompt only, because a
+    /// failure or a bad response is itself shorter.
+    fn bucket(&self, row: &Row) -> (u16, u16) {
+        let output = if self.is_share() { Row::ABSENT } else { row.output_bucket };
+        (row.input_bucket, output)
     }
 }
 
-/// B against A.
+/// Comparison of B with A.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Comparison {
     pub a: String,
@@ -114,55 +115,56 @@ pub struct Comparison {
     pub confidence: f64,
     pub resamples: u64,
     pub seed: u64,
-    pub measures: Vec<Compared>,
+    pub measures: Vec<MeasureComparison>,
 }
 
-const METHOD: &str = "stratified bootstrap (Efron, 1979), percentile intervals, within length bands that both sides have, \
+const METHOD: &str = "stratified bootstrap (Efron, 1979), percentile intervals, within length buckets that both sides have, \
                       weighted by the counts of both together";
 
-/// One measure of B against A, over the bands that both have.
+/// Comparison of one measure over the buckets that both sides have.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Compared {
+pub struct MeasureComparison {
     pub measure: String,
-    /// Requests of A that were compared.
+    /// Compared requests of A.
     pub n_a: u64,
     pub n_b: u64,
-    /// Requests of A in bands of which the other side has fewer than five, left out.
+    /// Requests of A left out because B has fewer than five in their bucket.
     pub left_out_a: u64,
     pub left_out_b: u64,
-    /// Bands that were compared.
-    pub bands: Vec<Band>,
-    pub statistics: Vec<Contrast>,
+    /// Compared buckets.
+    #[serde(rename = "bands")]
+    pub buckets: Vec<BucketPair>,
+    pub statistics: Vec<StatisticComparison>,
     #[serde(skip)]
     pub id: Measure,
 }
 
-/// A pair of length bands.
+/// Length buckets of prompt and response.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Band {
-    /// `any` where the measure is not compared by it, `unknown` where the log does not tell it.
+pub struct BucketPair {
+    /// `any` if the measure ignores this length, `unknown` if the log lacks it.
     pub input: String,
     pub output: String,
     pub n_a: u64,
     pub n_b: u64,
-    /// What it weighs, of 1.
+    /// Weight of the bucket. All weights add up to 1.
     pub weight: f64,
 }
 
-/// A statistic of both sides, and how far they lie apart.
+/// A statistic of both sides, with difference and relative change.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
-pub struct Contrast {
+pub struct StatisticComparison {
     pub statistic: Statistic,
     pub a: f64,
     pub b: f64,
     /// B − A.
     pub difference: Interval,
-    /// B ÷ A − 1; absent where A is 0.
+    /// B ÷ A − 1. Absent if A is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Interval>,
 }
 
-/// An estimate, and the interval that holds it with the confidence that the report states.
+/// An estimate and its confidence interval.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Interval {
     pub value: f64,
@@ -170,7 +172,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// What is told of a measure.
+/// Statistics of a measure.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
@@ -196,7 +198,7 @@ impl Statistic {
     }
 }
 
-/// Compares `names` over the rows that `counts` lets through.
+/// Compares the sides called `names` over the rows for which `counts` returns `true`.
 pub fn compare(
     log: &Log,
     names: [String; 2],
@@ -205,21 +207,27 @@ pub fn compare(
 ) -> Comparison {
     let measures = measures(log);
     let counts = &counts;
-    // Each measure has random numbers of its own, so the order in which they are worked on does not matter.
-    let compared: Vec<Option<Compared>> = thread::scope(|scope| {
+    // Each measure has its own random numbers, so the order of evaluation does not affect the result.
+    let compared: Vec<Option<MeasureComparison>> = thread::scope(|scope| {
         let half = measures.len() / 2;
         let (first, second) = measures.split_at_checked(half).unwrap_or((&[], &measures));
-        let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<Compared>> {
+        let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<MeasureComparison>> {
             let numbered = measures.iter().zip(skipped as u64..);
             let compared = numbered.map(|(measure, number)| {
-                measured(log, measure, counts, settings, Random::stream(settings.seed, number))
+                compare_measure(
+                    log,
+                    measure,
+                    counts,
+                    settings,
+                    Random::stream(settings.seed, number),
+                )
             });
             compared.collect()
         };
-        let beside = scope.spawn(move || work(first, 0));
+        let other_half = scope.spawn(move || work(first, 0));
         let second = work(second, half);
-        // It cannot have panicked: it calls nothing that does.
-        let mut all = beside.join().unwrap_or_default();
+        // The thread cannot panic: it calls no function that does.
+        let mut all = other_half.join().unwrap_or_default();
         all.extend(second);
         all
     });
@@ -235,7 +243,7 @@ pub fn compare(
     }
 }
 
-/// All that the log says anything of.
+/// Returns all measures for which the log has values.
 fn measures(log: &Log) -> Vec<Measure> {
     let mut measures = vec![
         Measure::OutputTps,
@@ -252,17 +260,17 @@ fn measures(log: &Log) -> Vec<Measure> {
 
 type Observations = BTreeMap<(u16, u16), [Vec<f64>; 2]>;
 
-fn measured(
+fn compare_measure(
     log: &Log,
     measure: &Measure,
     counts: impl Fn(&Row) -> bool,
     settings: Settings,
     random: Random,
-) -> Option<Compared> {
+) -> Option<MeasureComparison> {
     let mut observed = Observations::new();
     for row in log.rows.iter().filter(|row| counts(row)) {
         if let Some(value) = measure.of(row, log) {
-            let [a, b] = observed.entry(measure.band(row)).or_default();
+            let [a, b] = observed.entry(measure.bucket(row)).or_default();
             match row.side {
                 Side::Neither => {}
                 Side::A => a.push(value),
@@ -272,33 +280,40 @@ fn measured(
     }
     let (matched, alone): (Observations, Observations) = observed
         .into_iter()
-        .partition(|(_, sides)| sides.iter().all(|values| values.len() >= FEWEST));
-    let size = |bands: &Observations| {
-        bands
+        .partition(|(_, sides)| sides.iter().all(|values| values.len() >= MIN_OBSERVATIONS));
+    let size = |buckets: &Observations| {
+        buckets
             .values()
             .fold([0, 0], |[sum_a, sum_b], [a, b]| [sum_a + a.len() as u64, sum_b + b.len() as u64])
     };
     let ([n_a, n_b], [left_out_a, left_out_b]) = (size(&matched), size(&alone));
     let all = (n_a + n_b) as f64;
     let weight = |[a, b]: &[Vec<f64>; 2]| (a.len() + b.len()) as f64 / all;
-    let bands =
-        matched.iter().map(|(key, sides)| band(log, measure, *key, sides, weight(sides))).collect();
+    let buckets = matched
+        .iter()
+        .map(|(key, sides)| bucket_pair(log, measure, *key, sides, weight(sides)))
+        .collect();
     let [a, b] = sides(matched, all);
     let (a, b) = (Sampler::new(&a)?, Sampler::new(&b)?);
-    let again = resample(&a, &b, settings.resamples, random);
-    Some(Compared {
+    let resampled = resample(&a, &b, settings.resamples, random);
+    Some(MeasureComparison {
         measure: measure.name(),
         n_a,
         n_b,
         left_out_a,
         left_out_b,
-        bands,
-        statistics: contrasts(measure, [a.estimates(), b.estimates()], &again, settings.confidence),
+        buckets,
+        statistics: compare_statistics(
+            measure,
+            [a.estimates(), b.estimates()],
+            &resampled,
+            settings.confidence,
+        ),
         id: measure.clone(),
     })
 }
 
-/// The strata of both sides.
+/// Returns the strata of both sides.
 fn sides(matched: Observations, all: f64) -> [Vec<Stratum>; 2] {
     let mut strata = [Vec::new(), Vec::new()];
     let [into_a, into_b] = &mut strata;
@@ -310,15 +325,15 @@ fn sides(matched: Observations, all: f64) -> [Vec<Stratum>; 2] {
     strata
 }
 
-fn band(
+fn bucket_pair(
     log: &Log,
     measure: &Measure,
     key: (u16, u16),
     [a, b]: &[Vec<f64>; 2],
     weight: f64,
-) -> Band {
-    let name = |id: u16| log.bands.text(u32::from(id)).unwrap_or("unknown").to_owned();
-    Band {
+) -> BucketPair {
+    let name = |id: u16| log.buckets.resolve(u32::from(id)).unwrap_or("unknown").to_owned();
+    BucketPair {
         input: name(key.0),
         output: if measure.is_share() { "any".to_owned() } else { name(key.1) },
         n_a: a.len() as u64,
@@ -327,25 +342,25 @@ fn band(
     }
 }
 
-fn contrasts(
+fn compare_statistics(
     measure: &Measure,
     [a, b]: [Estimates; 2],
-    again: &[(Estimates, Estimates)],
+    resampled: &[(Estimates, Estimates)],
     confidence: f64,
-) -> Vec<Contrast> {
-    let told = if measure.is_share() { 1 } else { Statistic::ALL.len() };
-    let places = Statistic::ALL.into_iter().enumerate().take(told);
+) -> Vec<StatisticComparison> {
+    let count = if measure.is_share() { 1 } else { Statistic::ALL.len() };
+    let places = Statistic::ALL.into_iter().enumerate().take(count);
     let contrast = |(place, statistic): (usize, Statistic)| {
         let at = |estimates: &Estimates| estimates.get(place).copied();
-        let pairs = || again.iter().filter_map(|(a, b)| Some((at(a)?, at(b)?)));
+        let pairs = || resampled.iter().filter_map(|(a, b)| Some((at(a)?, at(b)?)));
         let (a, b) = (at(&a)?, at(&b)?);
         let change = |a: f64, b: f64| (a > 0.0).then(|| b / a - 1.0);
-        Some(Contrast {
+        Some(StatisticComparison {
             statistic,
             a,
             b,
             difference: interval(b - a, pairs().map(|(a, b)| b - a).collect(), confidence)?,
-            // Where some resamples have a 0 to divide by, the ends of the interval would be those of the others.
+            // If A is 0 in some resamples, an interval over the other resamples would be wrong.
             change: change(a, b).and_then(|value| {
                 let changes: Option<Vec<f64>> = pairs().map(|(a, b)| change(a, b)).collect();
                 interval(value, changes?, confidence)
@@ -355,19 +370,24 @@ fn contrasts(
     places.filter_map(contrast).collect()
 }
 
-/// The middle `confidence` of what came out again and again.
-fn interval(value: f64, mut again: Vec<f64>, confidence: f64) -> Option<Interval> {
-    again.sort_unstable_by(f64::total_cmp);
+/// Returns the interval that contains the middle `confidence` of the resampled values.
+fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Interval> {
+    resampled.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
-    Some(Interval { value, low: percentile(&again, tail)?, high: percentile(&again, 1.0 - tail)? })
+    Some(Interval {
+        value,
+        low: percentile(&resampled, tail)?,
+        high: percentile(&resampled, 1.0 - tail)?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::{File, Selection, Sides, read};
+    use crate::read::{File, Selection, SideRule, read};
 
-    /// A has short prompts and long ones, B long ones only, and of those more; within each band both are as fast.
+    /// A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
+    /// as fast as A.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {
@@ -392,7 +412,10 @@ mod tests {
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
         let selection = Selection {
-            sides: Sides::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
+            sides: SideRule::By {
+                a: "variant=a".parse().unwrap(),
+                b: "variant=b".parse().unwrap(),
+            },
             ..Selection::default()
         };
         read(&[File { path, side: Side::Neither }], &selection).unwrap()
@@ -402,7 +425,7 @@ mod tests {
         Settings { resamples: 300, ..Settings::default() }
     }
 
-    fn tps(log: &Log) -> Compared {
+    fn tps(log: &Log) -> MeasureComparison {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(log, names, |_| true, few());
         let mut measures = comparison.measures.into_iter();
@@ -410,16 +433,16 @@ mod tests {
     }
 
     #[test]
-    fn like_is_compared_with_like_and_the_rest_is_left_out() {
+    fn compares_matching_buckets_and_leaves_out_the_rest() {
         let compared = tps(&log(1.0));
-        let [band] = compared.bands.as_slice() else {
-            panic!("{:?}", compared.bands);
+        let [bucket] = compared.buckets.as_slice() else {
+            panic!("{:?}", compared.buckets);
         };
         assert_eq!(
-            (band.input.as_str(), band.output.as_str(), band.n_a, band.n_b),
+            (bucket.input.as_str(), bucket.output.as_str(), bucket.n_a, bucket.n_b),
             ("512-2k", "<128", 40, 120)
         );
-        // 40 short ones of A; 40 of B in a band of its own, and 4 in one of which it has too few.
+        // A has 40 short prompts. B has 40 in a bucket of its own, and 4 in one where it has too few.
         assert_eq!((compared.left_out_a, compared.left_out_b), (40, 44));
         let mean = compared.statistics[0];
         assert!((mean.a - 50.0).abs() < 1e-9 && (mean.b - 50.0).abs() < 1e-9);
@@ -427,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_found_with_its_interval() {
+    fn finds_a_difference_and_its_interval() {
         let compared = tps(&log(0.8));
         let change = compared.statistics[0].change.unwrap();
         assert!((change.value + 0.2).abs() < 1e-9);
@@ -436,14 +459,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_request_tells_is_not_compared() {
+    fn does_not_compare_measures_without_values() {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(&log(1.0), names, |_| true, few());
-        let told: Vec<_> =
+        let names: Vec<_> =
             comparison.measures.iter().map(|compared| compared.measure.as_str()).collect();
-        assert_eq!(told, ["output_tps", "duration", "error_rate"]);
+        assert_eq!(names, ["output_tps", "duration", "error_rate"]);
         let errors = &comparison.measures[2];
-        assert_eq!(errors.bands[0].output, "any");
+        assert_eq!(errors.buckets[0].output, "any");
         assert!(errors.statistics[0].change.is_none(), "0 ÷ 0");
     }
 }

@@ -1,10 +1,10 @@
-//! What requests can be told apart by.
+//! Dimensions that group and select requests.
 
 use std::str::FromStr;
 
 use crate::line::Line;
 
-/// A property of a request, by its field in the log.
+/// A property of a request, taken from a log field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Dimension {
     Model,
@@ -19,8 +19,8 @@ pub enum Dimension {
     Server,
     Outcome,
     Error,
-    InputBand,
-    OutputBand,
+    InputBucket,
+    OutputBucket,
 }
 
 impl Dimension {
@@ -37,11 +37,11 @@ impl Dimension {
         Self::Server,
         Self::Outcome,
         Self::Error,
-        Self::InputBand,
-        Self::OutputBand,
+        Self::InputBucket,
+        Self::OutputBucket,
     ];
 
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -56,13 +56,13 @@ impl Dimension {
             Self::Server => "server",
             Self::Outcome => "outcome",
             Self::Error => "error",
-            Self::InputBand => "input_band",
-            Self::OutputBand => "output_band",
+            Self::InputBucket => "input_band",
+            Self::OutputBucket => "output_band",
         }
     }
 
-    /// What `line` says of it; `None` where it says nothing.
-    pub fn of<'l>(self, line: &'l Line<'_>) -> Option<&'l str> {
+    /// Returns the value in `line`, or `None` if the line has none.
+    pub fn value_of<'l>(self, line: &'l Line<'_>) -> Option<&'l str> {
         let (series, who) = (line.series(), line.who.as_ref());
         match self {
             Self::Model => series.and_then(|series| series.model.as_deref()),
@@ -79,27 +79,27 @@ impl Dimension {
             Self::Server => series.and_then(|series| series.server_address.as_deref()),
             Self::Outcome => Some(&line.outcome),
             Self::Error => line.error_type.as_deref(),
-            Self::InputBand => line.input_band(),
-            Self::OutputBand => line.output_band(),
+            Self::InputBucket => line.input_bucket(),
+            Self::OutputBucket => line.output_bucket(),
         }
     }
 }
 
 impl FromStr for Dimension {
-    type Err = Unknown;
+    type Err = UnknownDimension;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownDimension> {
         let known = Self::ALL.into_iter().find(|known| known.as_str() == text);
-        known.ok_or_else(|| Unknown(text.to_owned()))
+        known.ok_or_else(|| UnknownDimension(text.to_owned()))
     }
 }
 
-/// A name that no dimension has.
+/// Error for an unknown dimension name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("\"{0}\" is nothing that requests can be told apart by; there is {list}", list = Dimension::ALL.map(Dimension::as_str).join(", "))]
-pub struct Unknown(String);
+#[error("\"{0}\" is not a known dimension; expected one of {list}", list = Dimension::ALL.map(Dimension::as_str).join(", "))]
+pub struct UnknownDimension(String);
 
-/// Requests of which one dimension has one value: `variant=a`.
+/// Selects the requests with one value of a dimension, such as `variant=a`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Selector {
     pub dimension: Dimension,
@@ -107,8 +107,8 @@ pub struct Selector {
 }
 
 impl Selector {
-    pub fn holds(&self, line: &Line<'_>) -> bool {
-        self.dimension.of(line) == Some(&self.value)
+    pub fn matches(&self, line: &Line<'_>) -> bool {
+        self.dimension.value_of(line) == Some(&self.value)
     }
 }
 
@@ -118,21 +118,21 @@ impl std::fmt::Display for Selector {
     }
 }
 
-/// Why a text is no [`Selector`].
+/// Error of parsing a [`Selector`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NoSelector {
-    #[error("\"{0}\" has no =; write NAME=VALUE, such as variant=a")]
+pub enum SelectorError {
+    #[error("\"{0}\" has no equals sign; write NAME=VALUE, such as variant=a")]
     NoValue(String),
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unknown(#[from] UnknownDimension),
 }
 
 impl FromStr for Selector {
-    type Err = NoSelector;
+    type Err = SelectorError;
 
-    fn from_str(text: &str) -> Result<Self, NoSelector> {
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
         let (name, value) =
-            text.split_once('=').ok_or_else(|| NoSelector::NoValue(text.to_owned()))?;
+            text.split_once('=').ok_or_else(|| SelectorError::NoValue(text.to_owned()))?;
         Ok(Self { dimension: name.parse()?, value: value.to_owned() })
     }
 }
@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_unknown_ones_explained() {
+    fn parses_dimensions_and_selectors() {
         for dimension in Dimension::ALL {
             assert_eq!(dimension.as_str().parse(), Ok(dimension));
         }
         let selector: Selector = "variant=a=b".parse().unwrap();
         assert_eq!((selector.dimension, selector.value.as_str()), (Dimension::Variant, "a=b"));
         let error = "colour=a".parse::<Selector>().unwrap_err().to_string();
-        assert!(error.contains("there is model, route"), "{error}");
+        assert!(error.contains("expected one of model, route"), "{error}");
         assert!("variant".parse::<Selector>().is_err());
     }
 }

@@ -1,42 +1,42 @@
-//! Rows → report.
+//! Evaluates rows and builds the report.
 
 use std::collections::BTreeMap;
 
 use crate::compare::{self, Comparison};
 use crate::dimension::Dimension;
-use crate::read::{self, Log, SEPARATOR, Selection, Sides, Unreadable};
+use crate::read::{self, Log, ReadError, SEPARATOR, Selection, SideRule};
 use crate::row::{Row, Side};
 use crate::statistics;
 use crate::table::{Statistics, Throughput, tables};
 use crate::timeline::{Saturation, Timeline};
-use crate::window::{self, Extent, Window};
+use crate::window::{self, RunExtent, Window};
 use crate::{Compare, Group, Report, Request, Run, Subject, UNKNOWN, time};
 
-/// Why there is no report.
+/// Error of an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    ReadError(#[from] ReadError),
     #[error(
-        "there is no call of a known API in what was read ({0} lines); is it a request log of tokengauge?"
+        "no call of a known API in {0} lines; check that the files are request logs of tokengauge"
     )]
     NoCalls(u64),
-    #[error("no request is on side {side}: {is}")]
+    #[error("side {side} has no requests: {is}")]
     NoSide { side: &'static str, is: String },
 }
 
 /// Reads the files and evaluates them.
 ///
 /// # Errors
-/// Where a file cannot be opened, nothing in them is a call, or one side of a comparison is empty.
+/// Fails if a file cannot be opened, if the files contain no API call, or if one side of a comparison is empty.
 pub fn evaluate(request: &Request) -> Result<Report, Error> {
     let selection = Selection {
         by: request.by.clone(),
         only: request.only.clone(),
         sides: match &request.compare {
-            Compare::Nothing => Sides::None,
-            Compare::Within { a, b } => Sides::By { a: a.clone(), b: b.clone() },
-            Compare::Runs => Sides::ByFile,
+            Compare::Nothing => SideRule::None,
+            Compare::Within { a, b } => SideRule::By { a: a.clone(), b: b.clone() },
+            Compare::Runs => SideRule::ByFile,
         },
     };
     let log = read::read(&request.files, &selection)?;
@@ -58,7 +58,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
         subjects,
         by: dimensions(request).collect(),
         groups: groups(&log, request, &runs),
-        in_other: log.groups.folded(),
+        in_other: log.groups.overflow_count(),
         comparison,
         acceptance: None,
         runs: runs.0.into_iter().map(|(_, run)| run).collect(),
@@ -74,7 +74,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// What the words of a group's key stand for.
+/// Returns the dimensions of the values in a group key.
 fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
     let side = match request.compare {
         Compare::Runs => Some("side"),
@@ -83,7 +83,7 @@ fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
     side.into_iter().chain(request.by.iter().copied().map(Dimension::as_str))
 }
 
-/// One run, or that of A and that of B.
+/// One run, or the runs of A and B.
 struct Runs(Vec<(Option<Side>, Run)>);
 
 impl Runs {
@@ -94,9 +94,9 @@ impl Runs {
         };
         let run = |side: Option<Side>| {
             let rows = || of_side(log, side);
-            let extent = Extent::of(rows()).ok_or_else(|| Error::NoSide {
+            let extent = RunExtent::of(rows()).ok_or_else(|| Error::NoSide {
                 side: side.map_or("", name),
-                is: "nothing in its files is a call of a known API".to_owned(),
+                is: "its files contain no call of a known API".to_owned(),
             })?;
             let run = Run {
                 side: side.map(name),
@@ -116,9 +116,9 @@ impl Runs {
         run.map(|(_, run)| &run.window)
     }
 
-    /// Whether a request is in the window of its run.
+    /// Returns whether a request is in the window of its run.
     fn counts(&self, row: &Row) -> bool {
-        self.window(row).is_some_and(|window| window.bounds.hold(row))
+        self.window(row).is_some_and(|window| window.bounds.contains(row))
     }
 }
 
@@ -165,7 +165,7 @@ fn subject(
     let belongs = |row: &Row| side.is_none_or(|side| side == row.side) && runs.counts(row);
     let mut table = tables(log, 1, |row| belongs(row).then_some(0));
     let name = side.map_or("all", name);
-    let Some(extent) = Extent::of(of_side(log, side)) else {
+    let Some(extent) = RunExtent::of(of_side(log, side)) else {
         let is = is.unwrap_or_default();
         return Err(Error::NoSide { side: name, is });
     };
@@ -180,11 +180,11 @@ fn subject(
     })
 }
 
-/// Subjects of one run share its axis of time.
-fn run_of(log: &Log, runs: &Runs, extent: Extent, side: Option<Side>) -> Extent {
+/// Returns the time range for a timeline. Subjects of one run share its time axis.
+fn run_of(log: &Log, runs: &Runs, extent: RunExtent, side: Option<Side>) -> RunExtent {
     let shared = runs.0.iter().any(|(run, _)| run.is_none() && side.is_some());
-    let whole = shared.then(|| Extent::of(log.rows.iter())).flatten();
-    whole.unwrap_or(extent)
+    let full = shared.then(|| RunExtent::of(log.rows.iter())).flatten();
+    full.unwrap_or(extent)
 }
 
 fn compared(log: &Log, request: &Request, runs: &Runs) -> Option<Comparison> {
@@ -193,14 +193,14 @@ fn compared(log: &Log, request: &Request, runs: &Runs) -> Option<Comparison> {
         Compare::Within { a, b } => [a.to_string(), b.to_string()],
         Compare::Runs => [files(request, Side::A), files(request, Side::B)],
     };
-    let counts: BTreeMap<Side, window::Bounds> = [Side::A, Side::B]
+    let counts: BTreeMap<Side, window::StartRange> = [Side::A, Side::B]
         .into_iter()
         .filter_map(|side| {
             let run = runs.0.iter().find(|(run, _)| run.is_none_or(|run| run == side))?;
             Some((side, run.1.window.bounds))
         })
         .collect();
-    let counts = |row: &Row| counts.get(&row.side).is_some_and(|bounds| bounds.hold(row));
+    let counts = |row: &Row| counts.get(&row.side).is_some_and(|bounds| bounds.contains(row));
     Some(compare::compare(log, names, counts, request.settings))
 }
 
@@ -212,7 +212,7 @@ fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
         .filter(|(_, statistics)| statistics.requests > 0)
         .map(|(key, statistics)| group(key, request, statistics))
         .collect();
-    // Stable: groups of one size stay in the order in which they first came.
+    // The sort is stable: groups of equal size stay in order of first appearance.
     groups.sort_by_key(|group| std::cmp::Reverse(group.statistics.requests));
     groups
 }

@@ -1,26 +1,26 @@
-//! The evaluation of request logs: tables, the steady state of a run, A against B, and limits to be kept.
+//! Evaluates request logs: statistics, the steady state of a run, comparison of A and B, and acceptance limits.
 //!
-//! It knows a log by its documented fields only, and nothing of the proxy that wrote it: what judges a run must not share
-//! its measuring. Undefined stays undefined here too: it is left out, and how many requests a figure rests on stands beside it.
+//! The evaluation depends only on the documented fields of the log, not on the proxy that wrote it. An undefined
+//! value is left out, and each figure carries the number of requests behind it.
 
-pub mod accept;
-mod bands;
+pub mod acceptance;
 mod bootstrap;
 mod cells;
 pub mod compare;
 pub mod dimension;
 mod evaluate;
 pub mod html;
-mod knee;
+mod interner;
+mod length_buckets;
 mod line;
 pub mod read;
 mod row;
+mod saturation_point;
 mod slices;
 mod statistics;
 mod steady;
 mod table;
 pub mod text;
-mod texts;
 mod time;
 mod timeline;
 pub mod window;
@@ -33,78 +33,79 @@ use serde::Serialize;
 pub use evaluate::{Error, evaluate};
 pub use row::{Quality, Side};
 
-use accept::{Acceptance, Judgement};
+use acceptance::{Acceptance, AcceptanceResult};
 use compare::Comparison;
 use dimension::{Dimension, Selector};
 use read::{File, Input, Lines};
 use table::{Statistics, Throughput};
 use timeline::{Saturation, Timeline};
-use window::{Cut, Window};
+use window::{Trim, Window};
 
-/// What is asked for.
+/// Inputs and options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub files: Vec<File>,
     pub by: Vec<Dimension>,
     pub only: Vec<Selector>,
     pub compare: Compare,
-    pub warmup: Cut,
-    pub ramp_down: Cut,
+    pub warmup: Trim,
+    pub ramp_down: Trim,
     pub settings: compare::Settings,
-    /// With the SHA-256 of its file.
+    /// The limits and the SHA-256 of their file.
     pub acceptance: Option<(Acceptance, String)>,
 }
 
-/// What is compared with what.
+/// What the report compares.
 #[derive(Clone, Debug, Default)]
 pub enum Compare {
     #[default]
     Nothing,
-    /// Two kinds of requests of one run.
+    /// Two sets of requests of one run.
     Within { a: Selector, b: Selector },
-    /// Two runs: the baseline's files are A.
+    /// Two runs. A is the baseline.
     Runs,
 }
 
-/// All that is told. What is not known is left out, but in lists that have a place for each slice of time.
+/// Result of an evaluation. Unknown values are left out, except in lists with one value per time slice.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Report {
-    /// The version of tokengauge that evaluated.
+    /// Version of tokengauge that created the report.
     pub tokengauge: &'static str,
     pub inputs: Vec<Input>,
     pub lines: Lines,
-    /// `config.hash` of the lines; `unknown` where none has one.
+    /// Every `config.hash` of the log lines, or `unknown` if no line has one.
     pub configuration: Vec<String>,
-    /// Of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// How percentiles are computed.
+    /// Method that computes percentiles.
     pub percentiles: &'static str,
     pub runs: Vec<Run>,
     pub subjects: Vec<Subject>,
-    /// What the groups are made by.
+    /// Dimensions that define the groups.
     pub by: Vec<&'static str>,
-    /// Most requests first.
+    /// Groups, the largest first.
     pub groups: Vec<Group>,
-    /// Requests of groups beyond the 10,000th, which are in the group `other`.
+    /// Number of requests in the group `other`, which holds all groups after the 10,000th.
     pub in_other: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub acceptance: Option<Judgement>,
+    pub acceptance: Option<AcceptanceResult>,
 }
 
-/// One set of files, on one axis of time.
+/// A set of files that shares one time axis.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Run {
-    /// `A` or `B` where two runs are compared.
+    /// `A` or `B` in a comparison of two runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<&'static str>,
-    /// When the first request came.
+    /// Time of the first request.
     pub from: String,
-    /// When the last one ended.
+    /// End of the last request.
     pub to: String,
     pub requests: u64,
-    /// What is evaluated of it. All figures but the timelines and the saturation are of requests that began within.
+    /// Evaluated part of the run. All figures except timelines and saturation count only requests that started in
+    /// this window.
     pub window: Window,
     pub saturation: Saturation,
 }
@@ -114,63 +115,63 @@ pub struct Run {
 pub struct Subject {
     /// `all`, `A` or `B`.
     pub name: &'static str,
-    /// What makes it that side.
+    /// Selector or files that define the side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is: Option<String>,
     pub statistics: Statistics,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// Over the whole run; absent where it took no time.
+    /// Timeline of the whole run. Absent if the run has no duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
 }
 
-/// Requests that share all values of the dimensions that they are grouped by.
+/// Requests with equal values in all grouping dimensions.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Group {
-    /// Values that are absent are left out.
+    /// Value of each dimension. Absent values are left out.
     pub key: BTreeMap<&'static str, String>,
     pub statistics: Statistics,
 }
 
-/// What stands for a value that is absent, or a figure that is not defined.
+/// Stands for an absent value or an undefined figure.
 const UNKNOWN: &str = "unknown";
 
-/// The JSON Schema of a [`Report`].
+/// Returns the JSON Schema of a [`Report`].
 pub fn schema() -> Schema {
     schema_for!(Report)
 }
 
 impl Report {
-    /// Whether all limits are kept; `None` where there are none.
+    /// Returns whether all limits hold, or `None` without limits.
     pub fn accepted(&self) -> Option<bool> {
         self.acceptance.as_ref().map(|judgement| judgement.accepted)
     }
 
-    /// The subject that absolute limits are judged on.
+    /// Returns the subject that absolute limits apply to: B if there is one, otherwise the first.
     fn candidate(&self) -> Option<&Subject> {
         let b = self.subjects.iter().find(|subject| subject.name == "B");
         b.or_else(|| self.subjects.first())
     }
 
-    /// What of the input was not used, in words; one sentence each.
+    /// Returns one sentence for each kind of input that was not used.
     pub fn warnings(&self) -> Vec<String> {
         let Lines { read: _, calls: _, plain, filtered: _, unreadable, too_long, beyond } =
             self.lines;
-        let told = [
-            (unreadable, "no JSON, or no line of a request log: skipped"),
-            (too_long, "longer than 1 MiB: skipped"),
-            (plain, "plain HTTP and no call of a known API: left out"),
-            (beyond, "beyond the most requests that are held: left out"),
+        let skipped = [
+            (unreadable, "skipped: not JSON, or not from a request log"),
+            (too_long, "skipped: longer than 1 MiB"),
+            (plain, "left out: plain HTTP, not a call of a known API"),
+            (beyond, "left out: over the limit of 20,000,000 requests"),
         ];
-        let lines = told.into_iter().filter(|(count, _)| *count > 0);
-        let lines = lines.map(|(count, what)| match count {
-            1 => format!("1 line is {what}"),
-            count => format!("{count} lines are {what}"),
+        let lines = skipped.into_iter().filter(|(count, _)| *count > 0);
+        let lines = lines.map(|(count, reason)| match count {
+            1 => format!("1 line {reason}"),
+            count => format!("{count} lines {reason}"),
         });
         let broken = self.inputs.iter().filter_map(|input| {
             let why = input.broken.as_ref()?;
-            Some(format!("{} was not read to its end: {why}", input.path))
+            Some(format!("{}: reading stopped before the end of the file: {why}", input.path))
         });
         let other = (self.in_other > 0)
             .then(|| format!("{} requests are in the group `other`", self.in_other));

@@ -1,17 +1,17 @@
-//! The fields of a line that are evaluated; the others are passed over unread.
+//! The log fields that the evaluation reads. Other fields are skipped.
 //!
-//! [The page of the request log](../../../docs/request-log.md) says what each of them is.
+//! [The request log page](../../../docs/request-log.md) describes each field.
 
 use std::borrow::Cow;
 use std::ops::Deref;
 
 use serde::Deserialize;
 
-use crate::bands;
-use crate::row::{Number, Outcome, Qualities, Quality, Row};
+use crate::length_buckets::length_bucket;
+use crate::row::{NumericField, Outcome, Quality, QualitySet, Row};
 use crate::time;
 
-/// A text that is borrowed from the line where it holds no escapes: `Option<Cow<str>>` never borrows.
+/// A string borrowed from the line if it has no escapes. `Option<Cow<str>>` would never borrow.
 #[derive(Debug, Deserialize)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -36,7 +36,7 @@ pub struct Line<'a> {
     #[serde(borrow)]
     route: Option<Route<'a>>,
     #[serde(borrow)]
-    pub who: Option<Who<'a>>,
+    pub who: Option<Identity<'a>>,
     #[serde(borrow)]
     pub call: Option<Call<'a>>,
     #[serde(borrow)]
@@ -57,7 +57,7 @@ struct Route<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Who<'a> {
+pub struct Identity<'a> {
     #[serde(borrow)]
     pub tenant: Option<Text<'a>>,
     #[serde(borrow)]
@@ -80,8 +80,8 @@ pub struct Call<'a> {
     request: Option<Request<'a>>,
     #[serde(borrow)]
     response: Option<Response<'a>>,
-    #[serde(borrow)]
-    bands: Option<Bands<'a>>,
+    #[serde(borrow, rename = "bands")]
+    buckets: Option<LengthBuckets<'a>>,
     #[serde(borrow)]
     pub cost: Option<Cost<'a>>,
     #[serde(default)]
@@ -118,7 +118,7 @@ struct Response<'a> {
     finish_reasons: Option<First<'a>>,
 }
 
-/// The first of a list of texts; the others are passed over.
+/// The first string of a list. The others are skipped.
 #[derive(Debug)]
 struct First<'a>(Option<Text<'a>>);
 
@@ -146,7 +146,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Bands<'a> {
+struct LengthBuckets<'a> {
     #[serde(borrow)]
     input: Option<Text<'a>>,
     #[serde(borrow)]
@@ -191,8 +191,8 @@ struct Choices {
 }
 
 impl Choices {
-    /// In the order of [`Quality::ALL`].
-    const fn times(&self) -> [u64; Quality::ALL.len()] {
+    /// Returns the counts in the order of [`Quality::ALL`].
+    const fn counts(&self) -> [u64; Quality::ALL.len()] {
         [
             self.complete,
             self.empty,
@@ -205,7 +205,7 @@ impl Choices {
 }
 
 impl<'a> Line<'a> {
-    /// `None` for what is no JSON or no line of a request log.
+    /// Parses one line. Returns `None` if `text` is not JSON or not a line of a request log.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }
@@ -222,46 +222,47 @@ impl<'a> Line<'a> {
         self.call.as_ref()?.request.as_ref()?.conversation.as_deref()
     }
 
-    /// The finish reason of the first choice.
-    pub fn finish(&self) -> Option<&str> {
+    /// Returns the finish reason of the first choice.
+    pub fn finish_reason(&self) -> Option<&str> {
         let reasons = self.call.as_ref()?.response.as_ref()?.finish_reasons.as_ref()?;
         reasons.0.as_deref()
     }
 
-    /// The band of the prompt's length: as logged, or by its tokens.
-    pub fn input_band(&self) -> Option<&str> {
+    /// Returns the length bucket of the prompt: the logged one, or the one of its token count.
+    pub fn input_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
-        let logged = call.bands.as_ref().and_then(|bands| bands.input.as_deref());
-        logged.or_else(|| call.usage.input.map(bands::of))
+        let logged = call.buckets.as_ref().and_then(|buckets| buckets.input.as_deref());
+        logged.or_else(|| call.usage.input.map(length_bucket))
     }
 
-    /// The band of the answer's length: as logged, or by its tokens.
-    pub fn output_band(&self) -> Option<&str> {
+    /// Returns the length bucket of the response: the logged one, or the one of its token count.
+    pub fn output_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
-        let logged = call.bands.as_ref().and_then(|bands| bands.output.as_deref());
-        logged.or_else(|| call.output.tokens.map(bands::of))
+        let logged = call.buckets.as_ref().and_then(|buckets| buckets.output.as_deref());
+        logged.or_else(|| call.output.tokens.map(length_bucket))
     }
 
-    /// Its numbers; `None` where its time or outcome is none, or where it is no call.
+    /// Returns the numbers of the line. Returns `None` if the time or the outcome is invalid, or if the line is not
+    /// an API call.
     pub fn row(&self) -> Option<Row> {
         let call = self.call.as_ref()?;
         let mut row = Row::new(time::parse(&self.time)?, Outcome::parse(&self.outcome)?);
         let streams = call.series.as_ref().is_some_and(|series| series.stream == Some(true));
         let Points { token, last, end } = self.points;
-        row.set(Number::OutputTps, call.rates.output);
-        row.set(Number::Ttft, token.filter(|_| streams));
-        row.set(Number::Itl, call.rates.time_per_output_token);
-        row.set(Number::Duration, end);
-        row.set(Number::First, token);
-        row.set(Number::Last, last);
-        row.set(Number::Generated, call.output.tokens);
-        row.set(Number::Input, call.usage.input);
-        row.set(Number::Output, call.usage.output);
-        row.set(Number::Reasoning, call.usage.reasoning);
-        row.set(Number::Cached, call.usage.cache_read);
-        row.set(Number::Cost, call.cost.as_ref().map(|cost| cost.amount));
+        row.set(NumericField::OutputTps, call.rates.output);
+        row.set(NumericField::Ttft, token.filter(|_| streams));
+        row.set(NumericField::Itl, call.rates.time_per_output_token);
+        row.set(NumericField::Duration, end);
+        row.set(NumericField::First, token);
+        row.set(NumericField::Last, last);
+        row.set(NumericField::Generated, call.output.tokens);
+        row.set(NumericField::Input, call.usage.input);
+        row.set(NumericField::Output, call.usage.output);
+        row.set(NumericField::Reasoning, call.usage.reasoning);
+        row.set(NumericField::Cached, call.usage.cache_read);
+        row.set(NumericField::Cost, call.cost.as_ref().map(|cost| cost.amount));
         if let Some(choices) = &call.choices {
-            row.qualities = Qualities::of(choices.times());
+            row.qualities = QualitySet::from_counts(choices.counts());
         }
         Some(row)
     }
@@ -280,55 +281,55 @@ mod tests {
         "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD"},"bands":{"output":"1k-4k"}}}"#;
 
     #[test]
-    fn a_line_gives_its_numbers_and_its_texts() {
+    fn reads_numbers_and_strings() {
         let line = Line::parse(FULL.as_bytes()).unwrap();
         let row = line.row().unwrap();
         let numbers = [
-            (Number::OutputTps, 40.5),
-            (Number::Ttft, 0.5),
-            (Number::Itl, 0.025),
-            (Number::Duration, 3.0),
-            (Number::Generated, 81.0),
-            (Number::Input, 100.0),
-            (Number::Output, 90.0),
-            (Number::Reasoning, 10.0),
-            (Number::Cached, 7.0),
-            (Number::Cost, 0.25),
+            (NumericField::OutputTps, 40.5),
+            (NumericField::Ttft, 0.5),
+            (NumericField::Itl, 0.025),
+            (NumericField::Duration, 3.0),
+            (NumericField::Generated, 81.0),
+            (NumericField::Input, 100.0),
+            (NumericField::Output, 90.0),
+            (NumericField::Reasoning, 10.0),
+            (NumericField::Cached, 7.0),
+            (NumericField::Cost, 0.25),
         ];
         for (number, expected) in numbers {
-            assert_eq!(row.number(number), Some(expected), "{number:?}");
+            assert_eq!(row.value(number), Some(expected), "{number:?}");
         }
         assert_eq!(row.start % 1_000_000_000, 6);
-        assert_eq!(row.qualities.holds(Quality::Empty), Some(true));
-        assert_eq!(row.qualities.holds(Quality::Complete), Some(false));
-        assert_eq!((line.finish(), line.route()), (Some("stop"), Some("main")));
-        assert_eq!((line.input_band(), line.output_band()), (Some("<128"), Some("1k-4k")));
+        assert_eq!(row.qualities.contains(Quality::Empty), Some(true));
+        assert_eq!(row.qualities.contains(Quality::Complete), Some(false));
+        assert_eq!((line.finish_reason(), line.route()), (Some("stop"), Some("main")));
+        assert_eq!((line.input_bucket(), line.output_bucket()), (Some("<128"), Some("1k-4k")));
         assert_eq!(line.who.unwrap().session.as_deref(), Some("sA"));
     }
 
     #[test]
-    fn what_an_old_or_a_plain_line_lacks_is_not_known() {
+    fn missing_fields_are_undefined() {
         let old = r#"{"time":"2026-01-02T03:04:05Z","outcome":"error","points":{"end":3},"call":{"series":{"model":"m","stream":false}}}"#;
         let line = Line::parse(old.as_bytes()).unwrap();
         let row = line.row().unwrap();
-        assert_eq!(row.number(Number::Ttft), None);
-        assert_eq!(row.number(Number::Cost), None);
-        assert_eq!(row.qualities.holds(Quality::Empty), None);
-        assert_eq!((line.finish(), line.output_band()), (None, None));
+        assert_eq!(row.value(NumericField::Ttft), None);
+        assert_eq!(row.value(NumericField::Cost), None);
+        assert_eq!(row.qualities.contains(Quality::Empty), None);
+        assert_eq!((line.finish_reason(), line.output_bucket()), (None, None));
         let plain = r#"{"time":"2026-01-02T03:04:05Z","outcome":"ok","points":{"end":3}}"#;
         assert!(Line::parse(plain.as_bytes()).unwrap().row().is_none());
     }
 
     #[test]
-    fn a_whole_answer_has_no_time_to_its_first_token() {
-        let whole = FULL.replace("\"stream\":true", "\"stream\":false");
-        let row = Line::parse(whole.as_bytes()).unwrap().row().unwrap();
-        assert_eq!(row.number(Number::Ttft), None);
-        assert_eq!(row.number(Number::First), Some(0.5));
+    fn a_non_streaming_response_has_no_time_to_first_token() {
+        let text = FULL.replace("\"stream\":true", "\"stream\":false");
+        let row = Line::parse(text.as_bytes()).unwrap().row().unwrap();
+        assert_eq!(row.value(NumericField::Ttft), None);
+        assert_eq!(row.value(NumericField::First), Some(0.5));
     }
 
     #[test]
-    fn what_is_no_line_is_none() {
+    fn rejects_other_lines() {
         for text in [
             "",
             "nonsense",

@@ -1,22 +1,22 @@
-//! One request of a log, as small as its evaluation allows: a million of them are held at once.
+//! One request of a log in a compact form, because millions of rows are in memory at once.
 
-/// The numbers of a row, each in the unit of its field in the log.
+/// Numeric fields of a row, each in the unit of its log field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Number {
+pub enum NumericField {
     /// Output TPS: `call.rates.output`, in tokens per second.
     OutputTps,
     /// Time to first token of a stream: `points.token`, in seconds.
     Ttft,
-    /// Time per output token: `call.rates.time_per_output_token`, in seconds. What load generators call the
+    /// Time per output token: `call.rates.time_per_output_token`, in seconds. Load generators call this the
     /// inter-token latency of a request.
     Itl,
     /// `points.end`, in seconds.
     Duration,
-    /// `points.token`, whether or not the answer was a stream.
+    /// `points.token` of any response, streaming or not.
     First,
     /// `points.last`, in seconds.
     Last,
-    /// `call.output.tokens`: the tokens that the rates are of.
+    /// `call.output.tokens`: the token count behind the rates.
     Generated,
     /// `call.usage.input`.
     Input,
@@ -30,11 +30,11 @@ pub enum Number {
     Cost,
 }
 
-impl Number {
+impl NumericField {
     const COUNT: usize = 12;
 }
 
-/// What became of a request: `outcome`.
+/// Outcome of a request: `outcome`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Outcome {
     Ok,
@@ -65,8 +65,8 @@ impl Outcome {
         Self::ALL.into_iter().find(|known| known.as_str() == text)
     }
 
-    /// Whether it failed; `None` where the client's leaving hides whether it would have.
-    pub const fn failed(self) -> Option<bool> {
+    /// Returns whether the request failed, or `None` if the client cancelled it first.
+    pub const fn is_failure(self) -> Option<bool> {
         match self {
             Self::Ok => Some(false),
             Self::Cancelled => None,
@@ -75,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// What `call.choices` counts.
+/// Results that `call.choices` counts.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Quality {
     Complete,
@@ -119,26 +119,26 @@ impl Quality {
     }
 }
 
-/// What became of a request's choices: each word that holds for one of them at least, and `complete` where it holds
-/// for all.
+/// Results of the choices of one request. A result is set if at least one choice has it; `complete` is set only if
+/// all choices are complete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Qualities(u8);
+pub struct QualitySet(u8);
 
-impl Qualities {
-    /// Set where the log said anything of the choices.
+impl QualitySet {
+    /// Set if the log line has any count of choices.
     const SEEN: u8 = 128;
 
-    /// `times` in the order of [`Quality::ALL`].
-    pub fn of(times: [u64; Quality::ALL.len()]) -> Self {
+    /// Builds the set from `times`, the counts in the order of [`Quality::ALL`].
+    pub fn from_counts(times: [u64; Quality::ALL.len()]) -> Self {
         let held = Quality::ALL.into_iter().zip(times).filter(|(_, times)| *times > 0);
         let bits = held.fold(0, |bits, (quality, _)| bits | quality.bit());
         let complete = Quality::Complete.bit();
-        let whole = if bits == complete { complete } else { 0 };
-        Self(Self::SEEN | (bits & !complete) | whole)
+        let complete_bit = if bits == complete { complete } else { 0 };
+        Self(Self::SEEN | (bits & !complete) | complete_bit)
     }
 
-    /// `None` where the log said nothing.
-    pub const fn holds(self, quality: Quality) -> Option<bool> {
+    /// Returns `None` if the log line has no counts of choices.
+    pub const fn contains(self, quality: Quality) -> Option<bool> {
         if self.0 & Self::SEEN == 0 {
             return None;
         }
@@ -146,7 +146,7 @@ impl Qualities {
     }
 }
 
-/// Which side of a comparison a request is on.
+/// Side of a comparison that a request belongs to.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     #[default]
@@ -155,73 +155,73 @@ pub enum Side {
     B,
 }
 
-/// A number that may be missing. NaN stands for that in memory, which halves the row, and nowhere else.
+/// An optional number. NaN stands for a missing one, which halves the size of a row.
 #[derive(Clone, Copy, Debug)]
-struct Cell(f64);
+struct OptionalNumber(f64);
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// When its head came, in nanoseconds since 1970.
+    /// Time at which the request headers arrived, in nanoseconds since 1970.
     pub start: u64,
-    numbers: [Cell; Number::COUNT],
+    numbers: [OptionalNumber; NumericField::COUNT],
     pub group: u32,
-    /// Of its first choice.
+    /// Interned finish reason of the first choice.
     pub finish: u16,
     pub currency: u16,
-    pub input_band: u16,
-    pub output_band: u16,
+    pub input_bucket: u16,
+    pub output_bucket: u16,
     pub outcome: Outcome,
-    pub qualities: Qualities,
+    pub qualities: QualitySet,
     pub side: Side,
 }
 
 impl Row {
-    /// The id that stands for an absent text in `finish`, `currency` and the bands.
+    /// Id of an absent string in `finish`, `currency` and the buckets.
     pub const ABSENT: u16 = u16::MAX;
 
     pub fn new(start: u64, outcome: Outcome) -> Self {
         Self {
             start,
-            numbers: [Cell(f64::NAN); Number::COUNT],
+            numbers: [OptionalNumber(f64::NAN); NumericField::COUNT],
             group: 0,
             finish: Self::ABSENT,
             currency: Self::ABSENT,
-            input_band: Self::ABSENT,
-            output_band: Self::ABSENT,
+            input_bucket: Self::ABSENT,
+            output_bucket: Self::ABSENT,
             outcome,
-            qualities: Qualities::default(),
+            qualities: QualitySet::default(),
             side: Side::Neither,
         }
     }
 
-    /// What is below 0 cannot be any of these numbers: it stays undefined.
-    pub fn set(&mut self, number: Number, value: Option<f64>) {
+    /// Sets a number. A negative or infinite value stays undefined.
+    pub fn set(&mut self, number: NumericField, value: Option<f64>) {
         let value = value.filter(|value| value.is_finite() && *value >= 0.0);
         if let Some(cell) = self.numbers.get_mut(number as usize) {
-            *cell = Cell(value.unwrap_or(f64::NAN));
+            *cell = OptionalNumber(value.unwrap_or(f64::NAN));
         }
     }
 
-    pub fn number(&self, number: Number) -> Option<f64> {
-        let Cell(value) = *self.numbers.get(number as usize)?;
+    pub fn value(&self, number: NumericField) -> Option<f64> {
+        let OptionalNumber(value) = *self.numbers.get(number as usize)?;
         (!value.is_nan()).then_some(value)
     }
 
-    /// A number that only a finished answer has a say in: a failure that came fast is no fast answer.
-    pub fn answered(&self, number: Number) -> Option<f64> {
+    /// Returns a number of a successful request. A fast failure must not count as a fast response.
+    pub fn value_if_ok(&self, number: NumericField) -> Option<f64> {
         let Outcome::Ok = self.outcome else {
             return None;
         };
-        self.number(number)
+        self.value(number)
     }
 
-    /// When it ended, in nanoseconds since 1970.
+    /// Returns the end of the request, in nanoseconds since 1970.
     pub fn end(&self) -> u64 {
-        self.after(self.number(Number::Duration).unwrap_or(0.0))
+        self.after(self.value(NumericField::Duration).unwrap_or(0.0))
     }
 
-    /// So many seconds after its start.
+    /// Returns the time that is `seconds` after the start, in nanoseconds since 1970.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -232,7 +232,7 @@ impl Row {
     }
 }
 
-/// Rows in chunks, so that growing never holds them twice.
+/// Rows in chunks, so that growth never copies existing rows.
 #[derive(Debug, Default)]
 pub struct Rows {
     chunks: Vec<Vec<Row>>,
@@ -240,25 +240,26 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows of a chunk: 8 MiB or so.
-    const CHUNK: usize = 1 << 16;
-    /// The most rows that are held, about 2.4 GB: ten days at 23 requests per second. What comes on top is told.
-    pub const MOST: usize = 20_000_000;
+    /// Rows in a chunk, about 8 MiB.
+    const CHUNK_ROWS: usize = 1 << 16;
+    /// Maximum number of rows, about 2.4 GB: ten days at 23 requests per second. The report counts the requests
+    /// beyond it.
+    pub const MAX_ROWS: usize = 20_000_000;
 
-    /// Whether there was room.
+    /// Appends a row. Returns `false` if the limit is reached.
     pub fn push(&mut self, row: Row) -> bool {
-        if self.count >= Self::MOST {
+        if self.count >= Self::MAX_ROWS {
             return false;
         }
         self.count += 1;
         match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < Self::CHUNK => chunk.push(row),
+            Some(chunk) if chunk.len() < Self::CHUNK_ROWS => chunk.push(row),
             Some(_) | None => {
-                // The first chunk grows as it needs; a log that fills one will fill most of the next.
+                // The first chunk grows on demand. A log that fills one chunk will fill most of the next.
                 let mut chunk = if self.chunks.is_empty() {
                     Vec::new()
                 } else {
-                    Vec::with_capacity(Self::CHUNK)
+                    Vec::with_capacity(Self::CHUNK_ROWS)
                 };
                 chunk.push(row);
                 self.chunks.push(chunk);
@@ -285,9 +286,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_none_and_so_is_what_cannot_be() {
+    fn invalid_numbers_are_undefined() {
         let mut row = Row::new(5, Outcome::Ok);
-        assert_eq!(row.number(Number::Ttft), None);
+        assert_eq!(row.value(NumericField::Ttft), None);
         for (given, kept) in [
             (Some(0.0), Some(0.0)),
             (Some(1.5), Some(1.5)),
@@ -295,31 +296,31 @@ mod tests {
             (Some(f64::INFINITY), None),
             (None, None),
         ] {
-            row.set(Number::Ttft, given);
-            assert_eq!(row.number(Number::Ttft), kept, "{given:?}");
+            row.set(NumericField::Ttft, given);
+            assert_eq!(row.value(NumericField::Ttft), kept, "{given:?}");
         }
-        row.set(Number::Duration, Some(2e-9));
+        row.set(NumericField::Duration, Some(2e-9));
         assert_eq!(row.end(), 7);
         row.outcome = Outcome::Error;
-        assert_eq!(row.answered(Number::Duration), None);
+        assert_eq!(row.value_if_ok(NumericField::Duration), None);
     }
 
     #[test]
-    fn an_answer_is_complete_only_where_all_its_choices_are() {
+    fn a_response_is_complete_only_if_all_choices_are() {
         let of = |times| {
-            let qualities = Qualities::of(times);
-            Quality::ALL.map(|quality| qualities.holds(quality).unwrap())
+            let qualities = QualitySet::from_counts(times);
+            Quality::ALL.map(|quality| qualities.contains(quality).unwrap())
         };
         assert_eq!(of([2, 0, 0, 0, 0, 0]), [true, false, false, false, false, false]);
         assert_eq!(of([1, 0, 1, 0, 0, 0]), [false, false, true, false, false, false]);
         assert_eq!(of([0; 6]), [false; 6]);
-        assert_eq!(Qualities::default().holds(Quality::Empty), None);
+        assert_eq!(QualitySet::default().contains(Quality::Empty), None);
     }
 
     #[test]
-    fn rows_come_back_in_the_order_in_which_they_went() {
+    fn rows_keep_their_order() {
         let mut rows = Rows::default();
-        let count = Rows::CHUNK as u64 * 2 + 3;
+        let count = Rows::CHUNK_ROWS as u64 * 2 + 3;
         for start in 0..count {
             assert!(rows.push(Row::new(start, Outcome::Ok)));
         }

@@ -1,96 +1,96 @@
-//! Time cut into slices of one width, and amounts spread over them.
+//! Time slices of equal width, and amounts distributed over them.
 
-use crate::statistics::whole;
+use crate::statistics::truncate;
 
-/// A span of time in equal slices.
+/// A time range in slices of equal width.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Grid {
+pub struct TimeGrid {
     /// Nanoseconds since 1970.
     pub from: u64,
-    /// Nanoseconds; not 0.
+    /// Nanoseconds, greater than 0.
     pub width: u64,
     pub count: usize,
 }
 
-impl Grid {
-    /// `count` slices that reach from `from` to `to`, the last one perhaps further. `None` where there is no time
-    /// between the two.
-    pub fn over(from: u64, to: u64, count: usize) -> Option<Self> {
+impl TimeGrid {
+    /// Returns `count` slices that cover `from` to `to`. The last slice may end later. Returns `None` if `to` is
+    /// not after `from`.
+    pub fn new(from: u64, to: u64, count: usize) -> Option<Self> {
         let span = to.checked_sub(from).filter(|span| *span > 0)?;
         let width = span.div_ceil(count.max(1) as u64);
         Some(Self { from, width, count })
     }
 
-    /// Where slice `index` begins.
-    pub const fn at(&self, index: usize) -> u64 {
+    /// Returns the start of slice `index`.
+    pub const fn slice_start(&self, index: usize) -> u64 {
         self.from.saturating_add(self.width.saturating_mul(index as u64))
     }
 
-    /// The slice that an instant falls into: the first or the last for what lies outside.
-    pub fn slice(&self, at: u64) -> usize {
-        whole(self.place(at)).min(self.count.saturating_sub(1))
+    /// Returns the slice that contains a time. Times outside the range map to the first or the last slice.
+    pub fn slice_index(&self, at: u64) -> usize {
+        truncate(self.position(at)).min(self.count.saturating_sub(1))
     }
 
-    /// In slices since the beginning.
-    fn place(&self, at: u64) -> f64 {
+    /// Returns the number of slices since the start, including the fraction.
+    fn position(&self, at: u64) -> f64 {
         at.saturating_sub(self.from) as f64 / self.width as f64
     }
 
-    /// The width of a slice in seconds.
+    /// Returns the width of a slice in seconds.
     pub fn seconds(&self) -> f64 {
         self.width as f64 / 1e9
     }
 }
 
-/// Amounts per slice, each spread evenly from one instant to another in constant time: what lies within one slice goes
-/// there, whole slices in between are kept as a rise and a fall.
+/// Sums of amounts per slice. Adding an amount takes constant time: partial slices are updated directly, and full
+/// slices are stored as a rise and a fall.
 #[derive(Debug)]
-pub struct Spread {
-    grid: Grid,
+pub struct SliceTotals {
+    grid: TimeGrid,
     within: Vec<f64>,
     changes: Vec<f64>,
 }
 
-impl Spread {
-    pub fn new(grid: Grid) -> Self {
+impl SliceTotals {
+    pub fn new(grid: TimeGrid) -> Self {
         Self { grid, within: vec![0.0; grid.count], changes: vec![0.0; grid.count + 1] }
     }
 
-    /// Spreads `amount` evenly over `from` … `to`; all of it falls on `from` where there is no time between the two.
+    /// Distributes `amount` evenly over `from` … `to`. If the range is empty, adds it at `from`.
     pub fn add(&mut self, from: u64, to: u64, amount: f64) {
-        let (first, last) = (self.grid.slice(from), self.grid.slice(to));
+        let (first, last) = (self.grid.slice_index(from), self.grid.slice_index(to));
         if first >= last {
-            return self.put(first, amount);
+            return self.add_to_slice(first, amount);
         }
-        let (begin, end) = (self.grid.place(from), self.grid.place(to));
+        let (begin, end) = (self.grid.position(from), self.grid.position(to));
         let density = amount / (end - begin);
-        self.put(first, density * ((first + 1) as f64 - begin));
-        // The last slice takes the rest, which may reach past the grid.
-        self.put(last, density * (end - last as f64));
-        self.change(first + 1, density);
-        self.change(last, -density);
+        self.add_to_slice(first, density * ((first + 1) as f64 - begin));
+        // The last slice takes the rest, which may extend beyond the grid.
+        self.add_to_slice(last, density * (end - last as f64));
+        self.add_step(first + 1, density);
+        self.add_step(last, -density);
     }
 
-    fn put(&mut self, slice: usize, amount: f64) {
+    fn add_to_slice(&mut self, slice: usize, amount: f64) {
         if let Some(value) = self.within.get_mut(slice) {
             *value += amount;
         }
     }
 
-    fn change(&mut self, slice: usize, by: f64) {
+    fn add_step(&mut self, slice: usize, by: f64) {
         if let Some(value) = self.changes.get_mut(slice) {
             *value += by;
         }
     }
 
-    /// The amount in each slice.
+    /// Returns the sum in each slice.
     pub fn amounts(&self) -> Vec<f64> {
         let mut level = 0.0;
         let steps = self.within.iter().zip(&self.changes);
         steps
             .map(|(within, change)| {
                 level += change;
-                // What is left of sums that cancel must not become less than nothing.
+                // Rounding errors of cancelling sums must not make a sum negative.
                 f64::max(level + within, 0.0)
             })
             .collect()
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn amounts(spans: &[(u64, u64, f64)]) -> Vec<f64> {
-        let mut spread = Spread::new(Grid { from: 100, width: 10, count: 4 });
+        let mut spread = SliceTotals::new(TimeGrid { from: 100, width: 10, count: 4 });
         for &(from, to, amount) in spans {
             spread.add(from, to, amount);
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_falls_on_slices_by_the_time_in_each() {
+    fn distributes_an_amount_by_time() {
         assert_eq!(amounts(&[(102, 104, 3.0)]), [3.0, 0.0, 0.0, 0.0]);
         assert_eq!(amounts(&[(105, 135, 6.0)]), [1.0, 2.0, 2.0, 1.0]);
         assert_eq!(amounts(&[(115, 125, 6.0)]), [0.0, 3.0, 3.0, 0.0]);
@@ -121,17 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_needs_time() {
-        assert_eq!(Grid::over(5, 5, 10), None);
-        assert_eq!(Grid::over(6, 5, 10), None);
-        let grid = Grid::over(5, 16, 2).unwrap();
-        assert_eq!((grid.width, grid.at(2)), (6, 17));
-        assert_eq!([0, 5, 10, 11, 16, 99].map(|at| grid.slice(at)), [0, 0, 0, 1, 1, 1]);
+    fn a_grid_needs_a_duration() {
+        assert_eq!(TimeGrid::new(5, 5, 10), None);
+        assert_eq!(TimeGrid::new(6, 5, 10), None);
+        let grid = TimeGrid::new(5, 16, 2).unwrap();
+        assert_eq!((grid.width, grid.slice_start(2)), (6, 17));
+        assert_eq!([0, 5, 10, 11, 16, 99].map(|at| grid.slice_index(at)), [0, 0, 0, 1, 1, 1]);
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost(spans in proptest::collection::vec((0_u64..40, 0_u64..40, 0.0..9.0_f64), 0..20)) {
+        fn preserves_the_total(spans in proptest::collection::vec((0_u64..40, 0_u64..40, 0.0..9.0_f64), 0..20)) {
             let spans: Vec<_> = spans
                 .into_iter()
                 .map(|(a, b, amount)| (100 + a.min(b), 100 + a.max(b), amount))

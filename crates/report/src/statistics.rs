@@ -1,19 +1,19 @@
-//! Statistics of a sample, each by a published definition.
+//! Statistics of a sample, by published definitions.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What is told of how percentiles are computed.
+/// Description of the percentile method for the report.
 pub const PERCENTILES: &str =
     "linear interpolation between closest ranks (type 7 of Hyndman and Fan, 1996), exact";
 
-/// The percentiles that are told, as shares.
+/// Reported percentiles, as ratios.
 pub const LEVELS: [f64; 4] = [0.05, 0.50, 0.95, 0.99];
 
-/// Of one number over the requests that have it.
+/// Statistics of one number over the requests that have it.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many requests have it; the others are left out.
+    /// Number of requests with a value. The others are left out.
     pub n: u64,
     pub mean: f64,
     pub p5: f64,
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// `None` for no values. `sorted` ascends.
+    /// Returns `None` for an empty slice. `sorted` is in ascending order.
     pub fn of_sorted(sorted: &[f64]) -> Option<Self> {
         let [p5, p50, p95, p99] = LEVELS.map(|level| percentile(sorted, level));
         Some(Self {
@@ -37,34 +37,34 @@ impl Summary {
     }
 }
 
-/// Σx ÷ n; `None` for no values.
+/// Returns the mean, or `None` without values.
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0_u64, 0.0), |(count, sum), value| (count + 1, sum + value));
     ratio(sum, count)
 }
 
-/// `sum` ÷ `count`; `None` where there is nothing to divide by.
+/// Returns `sum` ÷ `count`, or `None` if `count` is 0.
 pub fn ratio(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The percentile at `level` (0 to 1) of values that ascend: with h = (n − 1) · level, the value at ⌊h⌋ and so much of
-/// the way to the next as h lies above it. `None` for no values.
+/// Returns the percentile at `level` (0 to 1) of ascending values, or `None` without values. With h = (n − 1) ·
+/// level, interpolates between the values at ⌊h⌋ and ⌊h⌋ + 1.
 pub fn percentile(sorted: &[f64], level: f64) -> Option<f64> {
     let place = (sorted.len().checked_sub(1)? as f64) * level.clamp(0.0, 1.0);
-    let below = whole(place);
+    let below = truncate(place);
     let low = *sorted.get(below)?;
     let high = sorted.get(below + 1).copied().unwrap_or(low);
     Some(low + (place - below as f64) * (high - low))
 }
 
-/// The whole part of a number that is not below 0.
+/// Returns the integer part of a number that is not negative.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the whole part is what is asked for, and `as` saturates"
+    reason = "truncation is intended, and `as` saturates"
 )]
-pub fn whole(number: f64) -> usize {
+pub fn truncate(number: f64) -> usize {
     number as usize
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_that_of_the_textbook() {
+    fn matches_numpy() {
         // numpy.percentile([15, 20, 35, 40, 50], [5, 50, 95, 99]) = 16, 35, 48, 49.6
         let summary = Summary::of_sorted(&[15.0, 20.0, 35.0, 40.0, 50.0]).unwrap();
         let close =
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_statistics_and_one_value_is_all_of_them() {
+    fn handles_zero_and_one_value() {
         assert_eq!(Summary::of_sorted(&[]), None);
         assert_eq!(percentile(&[], 0.5), None);
         let one = Summary::of_sorted(&[7.0]).unwrap();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// By the definition with sorted order statistics, written in another way: the share of each of two neighbours.
+        /// Computes the expected value from the weights of the two neighbours.
         #[test]
         fn a_percentile_lies_between_its_neighbours(
             mut values in proptest::collection::vec(0.0..1e6_f64, 1..200),
@@ -107,7 +107,7 @@ mod tests {
             values.sort_by(f64::total_cmp);
             let found = percentile(&values, level).unwrap();
             let rank = (values.len() - 1) as f64 * level;
-            let (floor, ceiling) = (values[whole(rank)], values[whole(rank.ceil())]);
+            let (floor, ceiling) = (values[truncate(rank)], values[truncate(rank.ceil())]);
             let expected = floor * (1.0 - rank.fract()) + ceiling * rank.fract();
             prop_assert!((found - expected).abs() <= 1e-9 * expected.max(1.0));
             prop_assert!(floor <= found && found <= ceiling);
@@ -116,12 +116,12 @@ mod tests {
         }
 
         #[test]
-        fn percentiles_ascend_with_their_level(
+        fn percentiles_increase_with_the_level(
             mut values in proptest::collection::vec(0.0..1e3_f64, 1..50),
         ) {
             values.sort_by(f64::total_cmp);
-            let told = LEVELS.map(|level| percentile(&values, level).unwrap());
-            prop_assert!(told.is_sorted());
+            let percentiles = LEVELS.map(|level| percentile(&values, level).unwrap());
+            prop_assert!(percentiles.is_sorted());
         }
     }
 }

@@ -1,35 +1,37 @@
-//! Which part of a run is its steady state: MSER-5 (White, 1997), from both ends.
+//! Detects the steady state of a run with MSER-5 (White, 1997), applied from both ends.
 //!
-//! MSER cuts so much off the beginning of a series that the standard error of the mean of the rest is least: of all d the
-//! one with the least Σ (xᵢ − x̄)² ÷ (n − d)² over i ≥ d. The 5 says that it is applied to means of five values
-//! each. A d beyond half of the series means that there was no steady state to be found (Hoad, Robinson and Davies,
-//! 2010). The end of a run is a beginning in reverse.
+//! MSER removes values from the start of a series so that the standard error of the mean of the rest is minimal:
+//! the d that minimizes Σ (xᵢ − x̄)² ÷ (n − d)² over i ≥ d. MSER-5 applies it to means of five values. A d in the
+//! second half of the series means that there is no steady state (Hoad, Robinson and Davies, 2010). The end of a
+//! run is treated as a start in reverse.
 
-/// What is told of how the steady state is found.
+/// Description of the method for the report.
 pub const METHOD: &str = "MSER-5 (White, 1997) on output tokens per time slice, from the end backwards and then from \
-                          the beginning, and on the mean time to the first token per slice from the beginning";
+                          the beginning, and on the mean time to first token per slice from the beginning";
 
-/// Values of one batch.
-pub const BATCH: usize = 5;
-/// The fewest batches in which a truncation point can be sought.
-const FEWEST: usize = 10;
+/// Values per batch.
+pub const BATCH_SIZE: usize = 5;
+/// Minimum number of batches for a search.
+const MIN_BATCHES: usize = 10;
 
-/// Whether a truncation point can be sought in a series.
+/// Returns whether a series is long enough for a search.
 pub const fn is_long_enough(series: &[f64]) -> bool {
-    series.len() >= FEWEST * BATCH
+    series.len() >= MIN_BATCHES * BATCH_SIZE
 }
 
-/// How many values to cut off the beginning; `None` where no steady state is found.
+/// Returns the number of values to remove from the start, or `None` if there is no steady state.
 pub fn truncation(series: &[f64]) -> Option<usize> {
-    let batches: Vec<f64> =
-        series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / BATCH as f64).collect();
+    let batches: Vec<f64> = series
+        .chunks_exact(BATCH_SIZE)
+        .map(|batch| batch.iter().sum::<f64>() / BATCH_SIZE as f64)
+        .collect();
     if !is_long_enough(series) {
         return None;
     }
     let half = batches.len() / 2;
     let (mut sum, mut squares) = (0.0, 0.0);
     let mut best: Option<(f64, usize)> = None;
-    // Taken from the mean of all, so that the sums of squares keep their digits.
+    // Relative to the overall mean, so that the sums of squares stay precise.
     let level = batches.iter().sum::<f64>() / batches.len() as f64;
     for (cut, batch) in batches.iter().enumerate().rev() {
         let value = batch - level;
@@ -42,10 +44,10 @@ pub fn truncation(series: &[f64]) -> Option<usize> {
         }
     }
     let (_, cut) = best?;
-    (cut < half).then_some(cut * BATCH)
+    (cut < half).then_some(cut * BATCH_SIZE)
 }
 
-/// [`truncation`], off the end.
+/// Returns the number of values to remove from the end, like [`truncation`].
 pub fn truncation_of_end(series: &[f64]) -> Option<usize> {
     let reversed: Vec<f64> = series.iter().rev().copied().collect();
     truncation(&reversed)
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_cut_and_what_follows_is_not() {
+    fn removes_a_ramp_and_keeps_the_rest() {
         let series: Vec<f64> =
             (0..200).map(|n| f64::min(n as f64 / 40.0, 1.0) * 100.0 + noise(n)).collect();
         let cut = truncation(&series).unwrap();
@@ -73,15 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn a_worked_example() {
-        // Batch means 0, 9, 10, 10, 10, 10, 10, 10, 10, 10: the least error is after the second.
+    fn matches_a_computed_example() {
+        // Batch means 0, 9, 10, 10, …: the error is minimal after the second batch.
         let means = [0.0, 9.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0];
-        let series: Vec<f64> = means.iter().flat_map(|mean| [*mean; BATCH]).collect();
-        assert_eq!(truncation(&series), Some(2 * BATCH));
+        let series: Vec<f64> = means.iter().flat_map(|mean| [*mean; BATCH_SIZE]).collect();
+        assert_eq!(truncation(&series), Some(2 * BATCH_SIZE));
     }
 
     #[test]
-    fn what_never_settles_has_no_steady_state() {
+    fn a_rising_series_has_no_steady_state() {
         let rising: Vec<f64> = (0..100).map(f64::from).collect();
         assert_eq!(truncation(&rising), None);
         assert_eq!(truncation(&[1.0; 49]), None, "too short");
@@ -89,10 +91,10 @@ mod tests {
     }
 
     proptest! {
-        /// The sums that are carried along are those of the definition.
+        /// The running sums equal the sums of the definition.
         #[test]
-        fn the_cut_has_the_least_error_by_the_definition(series in proptest::collection::vec(0.0..100.0_f64, 50..120)) {
-            let means: Vec<f64> = series.chunks_exact(BATCH).map(|b| b.iter().sum::<f64>() / 5.0).collect();
+        fn the_result_minimizes_the_error_of_the_definition(series in proptest::collection::vec(0.0..100.0_f64, 50..120)) {
+            let means: Vec<f64> = series.chunks_exact(BATCH_SIZE).map(|b| b.iter().sum::<f64>() / 5.0).collect();
             let error = |cut: usize| {
                 let rest = &means[cut..];
                 let mean = rest.iter().sum::<f64>() / rest.len() as f64;
@@ -101,7 +103,7 @@ mod tests {
             let half = means.len() / 2;
             let least = (0..=half).map(error).fold(f64::INFINITY, f64::min);
             match truncation(&series) {
-                Some(cut) => prop_assert!(error(cut / BATCH) <= least + 1e-9 * least.max(1.0)),
+                Some(cut) => prop_assert!(error(cut / BATCH_SIZE) <= least + 1e-9 * least.max(1.0)),
                 None => prop_assert!(error(half) <= least + 1e-9 * least.max(1.0)),
             }
         }

@@ -1,13 +1,16 @@
-//! The report as text for a terminal.
+//! Renders the report as text for a terminal.
 
 use std::fmt::Write;
 
-use crate::accept::Judgement;
-use crate::cells::{Cells, SHOWN, contrasts, number, percent, sections, shown, verdicts};
+use crate::acceptance::AcceptanceResult;
+use crate::cells::{
+    Cells, MAX_SHOWN_GROUPS, comparison_rows, number, percent, sections, verdict_rows,
+    visible_dimensions,
+};
 use crate::compare::Comparison;
 use crate::{Report, Run};
 
-/// What `tokengauge report` prints.
+/// Returns the output of `tokengauge report`.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
@@ -70,34 +73,38 @@ fn run(out: &mut String, run: &Run) {
     );
     line!(out, "  by {}", window.method);
     let saturation = &run.saturation;
-    match (saturation.knee, saturation.no_knee) {
-        (Some(knee), _) => line!(
+    match (saturation.saturation_point, saturation.no_saturation_point) {
+        (Some(point), _) => line!(
             out,
-            "Knee: {:.1} requests in flight, {} output tokens/s ({})",
-            knee.concurrency,
-            number(knee.throughput),
+            "Saturation point: {:.1} requests in flight, {} output tokens/s ({})",
+            point.concurrency,
+            number(point.throughput),
             saturation.method
         ),
         (None, Some(why)) => {
-            line!(out, "No knee of throughput against concurrency: {}", why.as_str())
+            line!(out, "No saturation point: {}", why.as_str())
         }
         (None, None) => {}
     }
 }
 
 fn tables(out: &mut String, report: &Report) {
-    let shown = shown(report);
-    for (title, rows) in sections(report, &shown) {
+    let visible_dimensions = visible_dimensions(report);
+    for (title, rows) in sections(report, &visible_dimensions) {
         line!(out);
         line!(out, "{title}");
         aligned(out, &rows);
     }
-    if report.groups.len() > SHOWN {
-        line!(out, "{} more groups: --format json has all of them", report.groups.len() - SHOWN);
+    if report.groups.len() > MAX_SHOWN_GROUPS {
+        line!(
+            out,
+            "{} more groups; use --format json to list all",
+            report.groups.len() - MAX_SHOWN_GROUPS
+        );
     }
     line!(
         out,
-        "n: requests that a figure rests on. Times, rates and ITL (time per output token) are of requests that ended well."
+        "n: number of requests behind a figure. Times, rates and ITL (time per output token) cover successful requests only."
     );
     line!(out, "Percentiles: {}", report.percentiles);
 }
@@ -113,12 +120,12 @@ fn compared(out: &mut String, comparison: &Comparison) {
         comparison.resamples,
         comparison.seed
     );
-    aligned(out, &contrasts(comparison));
+    aligned(out, &comparison_rows(comparison));
     for measure in &comparison.measures {
         if measure.left_out_a + measure.left_out_b > 0 {
             line!(
                 out,
-                "  {}: {} of A and {} of B are in bands that the other side lacks, left out",
+                "  {}: left out {} of A and {} of B without requests of the same length on the other side",
                 measure.measure,
                 measure.left_out_a,
                 measure.left_out_b
@@ -126,11 +133,11 @@ fn compared(out: &mut String, comparison: &Comparison) {
         }
     }
     if comparison.measures.is_empty() {
-        line!(out, "  nothing can be compared: no length band has five requests on both sides");
+        line!(out, "  nothing to compare: no length bucket has five requests on both sides");
     }
 }
 
-fn judged(out: &mut String, judgement: &Judgement) {
+fn judged(out: &mut String, judgement: &AcceptanceResult) {
     line!(out);
     line!(
         out,
@@ -138,11 +145,11 @@ fn judged(out: &mut String, judgement: &Judgement) {
         judgement.sha256,
         judgement.fewest_requests
     );
-    aligned(out, &verdicts(judgement));
+    aligned(out, &verdict_rows(judgement));
     line!(out, "{}", if judgement.accepted { "ACCEPTED" } else { "REFUSED" });
 }
 
-/// Columns as wide as they must be; those of numbers to the right, their heads too.
+/// Writes rows with aligned columns. Numeric columns are right-aligned, including their headings.
 fn aligned(out: &mut String, rows: &[Cells]) {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let columns: Vec<(usize, bool)> =
@@ -160,7 +167,7 @@ fn aligned(out: &mut String, rows: &[Cells]) {
     }
 }
 
-/// How wide a column is, and whether all of it but its head are numbers.
+/// Returns the width of a column, and whether all cells below the heading are numbers.
 fn column<'c>(cells: impl Iterator<Item = &'c String> + Clone) -> (usize, bool) {
     let width = cells.clone().map(|cell| cell.chars().count()).max();
     let number = |cell: &String| {
@@ -177,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_numbers_to_the_right() {
+    fn aligns_columns_and_numbers() {
         let rows = [["name", "n"], ["a", "5"], ["long name", "1000"]]
             .map(|row| row.map(str::to_owned).to_vec());
         let mut out = String::new();

@@ -1,10 +1,10 @@
-//! Instants as the log writes them: RFC 3339 in UTC.
+//! Parses and formats RFC 3339 timestamps in UTC, as in the log.
 
 const NANOS: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
-/// Nanoseconds since 1970 of `2026-01-02T03:04:05.678Z`, with any number of digits behind the point, of which nine
-/// count. `None` for anything else.
+/// Parses a timestamp such as `2026-01-02T03:04:05.678Z` into nanoseconds since 1970. Digits after the ninth
+/// decimal are ignored. Returns `None` for any other format.
 pub fn parse(text: &str) -> Option<u64> {
     let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.split('-').map(number);
@@ -12,7 +12,7 @@ pub fn parse(text: &str) -> Option<u64> {
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
     let mut clock = clock.split(':').map(number);
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    let right = (1970..=2500).contains(&year)
+    let is_valid = (1970..=2500).contains(&year)
         && (1..=12).contains(&month)
         && (1..=31).contains(&day)
         && hour < 24
@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> Option<u64> {
         && second <= 60
         && date.next().is_none()
         && clock.next().is_none();
-    if !right {
+    if !is_valid {
         return None;
     }
     let seconds = days(year, month, day) * DAY + hour * 3_600 + minute * 60 + second;
@@ -33,7 +33,7 @@ fn number(digits: &str) -> Option<u64> {
     all.then(|| digits.parse().ok())?
 }
 
-/// The digits behind the point.
+/// Parses the digits after the decimal point.
 fn nanos(fraction: &str) -> Option<u64> {
     let mut unit = NANOS;
     let mut nanos = 0;
@@ -44,7 +44,7 @@ fn nanos(fraction: &str) -> Option<u64> {
     Some(nanos)
 }
 
-/// RFC 3339 to the millisecond.
+/// Formats a time as RFC 3339 with milliseconds.
 pub fn format(unix_nanos: u64) -> String {
     let (seconds, millis) = (unix_nanos / NANOS, unix_nanos % NANOS / 1_000_000);
     let (year, month, day) = date(seconds / DAY);
@@ -52,7 +52,7 @@ pub fn format(unix_nanos: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// Days from 1970-01-01 to a date. Years begin in March here, so that the leap day is the last of one.
+/// Returns the days from 1970-01-01 to a date. A year starts in March here, so that the leap day is its last.
 const fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year / 400, year % 400);
@@ -60,7 +60,7 @@ const fn days(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The inverse of [`days`].
+/// Converts days to a date: the inverse of [`days`].
 const fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_read() {
+    fn parses_timestamps() {
         for (text, expected) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1970-01-01T00:00:00.000000001Z", 1),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_five_centuries_comes_back() {
+    fn dates_round_trip_over_five_centuries() {
         for day in 0..190_000 {
             let (year, month, of_month) = date(day);
             assert_eq!(days(year, month, of_month), day);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_none() {
+    fn rejects_invalid_timestamps() {
         for text in [
             "",
             "Z",

@@ -1,18 +1,18 @@
-//! A run over time, and its throughput against its concurrency: what the plots show.
+//! Time series of a run and its throughput against concurrency, for the plots.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::knee::{self, Point, Without};
-use crate::row::{Number, Row};
-use crate::slices::Grid;
+use crate::row::{NumericField, Row};
+use crate::saturation_point::{self, NoSaturationPoint, Point};
+use crate::slices::TimeGrid;
 use crate::statistics::{percentile, ratio};
-use crate::window::{self, Extent};
+use crate::window::{self, RunExtent};
 
-/// Slices of a plot: about as many as a page has room for.
+/// Number of slices in a plot, limited by the width of a page.
 const SLICES: usize = 120;
 
-/// One subject over the time of a run. All lists have a value for each slice; `null` where there is none.
+/// Time series of one subject. Each list has one value per slice, `null` if there is none.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Timeline {
     /// Seconds.
@@ -21,7 +21,7 @@ pub struct Timeline {
     pub throughput: Vec<f64>,
     /// Mean number of requests in flight.
     pub concurrency: Vec<f64>,
-    /// Median of the requests that began in the slice, in tokens per second.
+    /// Median over the requests that started in the slice, in tokens per second.
     pub output_tps_p50: Vec<Option<f64>>,
     /// Seconds.
     pub ttft_p50: Vec<Option<f64>>,
@@ -29,22 +29,22 @@ pub struct Timeline {
     pub ttft_p95: Vec<Option<f64>>,
     /// Seconds.
     pub duration_p50: Vec<Option<f64>>,
-    /// Of the requests that began in the slice.
+    /// Error rate of the requests that started in the slice.
     pub error_rate: Vec<Option<f64>>,
 }
 
 impl Timeline {
-    /// `None` where the run took no time.
-    pub fn of<'r, I>(rows: impl Fn() -> I, extent: Extent) -> Option<Self>
+    /// Returns `None` if the run has no duration.
+    pub fn of<'r, I>(rows: impl Fn() -> I, extent: RunExtent) -> Option<Self>
     where
         I: Iterator<Item = &'r Row>,
     {
-        let grid = Grid::over(extent.from, extent.to, SLICES)?;
+        let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();
         let tokens = window::tokens(rows(), grid).into_iter();
-        let [ttft_p50, ttft_p95] = percentiles(rows(), grid, Number::Ttft, [0.5, 0.95]);
-        let [output_tps_p50] = percentiles(rows(), grid, Number::OutputTps, [0.5]);
-        let [duration_p50] = percentiles(rows(), grid, Number::Duration, [0.5]);
+        let [ttft_p50, ttft_p95] = percentiles(rows(), grid, NumericField::Ttft, [0.5, 0.95]);
+        let [output_tps_p50] = percentiles(rows(), grid, NumericField::OutputTps, [0.5]);
+        let [duration_p50] = percentiles(rows(), grid, NumericField::Duration, [0.5]);
         Some(Self {
             slice: seconds,
             throughput: tokens.map(|tokens| tokens / seconds).collect(),
@@ -60,14 +60,14 @@ impl Timeline {
 
 fn percentiles<'r, const N: usize>(
     rows: impl Iterator<Item = &'r Row>,
-    grid: Grid,
-    number: Number,
+    grid: TimeGrid,
+    number: NumericField,
     levels: [f64; N],
 ) -> [Vec<Option<f64>>; N] {
     let mut slices = vec![Vec::new(); grid.count];
     for row in rows {
         if let (Some(value), Some(slice)) =
-            (row.answered(number), slices.get_mut(grid.slice(row.start)))
+            (row.value_if_ok(number), slices.get_mut(grid.slice_index(row.start)))
         {
             slice.push(value);
         }
@@ -78,11 +78,11 @@ fn percentiles<'r, const N: usize>(
     levels.map(|level| slices.iter().map(|slice| percentile(slice, level)).collect())
 }
 
-fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<Option<f64>> {
+fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<Option<f64>> {
     let mut counts = vec![(0_u64, 0.0); grid.count];
     for row in rows {
         if let (Some(failed), Some((all, errors))) =
-            (row.outcome.failed(), counts.get_mut(grid.slice(row.start)))
+            (row.outcome.is_failure(), counts.get_mut(grid.slice_index(row.start)))
         {
             *all += 1;
             *errors += f64::from(u8::from(failed));
@@ -95,21 +95,21 @@ fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<Optio
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Saturation {
     pub method: &'static str,
-    /// Means of the slices that have about the same concurrency.
+    /// Mean of the slices in each concurrency bin.
     pub curve: Vec<Point>,
-    /// From where on more concurrency brings less than it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub knee: Option<Point>,
-    /// Why there is no knee, where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub no_knee: Option<Without>,
-    /// Each slice of the run.
+    /// Point from which more concurrency adds less throughput.
+    #[serde(rename = "knee", skip_serializing_if = "Option::is_none")]
+    pub saturation_point: Option<Point>,
+    /// Why no saturation point was found.
+    #[serde(rename = "no_knee", skip_serializing_if = "Option::is_none")]
+    pub no_saturation_point: Option<NoSaturationPoint>,
+    /// One point per slice of the run.
     #[serde(skip)]
     pub points: Vec<Point>,
 }
 
 impl Saturation {
-    pub fn of<'r, I>(rows: impl Fn() -> I, extent: Extent) -> Self
+    pub fn of<'r, I>(rows: impl Fn() -> I, extent: RunExtent) -> Self
     where
         I: Iterator<Item = &'r Row>,
     {
@@ -121,12 +121,18 @@ impl Saturation {
                 |(concurrency, tokens)| Point { concurrency, throughput: tokens / grid.seconds() };
             points.map(point).collect()
         });
-        let curve = knee::curve(&points);
-        let (knee, no_knee) = match knee::knee(&curve) {
-            Ok(knee) => (Some(knee), None),
+        let curve = saturation_point::curve(&points);
+        let (saturation_point, no_saturation_point) = match saturation_point::find(&curve) {
+            Ok(saturation_point) => (Some(saturation_point), None),
             Err(why) => (None, Some(why)),
         };
-        Self { method: knee::METHOD, curve, knee, no_knee, points }
+        Self {
+            method: saturation_point::METHOD,
+            curve,
+            saturation_point,
+            no_saturation_point,
+            points,
+        }
     }
 }
 
@@ -136,28 +142,28 @@ mod tests {
     use crate::row::Outcome;
 
     #[test]
-    fn a_run_over_time_is_what_its_requests_were() {
-        // 120 s, a request each second that takes 1 s and fails in the second half.
+    fn timeline_matches_the_requests() {
+        // One request per second for 120 s. Each takes 1 s and fails in the second half.
         let rows: Vec<Row> = (0..120_u64)
             .map(|second| {
                 let outcome = if second < 60 { Outcome::Ok } else { Outcome::Error };
                 let mut row = Row::new(second * 1_000_000_000, outcome);
-                row.set(Number::Duration, Some(1.0));
-                row.set(Number::Ttft, Some(0.25));
-                row.set(Number::Generated, Some(10.0));
+                row.set(NumericField::Duration, Some(1.0));
+                row.set(NumericField::Ttft, Some(0.25));
+                row.set(NumericField::Generated, Some(10.0));
                 row
             })
             .collect();
-        let extent = Extent::of(rows.iter()).unwrap();
+        let extent = RunExtent::of(rows.iter()).unwrap();
         let timeline = Timeline::of(|| rows.iter(), extent).unwrap();
         assert!((timeline.slice - 1.0).abs() < 1e-9);
         assert_eq!(timeline.throughput.len(), SLICES);
         assert!(timeline.throughput.iter().all(|tps| (tps - 10.0).abs() < 1e-6));
         assert!(timeline.concurrency.iter().all(|flying| (flying - 1.0).abs() < 1e-6));
         assert_eq!(timeline.ttft_p95[3], Some(0.25));
-        assert_eq!(timeline.ttft_p95[63], None, "a failure has no say in it");
+        assert_eq!(timeline.ttft_p95[63], None, "failed requests do not count");
         assert_eq!((timeline.error_rate[3], timeline.error_rate[63]), (Some(0.0), Some(1.0)));
         let saturation = Saturation::of(|| rows.iter(), extent);
-        assert_eq!(saturation.knee, None);
+        assert_eq!(saturation.saturation_point, None);
     }
 }

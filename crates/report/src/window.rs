@@ -1,45 +1,45 @@
-//! The part of a run that is evaluated: without warm-up and burn-in at its beginning, and ramp-down at its end.
+//! The evaluated part of a run: without warm-up at its start and ramp-down at its end.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::row::{Number, Row};
-use crate::slices::{Grid, Spread};
+use crate::row::{NumericField, Row};
+use crate::slices::{SliceTotals, TimeGrid};
 use crate::statistics::ratio;
 use crate::{steady, time};
 
-/// The fewest requests among which a steady state is sought: below that, slices hold next to nothing.
-const FEWEST: u64 = 100;
-/// Slices of a run, one for every ten requests: enough for twenty batches at least, and a hundred at the most, each of
-/// them one per cent of the run.
+/// Minimum number of requests for a steady-state search. With fewer, slices are almost empty.
+const MIN_REQUESTS: u64 = 100;
+/// Range of the number of slices, at one per ten requests. This gives 20 to 100 batches of five slices, each at
+/// least one percent of the run.
 const SLICES: std::ops::RangeInclusive<u64> = 100..=500;
-/// Requests for one slice.
+/// Requests per slice.
 const REQUESTS_OF_SLICE: u64 = 10;
 
-/// How much of one end of a run is left out.
+/// How much to remove from one end of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Cut {
-    /// What does not belong to the steady state.
+pub enum Trim {
+    /// Remove everything outside the steady state.
     #[default]
     Auto,
-    Nothing,
+    None,
     Time(Duration),
     Requests(u64),
 }
 
-/// From the first request's start to the last one's end.
+/// Time from the start of the first request to the end of the last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Extent {
-    /// Nanoseconds since 1970, as all instants here.
+pub struct RunExtent {
+    /// Nanoseconds since 1970, like all times in this module.
     pub from: u64,
     pub to: u64,
     pub requests: u64,
 }
 
-impl Extent {
-    /// `None` for no rows.
+impl RunExtent {
+    /// Returns `None` if there are no rows.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
         rows.fold(None, |extent: Option<Self>, row| {
             let old = extent.unwrap_or(Self { from: row.start, to: row.start, requests: 0 });
@@ -51,91 +51,91 @@ impl Extent {
         })
     }
 
-    /// Slices in which the steady state is sought.
-    pub fn slices(&self) -> Option<Grid> {
+    /// Returns the time slices for the steady-state search.
+    pub fn slices(&self) -> Option<TimeGrid> {
         let count = (self.requests / REQUESTS_OF_SLICE).clamp(*SLICES.start(), *SLICES.end());
-        let batch = steady::BATCH as u64;
-        Grid::over(self.from, self.to, usize::try_from(count / batch * batch).ok()?)
+        let batch = steady::BATCH_SIZE as u64;
+        TimeGrid::new(self.from, self.to, usize::try_from(count / batch * batch).ok()?)
     }
 }
 
-/// Which requests count: those that began within it.
+/// Range of start times. Requests that start within it count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Bounds {
+pub struct StartRange {
     pub from: u64,
-    /// Not included.
+    /// Exclusive.
     pub until: u64,
 }
 
-impl Bounds {
+impl StartRange {
     pub const ALL: Self = Self { from: 0, until: u64::MAX };
 
-    pub const fn hold(&self, row: &Row) -> bool {
+    pub const fn contains(&self, row: &Row) -> bool {
         self.from <= row.start && row.start < self.until
     }
 }
 
-/// The part of a run that is evaluated, and why.
+/// Evaluated part of a run, and how it was chosen.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Window {
-    /// How it was found, or given.
+    /// How the window was detected or set.
     pub method: String,
-    /// Whether a steady state was sought and found; `false` means that the part is as the command line says, or all.
+    /// Whether a steady state was detected. If `false`, the window is the configured one or the whole run.
     pub steady: bool,
-    /// Why no steady state was found, where it was sought.
+    /// Why the search found no steady state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_found: Option<&'static str>,
     pub from: String,
     pub to: String,
-    /// Seconds since the run's beginning.
+    /// Seconds since the start of the run.
     pub offset: f64,
     /// Seconds.
     pub length: f64,
-    /// Requests that began before it, left out.
+    /// Requests that started before the window and are left out.
     pub cut_before: u64,
-    /// Requests that began after it, left out.
+    /// Requests that started after the window and are left out.
     pub cut_after: u64,
     pub counted: u64,
     #[serde(skip)]
-    pub bounds: Bounds,
+    pub bounds: StartRange,
 }
 
-/// Why no steady state was found.
+/// Reasons for finding no steady state.
 const TOO_FEW: &str = "fewer than 100 requests";
-const NO_TIME: &str = "all requests began and ended at one instant";
-const NEVER: &str = "throughput or latency went on changing through more than half of the run";
+const NO_TIME: &str = "all requests started and ended at the same time";
+const NEVER: &str = "throughput or latency kept changing for more than half of the run";
 
-/// The window of `rows`, whose extent is given.
-pub fn find<'r, I>(rows: impl Fn() -> I, extent: Extent, warmup: Cut, ramp_down: Cut) -> Window
+/// Returns the window of `rows`, which span `extent`.
+pub fn find<'r, I>(rows: impl Fn() -> I, extent: RunExtent, warmup: Trim, ramp_down: Trim) -> Window
 where
     I: Iterator<Item = &'r Row>,
 {
-    let sought = warmup == Cut::Auto || ramp_down == Cut::Auto;
-    let steady = if sought {
-        steady_state(&rows, extent, warmup == Cut::Auto, ramp_down == Cut::Auto)
+    let searched = warmup == Trim::Auto || ramp_down == Trim::Auto;
+    let steady = if searched {
+        steady_state(&rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto)
     } else {
         Err("")
     };
-    let found = steady.unwrap_or(Bounds::ALL);
+    let found = steady.unwrap_or(StartRange::ALL);
     let starts = || sorted_starts(rows());
     let from = match warmup {
-        Cut::Auto => found.from,
-        Cut::Nothing => Bounds::ALL.from,
-        Cut::Time(time) => extent.from.saturating_add(nanos(time)),
-        Cut::Requests(count) => nth(&starts(), count).unwrap_or(Bounds::ALL.until),
+        Trim::Auto => found.from,
+        Trim::None => StartRange::ALL.from,
+        Trim::Time(time) => extent.from.saturating_add(nanos(time)),
+        Trim::Requests(count) => nth(&starts(), count).unwrap_or(StartRange::ALL.until),
     };
     let until = match ramp_down {
-        Cut::Auto => found.until,
-        Cut::Nothing => Bounds::ALL.until,
-        Cut::Time(time) => extent.to.saturating_sub(nanos(time)),
-        Cut::Requests(0) => Bounds::ALL.until,
-        Cut::Requests(count) => {
+        Trim::Auto => found.until,
+        Trim::None => StartRange::ALL.until,
+        Trim::Time(time) => extent.to.saturating_sub(nanos(time)),
+        Trim::Requests(0) => StartRange::ALL.until,
+        Trim::Requests(count) => {
             let left = extent.requests.saturating_sub(count);
-            nth(&starts(), left).unwrap_or(Bounds::ALL.until)
+            nth(&starts(), left).unwrap_or(StartRange::ALL.until)
         }
     };
-    let bounds = Bounds { from, until };
-    told(rows(), extent, bounds, steady.map(|_| sought)).by(method(warmup, ramp_down))
+    let bounds = StartRange { from, until };
+    build_window(rows(), extent, bounds, steady.map(|_| searched)).by(method(warmup, ramp_down))
 }
 
 fn sorted_starts<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<u64> {
@@ -152,36 +152,36 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn method(warmup: Cut, ramp_down: Cut) -> String {
+fn method(warmup: Trim, ramp_down: Trim) -> String {
     let cut = |cut| match cut {
-        Cut::Auto => "found".to_owned(),
-        Cut::Nothing => "nothing cut".to_owned(),
-        Cut::Time(time) => format!("{} s cut as asked", time.as_secs_f64()),
-        Cut::Requests(count) => format!("{count} requests cut as asked"),
+        Trim::Auto => "detected".to_owned(),
+        Trim::None => "nothing removed".to_owned(),
+        Trim::Time(time) => format!("{} s removed", time.as_secs_f64()),
+        Trim::Requests(count) => format!("{count} requests removed"),
     };
     match (warmup, ramp_down) {
-        (Cut::Auto, Cut::Auto) => steady::METHOD.to_owned(),
-        (Cut::Auto, _) | (_, Cut::Auto) => format!(
-            "beginning: {}, end: {}; found by {}",
+        (Trim::Auto, Trim::Auto) => steady::METHOD.to_owned(),
+        (Trim::Auto, _) | (_, Trim::Auto) => format!(
+            "start: {}, end: {}; detected by {}",
             cut(warmup),
             cut(ramp_down),
             steady::METHOD
         ),
-        (Cut::Nothing | Cut::Time(_) | Cut::Requests(_), _) => {
-            format!("beginning: {}, end: {}", cut(warmup), cut(ramp_down))
+        (Trim::None | Trim::Time(_) | Trim::Requests(_), _) => {
+            format!("start: {}, end: {}", cut(warmup), cut(ramp_down))
         }
     }
 }
 
-fn told<'r>(
+fn build_window<'r>(
     rows: impl Iterator<Item = &'r Row>,
-    extent: Extent,
-    bounds: Bounds,
+    extent: RunExtent,
+    bounds: StartRange,
     steady: Result<bool, &'static str>,
 ) -> Window {
     let (mut before, mut after, mut counted) = (0, 0, 0);
     for row in rows {
-        let place = if bounds.hold(row) {
+        let place = if bounds.contains(row) {
             &mut counted
         } else if row.start < bounds.from {
             &mut before
@@ -215,14 +215,14 @@ impl Window {
 
 fn steady_state<'r, I>(
     rows: impl Fn() -> I,
-    extent: Extent,
+    extent: RunExtent,
     beginning: bool,
     end: bool,
-) -> Result<Bounds, &'static str>
+) -> Result<StartRange, &'static str>
 where
     I: Iterator<Item = &'r Row>,
 {
-    if extent.requests < FEWEST {
+    if extent.requests < MIN_REQUESTS {
         return Err(TOO_FEW);
     }
     let grid = extent.slices().ok_or(NO_TIME)?;
@@ -235,23 +235,27 @@ where
     } else {
         0
     };
-    Ok(Bounds {
-        from: if head > 0 { grid.at(head) } else { Bounds::ALL.from },
-        until: if tail > 0 { grid.at(left) } else { Bounds::ALL.until },
+    Ok(StartRange {
+        from: if head > 0 { grid.slice_start(head) } else { StartRange::ALL.from },
+        until: if tail > 0 { grid.slice_start(left) } else { StartRange::ALL.until },
     })
 }
 
-/// Slices at the beginning in which the first token, or the answer where there is none, took another time than later.
-/// Slices in which nothing began say nothing; 0 where too few are left.
+/// Returns the number of slices at the start with a different latency from the rest: time to first token, or
+/// duration without one. Skips slices in which no request started. Returns 0 if too few slices remain.
 fn latency_cut<'r>(
     rows: impl Iterator<Item = &'r Row>,
-    grid: Grid,
+    grid: TimeGrid,
     slices: usize,
 ) -> Result<usize, &'static str> {
     let mut sums = vec![(0_u64, 0.0); grid.count];
     for row in rows {
-        let first = row.answered(Number::First).or_else(|| row.answered(Number::Duration));
-        if let (Some(first), Some((count, sum))) = (first, sums.get_mut(grid.slice(row.start))) {
+        let first = row
+            .value_if_ok(NumericField::First)
+            .or_else(|| row.value_if_ok(NumericField::Duration));
+        if let (Some(first), Some((count, sum))) =
+            (first, sums.get_mut(grid.slice_index(row.start)))
+        {
             *count += 1;
             *sum += first;
         }
@@ -263,26 +267,27 @@ fn latency_cut<'r>(
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
-    // Nothing cut: also not the empty slices before the first that says something.
+    // Without a cut, keep also the empty slices before the first measured one.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
 
-/// Output tokens per slice: those of each answer spread evenly from its first to its last.
-pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<f64> {
-    let mut spread = Spread::new(grid);
+/// Returns output tokens per slice. The tokens of a response are spread evenly from its first to its last token.
+pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
+    let mut spread = SliceTotals::new(grid);
     for row in rows {
-        if let Some(tokens) = row.number(Number::Generated) {
-            let from = row.after(row.number(Number::First).unwrap_or(0.0));
-            let to = row.number(Number::Last).map_or_else(|| row.end(), |last| row.after(last));
+        if let Some(tokens) = row.value(NumericField::Generated) {
+            let from = row.after(row.value(NumericField::First).unwrap_or(0.0));
+            let to =
+                row.value(NumericField::Last).map_or_else(|| row.end(), |last| row.after(last));
             spread.add(from, to.max(from), tokens);
         }
     }
     spread.amounts()
 }
 
-/// The mean number of requests in flight per slice.
-pub fn concurrency<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<f64> {
-    let mut spread = Spread::new(grid);
+/// Returns the mean number of requests in flight per slice.
+pub fn concurrency<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
+    let mut spread = SliceTotals::new(grid);
     for row in rows {
         let (from, to) = (row.start, row.end());
         spread.add(from, to, to.saturating_sub(from) as f64 / grid.width as f64);
@@ -297,29 +302,29 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A request per 100 ms for 100 s; in the first 20 s the first token takes 3 s in place of 0.2.
+    /// Returns one request per 100 ms for 100 s. Time to first token is 3 s in the first 20 s and 0.2 s afterwards.
     fn rows() -> Vec<Row> {
         (0..1_000)
             .map(|n| {
                 let mut row = Row::new(1_000 * SECOND + n * SECOND / 10, Outcome::Ok);
                 let first = if n < 200 { 3.0 } else { 0.2 };
-                row.set(Number::First, Some(first));
-                row.set(Number::Last, Some(first + 1.0));
-                row.set(Number::Duration, Some(first + 1.0));
-                row.set(Number::Generated, Some(50.0));
+                row.set(NumericField::First, Some(first));
+                row.set(NumericField::Last, Some(first + 1.0));
+                row.set(NumericField::Duration, Some(first + 1.0));
+                row.set(NumericField::Generated, Some(50.0));
                 row
             })
             .collect()
     }
 
-    fn found(rows: &[Row], warmup: Cut, ramp_down: Cut) -> Window {
-        let extent = Extent::of(rows.iter()).unwrap();
+    fn found(rows: &[Row], warmup: Trim, ramp_down: Trim) -> Window {
+        let extent = RunExtent::of(rows.iter()).unwrap();
         find(|| rows.iter(), extent, warmup, ramp_down)
     }
 
     #[test]
-    fn the_slow_beginning_is_cut_and_the_end_is_not() {
-        let window = found(&rows(), Cut::Auto, Cut::Auto);
+    fn removes_a_slow_start_and_keeps_the_end() {
+        let window = found(&rows(), Trim::Auto, Trim::Auto);
         assert!(window.steady, "{window:?}");
         assert!((200..=260).contains(&window.cut_before), "{window:?}");
         assert!(window.cut_after <= 20, "{window:?}");
@@ -327,16 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_cut() {
+    fn removes_the_configured_parts() {
         let rows = rows();
         for (warmup, ramp_down, cut) in [
-            (Cut::Nothing, Cut::Nothing, (0, 0)),
-            (Cut::Time(Duration::from_secs(10)), Cut::Nothing, (100, 0)),
-            (Cut::Requests(7), Cut::Requests(5), (7, 5)),
-            (Cut::Requests(0), Cut::Requests(0), (0, 0)),
-            // The last answer ends 1.2 s after it began at 99.9 s.
-            (Cut::Nothing, Cut::Time(Duration::from_millis(2_200)), (0, 11)),
-            (Cut::Requests(5_000), Cut::Nothing, (1_000, 0)),
+            (Trim::None, Trim::None, (0, 0)),
+            (Trim::Time(Duration::from_secs(10)), Trim::None, (100, 0)),
+            (Trim::Requests(7), Trim::Requests(5), (7, 5)),
+            (Trim::Requests(0), Trim::Requests(0), (0, 0)),
+            // The last response starts at 99.9 s and ends 1.2 s later.
+            (Trim::None, Trim::Time(Duration::from_millis(2_200)), (0, 11)),
+            (Trim::Requests(5_000), Trim::None, (1_000, 0)),
         ] {
             let window = found(&rows, warmup, ramp_down);
             assert_eq!((window.cut_before, window.cut_after), cut, "{warmup:?} {ramp_down:?}");
@@ -345,28 +350,28 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_steady_state_all_is_used_and_it_is_said() {
+    fn uses_all_requests_without_a_steady_state() {
         let few = rows().split_off(950);
-        assert_eq!(found(&few, Cut::Auto, Cut::Auto).not_found, Some(TOO_FEW));
+        assert_eq!(found(&few, Trim::Auto, Trim::Auto).not_found, Some(TOO_FEW));
         let mut rising = rows();
         for (n, row) in rising.iter_mut().enumerate() {
-            row.set(Number::Generated, Some(n as f64));
+            row.set(NumericField::Generated, Some(n as f64));
         }
-        let window = found(&rising, Cut::Auto, Cut::Nothing);
+        let window = found(&rising, Trim::Auto, Trim::None);
         assert_eq!((window.not_found, window.counted), (Some(NEVER), 1_000));
         let instant = vec![Row::new(5, Outcome::Ok); 200];
-        assert_eq!(found(&instant, Cut::Auto, Cut::Auto).not_found, Some(NO_TIME));
+        assert_eq!(found(&instant, Trim::Auto, Trim::Auto).not_found, Some(NO_TIME));
     }
 
     #[test]
-    fn concurrency_is_the_time_that_overlaps() {
+    fn concurrency_is_the_overlap_of_requests() {
         let row = |start, seconds| {
             let mut row = Row::new(start, Outcome::Ok);
-            row.set(Number::Duration, Some(seconds));
+            row.set(NumericField::Duration, Some(seconds));
             row
         };
         let rows = [row(0, 2.0), row(SECOND / 2, 1.0)];
-        let grid = Grid { from: 0, width: SECOND, count: 3 };
+        let grid = TimeGrid { from: 0, width: SECOND, count: 3 };
         assert_eq!(concurrency(rows.iter(), grid), [1.5, 1.5, 0.0]);
     }
 }

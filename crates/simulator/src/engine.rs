@@ -1,4 +1,4 @@
-//! A model at work: what runs, what waits, and what it tells of itself.
+//! A simulated inference engine: running and waiting requests, rate limit and metrics.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,23 +9,23 @@ use http::Response;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answer::Answer;
 use crate::profile::Profile;
+use crate::response_body::ResponseBody;
 use tokengauge_types::clock::MonotonicInstant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// One model at work.
+/// Engine of one model.
 #[derive(Debug)]
 pub struct Engine {
     pub profile: Profile,
     running: AtomicU32,
     waiting: AtomicU32,
     slots: Option<Arc<Semaphore>>,
-    /// Prompt tokens looked up in the prefix cache, and found there.
-    looked_up: AtomicU64,
+    /// Prompt tokens looked up in the prefix cache, and those found.
+    prefix_lookups: AtomicU64,
     found: AtomicU64,
-    limit: Option<Mutex<Limit>>,
+    limit: Option<Mutex<RateLimiter>>,
 }
 
 impl Engine {
@@ -35,114 +35,114 @@ impl Engine {
             running: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             slots: profile.slots.map(slots),
-            looked_up: AtomicU64::new(0),
+            prefix_lookups: AtomicU64::new(0),
             found: AtomicU64::new(0),
-            limit: profile.requests_per_minute.map(Limit::new).map(Mutex::new),
+            limit: profile.requests_per_minute.map(RateLimiter::new).map(Mutex::new),
             profile,
         }
     }
 
-    /// Counts a request against the limit of requests per minute, where there is one.
-    pub fn admit(&self, at: MonotonicInstant) -> Result<Option<Allowance>, Allowance> {
+    /// Counts a request against the rate limit, if there is one.
+    pub fn admit(&self, at: MonotonicInstant) -> Result<Option<RateLimitState>, RateLimitState> {
         let Some(limit) = &self.limit else {
             return Ok(None);
         };
-        // Arithmetic cannot leave it half done.
+        // The update cannot panic half-way, so a poisoned lock is still valid.
         let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
         limit.take(at).map(Some)
     }
 
-    /// A place in the batch, when there is one. Who leaves before has none, and waits no longer.
-    pub async fn enter(self: &Arc<Self>) -> Busy {
+    /// Waits for a slot in the batch. A caller that is cancelled leaves the queue.
+    pub async fn take_slot(self: &Arc<Self>) -> BatchSlot {
         let permit = match &self.slots {
             None => None,
             Some(slots) => {
-                let _waiting = Waiting::new(self);
+                let _waiting = QueuedRequest::new(self);
                 // The semaphore is never closed.
                 Arc::clone(slots).acquire_owned().await.ok()
             }
         };
-        self.busy(permit)
+        self.slot(permit)
     }
 
-    /// A place in the batch beyond all slots.
+    /// Takes a slot regardless of the limit.
     #[cfg(test)]
-    pub fn enter_now(self: &Arc<Self>) -> Busy {
-        self.busy(None)
+    pub fn take_slot_beyond_limit(self: &Arc<Self>) -> BatchSlot {
+        self.slot(None)
     }
 
-    fn busy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Busy {
+    fn slot(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> BatchSlot {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Busy { engine: Arc::clone(self), _permit: permit }
+        BatchSlot { engine: Arc::clone(self), _permit: permit }
     }
 }
 
-/// Somebody in the queue, until dropped.
-struct Waiting<'a>(&'a Engine);
+/// Counts a request as queued until it is dropped.
+struct QueuedRequest<'a>(&'a Engine);
 
-impl<'a> Waiting<'a> {
+impl<'a> QueuedRequest<'a> {
     fn new(engine: &'a Engine) -> Self {
         engine.waiting.fetch_add(1, Ordering::Relaxed);
         Self(engine)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A place in an engine's batch, until dropped.
+/// A slot in the batch of an engine, released on drop.
 #[derive(Debug)]
-pub struct Busy {
+pub struct BatchSlot {
     engine: Arc<Engine>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Busy {
+impl BatchSlot {
     pub fn profile(&self) -> &Profile {
         &self.engine.profile
     }
 
-    /// Answers that are being generated, this one included.
+    /// Returns the number of responses being generated, including this one.
     pub fn batch(&self) -> u32 {
         self.engine.running.load(Ordering::Relaxed)
     }
 
-    /// Looks a prompt up in the prefix cache: how many of its tokens are there.
-    pub fn found(&self, prompt_tokens: u64) -> u64 {
+    /// Looks a prompt up in the prefix cache and returns the number of tokens found.
+    pub fn look_up_prefix(&self, prompt_tokens: u64) -> u64 {
         let most = u32::try_from(prompt_tokens).unwrap_or(u32::MAX);
         let found = Duration::from_secs(most.into()).mul_f64(self.engine.profile.prefix_hits);
         let found = found.as_secs().min(prompt_tokens);
         let engine = &self.engine;
-        engine.looked_up.fetch_add(prompt_tokens, Ordering::Relaxed);
+        engine.prefix_lookups.fetch_add(prompt_tokens, Ordering::Relaxed);
         engine.found.fetch_add(found, Ordering::Relaxed);
         found
     }
 }
 
-impl Drop for Busy {
+impl Drop for BatchSlot {
     fn drop(&mut self) {
         self.engine.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// So many requests a minute: a bucket that holds a minute's worth and fills up steadily, as OpenAI's does.
+/// Rate limit: a bucket that holds the requests of one minute and refills steadily, like OpenAI's.
 #[derive(Debug)]
-struct Limit {
+struct RateLimiter {
     per_minute: u32,
-    /// When the bucket will be full again, if nothing more is taken from it.
+    /// Time at which the bucket is full again if nothing more is taken.
     full: MonotonicInstant,
 }
 
-impl Limit {
+impl RateLimiter {
     const fn new(per_minute: u32) -> Self {
         Self { per_minute, full: MonotonicInstant::ZERO }
     }
 
-    /// Takes one request from the bucket; without one in it, what is left all the same.
-    fn take(&mut self, at: MonotonicInstant) -> Result<Allowance, Allowance> {
+    /// Takes one request from the bucket. If the bucket is empty, the error has its state.
+    fn take(&mut self, at: MonotonicInstant) -> Result<RateLimitState, RateLimitState> {
         let one = MINUTE / self.per_minute.max(1);
         let missing = self.full.since(at);
         let allowed = missing + one <= MINUTE;
@@ -151,7 +151,7 @@ impl Limit {
         }
         let reset = self.full.since(at);
         let left = (MINUTE - reset.min(MINUTE)).as_nanos() / one.as_nanos().max(1);
-        let allowance = Allowance {
+        let allowance = RateLimitState {
             limit: self.per_minute,
             left: u32::try_from(left).unwrap_or(self.per_minute),
             reset,
@@ -160,22 +160,22 @@ impl Limit {
     }
 }
 
-/// What is left of a limit, as OpenAI's headers tell it.
+/// State of a rate limit, as reported in OpenAI's headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Allowance {
+pub struct RateLimitState {
     pub limit: u32,
     pub left: u32,
-    /// Until all of it is there again.
+    /// Time until the bucket is full.
     pub reset: Duration,
 }
 
-impl Allowance {
-    pub fn told(self, mut response: Response<Answer>) -> Response<Answer> {
-        self.tell(response.headers_mut());
+impl RateLimitState {
+    pub fn add_headers_to(self, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+        self.write_headers(response.headers_mut());
         response
     }
 
-    fn tell(self, headers: &mut HeaderMap) {
+    fn write_headers(self, headers: &mut HeaderMap) {
         for (name, value) in [
             ("x-ratelimit-limit-requests", self.limit.to_string()),
             ("x-ratelimit-remaining-requests", self.left.to_string()),
@@ -188,9 +188,9 @@ impl Allowance {
     }
 }
 
-/// What the engines tell of themselves, in the names and the format of vLLM's `/metrics`. A model without `slots` has
-/// no limit that its use of the KV cache could be a share of, and tells none.
-pub fn page(engines: &[Arc<Engine>]) -> String {
+/// Returns the metrics of all engines, with the names and format of vLLM's `/metrics`. A model without `slots` has
+/// no KV cache limit and therefore no utilization.
+pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
     let mut page = String::new();
     family(&mut page, engines, "num_requests_running", "gauge", |it| {
         Some(f64::from(it.running.load(Ordering::Relaxed)))
@@ -204,7 +204,7 @@ pub fn page(engines: &[Arc<Engine>]) -> String {
     });
     let counter = "counter";
     family(&mut page, engines, "prefix_cache_queries_total", counter, |it| {
-        Some(it.looked_up.load(Ordering::Relaxed) as f64)
+        Some(it.prefix_lookups.load(Ordering::Relaxed) as f64)
     });
     family(&mut page, engines, "prefix_cache_hits_total", counter, |it| {
         Some(it.found.load(Ordering::Relaxed) as f64)
@@ -238,62 +238,62 @@ mod tests {
         Arc::new(Engine::new(text.parse().unwrap()))
     }
 
-    fn told(engine: &Arc<Engine>, name: &str) -> Option<f64> {
-        let page = page(std::slice::from_ref(engine));
+    fn metric(engine: &Arc<Engine>, name: &str) -> Option<f64> {
+        let page = metrics_page(std::slice::from_ref(engine));
         let line = page.lines().find(|it| it.starts_with(&format!("vllm:{name}{{")))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 
     #[tokio::test]
-    async fn beyond_the_slots_requests_wait_and_the_page_says_so() {
+    async fn requests_beyond_the_slots_wait_and_are_reported() {
         let engine = engine("m:slots=2");
-        let first = engine.enter().await;
-        let _second = engine.enter().await;
+        let first = engine.take_slot().await;
+        let _second = engine.take_slot().await;
         let third = {
             let engine = Arc::clone(&engine);
-            tokio::spawn(async move { engine.enter().await })
+            tokio::spawn(async move { engine.take_slot().await })
         };
-        while told(&engine, "num_requests_waiting") != Some(1.0) {
+        while metric(&engine, "num_requests_waiting") != Some(1.0) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(told(&engine, "num_requests_running"), Some(2.0));
-        assert_eq!(told(&engine, "kv_cache_usage_perc"), Some(1.0));
+        assert_eq!(metric(&engine, "num_requests_running"), Some(2.0));
+        assert_eq!(metric(&engine, "kv_cache_usage_perc"), Some(1.0));
         drop(first);
         let third = third.await.unwrap();
-        assert_eq!(told(&engine, "num_requests_waiting"), Some(0.0));
-        assert_eq!(told(&engine, "num_requests_running"), Some(2.0));
+        assert_eq!(metric(&engine, "num_requests_waiting"), Some(0.0));
+        assert_eq!(metric(&engine, "num_requests_running"), Some(2.0));
         drop(third);
-        assert_eq!(told(&engine, "kv_cache_usage_perc"), Some(0.5));
+        assert_eq!(metric(&engine, "kv_cache_usage_perc"), Some(0.5));
     }
 
     #[tokio::test]
-    async fn who_leaves_the_queue_is_not_in_it() {
+    async fn a_cancelled_request_leaves_the_queue() {
         let engine = engine("m:slots=1");
-        let _only = engine.enter().await;
+        let _only = engine.take_slot().await;
         let waiting = {
             let engine = Arc::clone(&engine);
-            tokio::spawn(async move { engine.enter().await })
+            tokio::spawn(async move { engine.take_slot().await })
         };
-        while told(&engine, "num_requests_waiting") != Some(1.0) {
+        while metric(&engine, "num_requests_waiting") != Some(1.0) {
             tokio::task::yield_now().await;
         }
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert_eq!(told(&engine, "num_requests_waiting"), Some(0.0));
-        assert_eq!(told(&engine, "num_requests_running"), Some(1.0));
+        assert_eq!(metric(&engine, "num_requests_waiting"), Some(0.0));
+        assert_eq!(metric(&engine, "num_requests_running"), Some(1.0));
     }
 
     #[test]
-    fn a_share_of_each_prompt_is_in_the_cache() {
+    fn part_of_each_prompt_is_in_the_prefix_cache() {
         let engine = engine("m:prefix-hits=0.25");
-        assert_eq!(engine.enter_now().found(1_000), 250);
-        assert_eq!(told(&engine, "prefix_cache_queries_total"), Some(1_000.0));
-        assert_eq!(told(&engine, "prefix_cache_hits_total"), Some(250.0));
-        assert_eq!(told(&engine, "kv_cache_usage_perc"), None);
+        assert_eq!(engine.take_slot_beyond_limit().look_up_prefix(1_000), 250);
+        assert_eq!(metric(&engine, "prefix_cache_queries_total"), Some(1_000.0));
+        assert_eq!(metric(&engine, "prefix_cache_hits_total"), Some(250.0));
+        assert_eq!(metric(&engine, "kv_cache_usage_perc"), None);
     }
 
     #[test]
-    fn a_minute_s_requests_are_taken_and_come_back_steadily() {
+    fn rate_limit_refills_steadily() {
         let engine = engine("m:requests-per-minute=60");
         let at = MonotonicInstant::ZERO + Duration::from_secs(1_000);
         let first = engine.admit(at).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! One request on its way to its answer.
+//! Executes one request and builds its response.
 
 use std::sync::Arc;
 
@@ -7,50 +7,50 @@ use fastrand::Rng;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use crate::answer::{Answer, Faults, Stream, Whole};
+use crate::chunk_template::ChunkTemplate;
 use crate::engine::Engine;
-use crate::ledger::Tally;
-use crate::pace::{Fate, Overrides, Pace, Work};
+use crate::ledger::EntryGuard;
 use crate::profile::UsagePolicy;
-use crate::request::{Api, Refused, Request};
-use crate::script::{Script, Wish};
-use crate::voice::Voice;
-use crate::{CREATED, embed};
+use crate::request::{Api, ApiError, Request};
+use crate::response_body::{FullBody, ResponseBody, StreamBody, StreamFaults};
+use crate::schedule::{InjectedFaults, Overrides, PrefillWork, TokenSchedule};
+use crate::script::{RequestShape, Script};
+use crate::{CREATED, embeddings};
 use tokengauge_types::clock;
 
-/// One request that is going to be answered.
+/// A request that passed validation.
 pub struct Job {
     pub api: Api,
     pub request: Request,
     pub model: String,
     pub engine: Arc<Engine>,
     pub overrides: Overrides,
-    pub fate: Fate,
+    pub faults: InjectedFaults,
     pub random: Rng,
     pub id: u64,
 }
 
 impl Job {
-    pub async fn run(self, tally: Tally) -> Response<Answer> {
-        if let Some(status) = self.fate.status {
-            return refuse(Refused::new(status, "the simulation was told to fail", None), tally);
+    pub async fn run(self, guard: EntryGuard) -> Response<ResponseBody> {
+        if let Some(status) = self.faults.status {
+            return error_response(ApiError::new(status, "simulated failure", None), guard);
         }
         let allowance = match self.engine.admit(clock::now()) {
             Ok(allowance) => allowance,
             Err(spent) => {
-                let refused = Refused::new(429, "too many requests in a minute", None);
-                return spent.told(refuse(refused, tally));
+                let error = ApiError::new(429, "request rate limit exceeded", None);
+                return spent.add_headers_to(error_response(error, guard));
             }
         };
-        let answer = self.answer(tally).await;
+        let response = self.response(guard).await;
         match allowance {
-            Some(allowance) => allowance.told(answer),
-            None => answer,
+            Some(allowance) => allowance.add_headers_to(response),
+            None => response,
         }
     }
 
-    async fn answer(mut self, mut tally: Tally) -> Response<Answer> {
-        let wish = Wish {
+    async fn response(mut self, mut guard: EntryGuard) -> Response<ResponseBody> {
+        let shape = RequestShape {
             api: self.api,
             tokens: self.overrides.tokens,
             tokens_per_chunk: self.overrides.chunk_tokens,
@@ -58,52 +58,57 @@ impl Job {
         let mut script = if self.api == Api::Embeddings {
             Script::prompt_only(&self.request)
         } else {
-            Script::write(&self.engine.profile, &self.request, wish, &mut self.random)
+            Script::generate(&self.engine.profile, &self.request, shape, &mut self.random)
         };
-        let work = Work { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
-        let control = (&self.overrides, self.fate);
-        let mut pace =
-            Pace::start(self.engine.enter().await, control, work, self.random.fork(), clock::now());
-        let voice = self.voice();
+        let work = PrefillWork { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
+        let control = (&self.overrides, self.faults);
+        let mut schedule = TokenSchedule::start(
+            self.engine.take_slot().await,
+            control,
+            work,
+            self.random.fork(),
+            clock::now(),
+        );
+        let template = self.template();
         if self.request.streams() && self.api != Api::Embeddings {
-            tally.entry.head = Some(clock::now());
-            let faults = Faults { cut: self.fate.cut, ping: self.engine.profile.ping };
-            let stream = Stream::new(script, voice, pace, faults, tally);
+            guard.entry.head = Some(clock::now());
+            let faults = StreamFaults { cut: self.faults.cut, ping: self.engine.profile.ping };
+            let stream = StreamBody::new(script, template, schedule, faults, guard);
             return respond(
                 StatusCode::OK,
                 "text/event-stream; charset=utf-8",
-                Answer::Stream(Box::new(stream)),
+                ResponseBody::StreamBody(Box::new(stream)),
             );
         }
-        // From here the client may leave while the answer is being made: then hyper drops all of this, and the tally
-        // says so.
-        let due = pace.next(script.shown_steps());
+        // The client may disconnect during generation. hyper then drops this future, and the guard records the
+        // disconnect.
+        let due = schedule.next(script.shown_steps());
         tokio::time::sleep(due.since(clock::now())).await;
-        drop(pace);
+        drop(schedule);
         script.send_all();
-        let body = self.whole(&script, &voice, &mut tally);
-        tally.entry.head = Some(clock::now());
-        let whole = Whole::generated(body, script.sent_tokens(), tally);
-        json(StatusCode::OK, if self.fate.cut.is_some() { whole.cut() } else { whole })
+        let body = self.body(&script, &template, &mut guard);
+        guard.entry.head = Some(clock::now());
+        let body = FullBody::generated(body, script.sent_tokens(), guard);
+        json(StatusCode::OK, if self.faults.cut.is_some() { body.cut() } else { body })
     }
 
-    fn whole(&self, script: &Script, voice: &Voice, tally: &mut Tally) -> Bytes {
+    fn body(&self, script: &Script, template: &ChunkTemplate, guard: &mut EntryGuard) -> Bytes {
         let usage = script.usage();
         if self.api == Api::Embeddings {
-            tally.entry.reported = Some(usage);
-            return embed::answer(&self.request, &self.model, usage.input);
+            guard.entry.reported = Some(usage);
+            return embeddings::response(&self.request, &self.model, usage.input);
         }
-        let told = self.engine.profile.usage != UsagePolicy::Never;
-        tally.entry.reported = told.then_some(usage);
-        voice.whole(script, tally.entry.reported)
+        let reports_usage = self.engine.profile.usage != UsagePolicy::Never;
+        guard.entry.reported = reports_usage.then_some(usage);
+        template.full_body(script, guard.entry.reported)
     }
 
-    fn voice(&self) -> Voice {
+    fn template(&self) -> ChunkTemplate {
         let prefix = match self.api {
             Api::Chat | Api::Embeddings => "chatcmpl",
             Api::Completion => "cmpl",
         };
-        Voice {
+        ChunkTemplate {
             api: self.api,
             id: format!("{prefix}-{:016x}", self.id),
             created: CREATED,
@@ -114,37 +119,41 @@ impl Job {
     }
 }
 
-pub fn refuse(refused: Refused, mut tally: Tally) -> Response<Answer> {
-    let status = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    tally.entry.head = Some(clock::now());
-    let mut response = json(status, Whole::failed(refused.body, status.as_u16(), tally));
+pub fn error_response(error: ApiError, mut guard: EntryGuard) -> Response<ResponseBody> {
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    guard.entry.head = Some(clock::now());
+    let mut response = json(status, FullBody::failed(error.body, status.as_u16(), guard));
     if status == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
 }
 
-pub fn json(status: StatusCode, whole: Whole) -> Response<Answer> {
-    respond(status, "application/json", Answer::Whole(Box::new(whole)))
+pub fn json(status: StatusCode, body: FullBody) -> Response<ResponseBody> {
+    respond(status, "application/json", ResponseBody::FullBody(Box::new(body)))
 }
 
-/// What vLLM says to a probe: an empty 200.
-pub fn healthy() -> Response<Answer> {
-    Response::new(Answer::Whole(Box::new(Whole::plain(Bytes::new()))))
+/// Returns an empty 200, like vLLM's health endpoint.
+pub fn healthy() -> Response<ResponseBody> {
+    Response::new(ResponseBody::FullBody(Box::new(FullBody::plain(Bytes::new()))))
 }
 
-/// A metrics page in Prometheus' text format.
-pub fn metrics(page: String) -> Response<Answer> {
-    let whole = Whole::plain(page.into());
+/// Returns a metrics page in the Prometheus text format.
+pub fn metrics(page: String) -> Response<ResponseBody> {
+    let body = FullBody::plain(page.into());
     respond(
         StatusCode::OK,
         "text/plain; version=0.0.4; charset=utf-8",
-        Answer::Whole(Box::new(whole)),
+        ResponseBody::FullBody(Box::new(body)),
     )
 }
 
-fn respond(status: StatusCode, content_type: &'static str, answer: Answer) -> Response<Answer> {
-    let mut response = Response::new(answer);
+fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    response: ResponseBody,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(response);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

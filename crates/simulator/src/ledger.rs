@@ -1,4 +1,4 @@
-//! What was really sent, answer by answer: the truth that telemetry is checked against.
+//! Records what was really sent for each response, as the reference for checking telemetry.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,33 +8,33 @@ use tokio::sync::Notify;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::label::Name;
 
-/// How many answers are remembered: several minutes of the demo, hours of a test, and about 30 MB.
-pub const LONGEST: usize = 100_000;
+/// Default number of entries: several minutes of the demo, hours of a test, and about 30 MB.
+pub const DEFAULT_CAPACITY: usize = 100_000;
 
-/// One answer, as the backend itself saw it.
+/// One response as the backend sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The request's own `x-request-id`, or the one made for it; the response carries it too.
+    /// The `x-request-id` of the request, or a generated one. The response carries it too.
     pub request_id: Name,
     pub model: Option<Name>,
     pub stream: bool,
-    /// Tokens of all generated text that was handed to the socket (text, reasoning, tool arguments), in o200k_base.
+    /// Tokens of all generated text handed to the socket (text, reasoning, tool arguments), in o200k_base.
     pub tokens: u64,
-    /// The usage that was sent with the answer; `None` where none was.
+    /// Usage sent with the response, or `None`.
     pub reported: Option<Usage>,
-    /// When the request had been read to its end.
+    /// Time at which the whole request had been read.
     pub received: MonotonicInstant,
-    /// When the response's head was handed to the connection.
+    /// Time at which the response headers were handed to the connection.
     pub head: Option<MonotonicInstant>,
-    /// When the first write that carries generated text was handed to the socket.
+    /// Time of the first write with generated text.
     pub first_token: Option<MonotonicInstant>,
-    /// When the last one was.
+    /// Time of the last write with generated text.
     pub last_token: Option<MonotonicInstant>,
     pub end: MonotonicInstant,
     pub ended: Ended,
 }
 
-/// Token counts in the words of the standard.
+/// Token counts with the names of the OpenTelemetry conventions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
     pub input: u64,
@@ -43,29 +43,29 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// How an answer ended.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
     /// Everything was handed to the socket.
     Complete,
-    /// The backend broke off on purpose.
+    /// The backend cut the connection on purpose.
     Cut,
-    /// The caller closed before the end.
+    /// The client disconnected before the end.
     ClientGone,
-    /// Answered by this error status.
+    /// The response was an error with this status.
     Failed(u16),
 }
 
-/// A bounded list of what was sent, oldest forgotten first.
+/// A bounded list of responses. The oldest entries are evicted first.
 #[derive(Debug)]
 pub struct Ledger {
-    book: Mutex<Book>,
+    state: Mutex<LedgerState>,
     capacity: usize,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct LedgerState {
     entries: VecDeque<Entry>,
     open: u64,
     recorded: u64,
@@ -74,51 +74,51 @@ struct Book {
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self::with_capacity(LONGEST)
+        Self::with_capacity(DEFAULT_CAPACITY)
     }
 }
 
 impl Ledger {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { book: Mutex::default(), capacity, changed: Notify::new() }
+        Self { state: Mutex::default(), capacity, changed: Notify::new() }
     }
 
-    /// Everything that is remembered, in the order in which it ended.
+    /// Returns all entries in the order in which they ended.
     pub fn entries(&self) -> Vec<Entry> {
-        self.with(|book| book.entries.iter().cloned().collect())
+        self.with(|state| state.entries.iter().cloned().collect())
     }
 
-    /// Answers that have ended since the start, forgotten ones included.
+    /// Returns the number of responses that have ended, including evicted ones.
     pub fn recorded(&self) -> u64 {
-        self.with(|book| book.recorded)
+        self.with(|state| state.recorded)
     }
 
-    /// Answers that have begun and not ended.
+    /// Returns the number of responses in progress.
     pub fn open(&self) -> u64 {
-        self.with(|book| book.open)
+        self.with(|state| state.open)
     }
 
-    /// Entries that had to make room.
+    /// Returns the number of evicted entries.
     pub fn forgotten(&self) -> u64 {
-        self.with(|book| book.forgotten)
+        self.with(|state| state.forgotten)
     }
 
-    /// Waits until at least `count` answers have ended and none is open.
+    /// Waits until at least `count` responses have ended and none is in progress.
     pub async fn settled(&self, count: u64) {
         loop {
             let changed = self.changed.notified();
-            if self.with(|book| book.recorded >= count && book.open == 0) {
+            if self.with(|state| state.recorded >= count && state.open == 0) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Opens the account of one answer; it is entered when the [`Tally`] is dropped, however that comes about.
-    pub fn open_tally(self: &Arc<Self>, request_id: Name) -> Tally {
-        self.with(|book| book.open += 1);
+    /// Opens the entry of a response. Dropping the [`EntryGuard`] records it.
+    pub fn open_entry(self: &Arc<Self>, request_id: Name) -> EntryGuard {
+        self.with(|state| state.open += 1);
         let received = clock::now();
-        Tally {
+        EntryGuard {
             ledger: Arc::clone(self),
             entry: Entry {
                 request_id,
@@ -137,33 +137,33 @@ impl Ledger {
     }
 
     fn enter(&self, entry: Entry) {
-        self.with(|book| {
-            book.open = book.open.saturating_sub(1);
-            book.recorded += 1;
-            if book.entries.len() >= self.capacity {
-                book.entries.pop_front();
-                book.forgotten += 1;
+        self.with(|state| {
+            state.open = state.open.saturating_sub(1);
+            state.recorded += 1;
+            if state.entries.len() >= self.capacity {
+                state.entries.pop_front();
+                state.forgotten += 1;
             }
-            book.entries.push_back(entry);
+            state.entries.push_back(entry);
         });
         self.changed.notify_waiters();
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
-        act(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, act: impl FnOnce(&mut LedgerState) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The open account of one answer. Dropped without an ending it says that the client has gone: that is what it means
-/// when hyper drops a response before its end.
+/// Open entry of a response. If it is dropped without a result, the entry records a client disconnect, because
+/// hyper then dropped the response before its end.
 #[derive(Debug)]
-pub struct Tally {
+pub struct EntryGuard {
     ledger: Arc<Ledger>,
     pub entry: Entry,
 }
 
-impl Tally {
-    /// Text that makes tokens is being handed to the socket now.
+impl EntryGuard {
+    /// Records that text with tokens is handed to the socket now.
     pub fn token(&mut self) {
         let now = clock::now();
         self.entry.first_token.get_or_insert(now);
@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for EntryGuard {
     fn drop(&mut self) {
         self.entry.end = clock::now();
         self.ledger.enter(self.entry.clone());
@@ -182,17 +182,17 @@ impl Drop for Tally {
 mod tests {
     use super::*;
 
-    fn open(ledger: &Arc<Ledger>, id: &str) -> Tally {
-        ledger.open_tally(Name::new(id).unwrap())
+    fn open(ledger: &Arc<Ledger>, id: &str) -> EntryGuard {
+        ledger.open_entry(Name::new(id).unwrap())
     }
 
     #[test]
-    fn an_answer_dropped_before_its_end_says_that_the_client_has_gone() {
+    fn a_dropped_entry_records_a_client_disconnect() {
         let ledger = Arc::new(Ledger::default());
-        let mut tally = open(&ledger, "a");
-        tally.token();
+        let mut guard = open(&ledger, "a");
+        guard.token();
         assert_eq!((ledger.open(), ledger.recorded()), (1, 0));
-        drop(tally);
+        drop(guard);
         let entry = ledger.entries().pop().unwrap();
         assert_eq!(entry.ended, Ended::ClientGone);
         assert!(entry.first_token.unwrap() <= entry.end);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_are_counted() {
+    fn evicts_and_counts_the_oldest_entries() {
         let ledger = Arc::new(Ledger::with_capacity(2));
         for id in ["a", "b", "c"] {
             drop(open(&ledger, id));

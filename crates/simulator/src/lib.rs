@@ -1,22 +1,22 @@
-//! A simulated LLM backend: the demo's, the tests' and the benches' other side.
+//! A simulated LLM backend for the demo, tests and benchmarks.
 //!
-//! It speaks OpenAI's shapes over HTTP/1.1 and HTTP/2, generates text at the pace of its model [`Profile`]s, fails as
-//! told, and keeps a [`Ledger`] of what it really sent. Everything an answer says is decided by the seed and the
-//! request's bytes, so the same request gets the same bytes; only luck (stalls, failures, truncation) differs from one
-//! arrival to the next.
+//! The backend implements OpenAI's API over HTTP/1.1 and HTTP/2. It generates text at the speed of its model
+//! [`Profile`]s, injects configured faults, and keeps a [`Ledger`] of what it really sent. The seed and the request
+//! bytes determine the text, so equal requests get equal bytes. Only injected faults (stalls, failures, truncation)
+//! differ between arrivals.
 
-pub mod answer;
-mod embed;
+mod chunk_template;
+mod embeddings;
 pub mod engine;
 mod job;
 pub mod ledger;
-pub mod pace;
 pub mod profile;
 mod request;
+pub mod response_body;
+pub mod schedule;
 mod script;
-mod text;
+mod sentences;
 pub mod tokens;
-mod voice;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,20 +36,20 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::answer::{Answer, Whole};
 use crate::engine::Engine;
-use crate::job::{Job, healthy, json, metrics, refuse};
-use crate::pace::{Fate, Overrides};
-use crate::request::{Api, Refused};
+use crate::job::{Job, error_response, healthy, json, metrics};
+use crate::request::{Api, ApiError};
+use crate::response_body::{FullBody, ResponseBody};
+use crate::schedule::{InjectedFaults, Overrides};
 use tokengauge_types::label::Name;
 
 pub use crate::ledger::{Ended, Entry, Ledger, Usage};
 pub use crate::profile::Profile;
 
-/// What a backend serves.
+/// Models and seed of a backend.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A request for any other model is answered by the first of them, under the name it asked for.
+    /// Models. The first one also answers requests for unknown models, under the requested name.
     pub models: Vec<Profile>,
     pub seed: u64,
 }
@@ -60,19 +60,20 @@ impl Default for Config {
     }
 }
 
-/// Connections open at once; further ones wait in the kernel's backlog. Twice what the largest bench opens.
-const MOST_CONNECTIONS: usize = 10_000;
+/// Maximum number of open connections, twice that of the largest benchmark. Further ones wait in the kernel's
+/// backlog.
+const MAX_CONNECTIONS: usize = 10_000;
 
-/// As large as any provider takes.
-const LARGEST_REQUEST: usize = 64 << 20;
+/// Maximum size of a request, as large as any provider accepts.
+const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// Out of file descriptors, `accept` fails at once and again: breathe, until a connection has closed.
+/// Pause after a failed `accept`. Without file descriptors it would fail again at once, until a connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The birthday of everything that is generated: a fixed second, so that equal requests get equal bytes.
+/// Fixed creation time of all responses, so that equal requests get equal bytes.
 const CREATED: u64 = 1_767_225_600;
 
-/// Serves until `shutdown`, then drops every connection.
+/// Serves until `shutdown` completes, then drops all connections.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -83,13 +84,13 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
-        let full = connections.len() >= MOST_CONNECTIONS;
+        let full = connections.len() >= MAX_CONNECTIONS;
         tokio::select! {
             () = &mut shutdown => return,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if !full => match accepted {
                 Ok((socket, _)) => {
-                    connections.spawn(converse(socket, Arc::clone(&backend)));
+                    connections.spawn(serve_connection(socket, Arc::clone(&backend)));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
@@ -97,8 +98,9 @@ pub async fn serve(
     }
 }
 
-async fn converse(socket: TcpStream, backend: Arc<Backend>) {
-    // Without this a chunk would wait for the acknowledgement of the one before; where it fails, the socket is dead.
+async fn serve_connection(socket: TcpStream, backend: Arc<Backend>) {
+    // With Nagle's algorithm, a chunk would wait for the acknowledgement of the previous one. If this fails, the
+    // socket is already closed.
     if socket.set_nodelay(true).is_err() {
         return;
     }
@@ -107,7 +109,7 @@ async fn converse(socket: TcpStream, backend: Arc<Backend>) {
         async move { Ok::<_, Infallible>(backend.answer(request).await) }
     });
     let server = auto::Builder::new(TokioExecutor::new());
-    // A connection that broke is in the ledger, answer by answer: there is nobody else to tell.
+    // The ledger has recorded the result of each response, so a connection error needs no report.
     drop(server.serve_connection(TokioIo::new(socket), service).await);
 }
 
@@ -133,15 +135,15 @@ impl Backend {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if head.method == Method::GET && path.ends_with("/models") {
             let names = self.engines.iter().map(|it| it.profile.name.as_str());
-            return json(StatusCode::OK, Whole::plain(voice::models(names, CREATED)));
+            return json(StatusCode::OK, FullBody::plain(chunk_template::models(names, CREATED)));
         }
         if head.method == Method::GET && path == "/metrics" {
-            return metrics(engine::page(&self.engines));
+            return metrics(engine::metrics_page(&self.engines));
         }
         if head.method == Method::GET && path == "/health" {
             return healthy();
@@ -149,26 +151,26 @@ impl Backend {
         let api = match Api::of(path) {
             Some(api) if head.method == Method::POST => api,
             _ => {
-                let refused =
-                    Refused::new(404, &format!("no such endpoint: {} {path}", head.method), None);
-                return json(StatusCode::NOT_FOUND, Whole::plain(refused.body));
+                let error =
+                    ApiError::new(404, &format!("no such endpoint: {} {path}", head.method), None);
+                return json(StatusCode::NOT_FOUND, FullBody::plain(error.body));
             }
         };
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         let request_id = request_id(&head.headers, arrival);
-        let body = Limited::new(body, LARGEST_REQUEST).collect().await;
-        let mut tally = self.ledger.open_tally(request_id.clone());
+        let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await;
+        let mut guard = self.ledger.open_entry(request_id.clone());
         let job = match body {
             Ok(body) => self.job(api, &head.headers, &body.to_bytes(), arrival),
-            Err(_) => Err(Refused::new(413, "the request's body broke off or is too large", None)),
+            Err(_) => Err(ApiError::new(413, "the request body is incomplete or too large", None)),
         };
         let mut response = match job {
             Ok(job) => {
-                tally.entry.model = Name::new(&job.model);
-                tally.entry.stream = job.request.streams() && api != Api::Embeddings;
-                job.run(tally).await
+                guard.entry.model = Name::new(&job.model);
+                guard.entry.stream = job.request.streams() && api != Api::Embeddings;
+                job.run(guard).await
             }
-            Err(refused) => refuse(refused, tally),
+            Err(error) => error_response(error, guard),
         };
         if let Ok(value) = HeaderValue::from_str(request_id.as_str()) {
             response.headers_mut().insert("x-request-id", value);
@@ -182,11 +184,11 @@ impl Backend {
         headers: &http::HeaderMap,
         body: &Bytes,
         arrival: u64,
-    ) -> Result<Job, Refused> {
+    ) -> Result<Job, ApiError> {
         let request = request::Request::parse(body)?;
         request.require(api)?;
         let overrides = Overrides::read(headers).map_err(|name| {
-            Refused::invalid(&format!("the header {name} does not hold a number"), Some(name))
+            ApiError::invalid(&format!("header {name} must be a number"), Some(name))
         })?;
         let wanted = request.model.as_deref();
         let engine = self
@@ -194,13 +196,13 @@ impl Backend {
             .iter()
             .find(|it| Some(it.profile.name.as_str()) == wanted)
             .or_else(|| self.engines.first())
-            .ok_or_else(|| Refused::new(404, "this backend has no model", Some("model")))?;
-        let mut luck = Rng::with_seed(hash(self.seed, &arrival.to_le_bytes()));
+            .ok_or_else(|| ApiError::new(404, "the backend has no models", Some("model")))?;
+        let mut fault_random = Rng::with_seed(hash(self.seed, &arrival.to_le_bytes()));
         let id = hash(self.seed, body);
         Ok(Job {
             api,
             model: wanted.unwrap_or(&engine.profile.name).to_owned(),
-            fate: Fate::draw(&engine.profile, &overrides, &mut luck),
+            faults: InjectedFaults::draw(&engine.profile, &overrides, &mut fault_random),
             engine: Arc::clone(engine),
             overrides,
             random: Rng::with_seed(id),
@@ -210,14 +212,15 @@ impl Backend {
     }
 }
 
-/// The caller's own id, so that ledger, caller and proxy speak of the same thing; else one by order of arrival.
+/// Returns the client's request id, so that ledger, client and proxy use the same one, or generates one by order of
+/// arrival.
 fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
-    let made = Name::new(&format!("sim-{arrival:08}")).expect("the text is not empty");
+    let made = Name::new(&format!("sim-{arrival:08}")).expect("the generated id is not empty");
     let own = headers.get("x-request-id").and_then(|it| it.to_str().ok());
     own.and_then(Name::new).unwrap_or(made)
 }
 
-/// FNV-1a: the same on every machine and in every version, which the standard library's hasher does not promise.
+/// FNV-1a hash. Unlike the hasher of the standard library, it is equal on every machine and in every version.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bytes

@@ -1,10 +1,10 @@
-//! What a request in OpenAI's shapes asks for, and how one is refused.
+//! Parses requests in the formats of OpenAI, and builds error responses.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a request asks for, as far as the simulation heeds it. Unknown fields are ignored.
+/// Request fields that the simulator uses. Unknown fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Request {
@@ -39,18 +39,17 @@ struct Function {
     name: Option<String>,
 }
 
-/// More choices than any provider gives (OpenAI: 128).
-const MOST_CHOICES: u32 = 128;
+/// Maximum number of choices, as for OpenAI.
+const MAX_CHOICES: u32 = 128;
 
 impl Request {
-    pub fn parse(body: &[u8]) -> Result<Self, Refused> {
-        serde_json::from_slice(body).map_err(|error| {
-            Refused::invalid(&format!("the body is not the JSON it should be: {error}"), None)
-        })
+    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        serde_json::from_slice(body)
+            .map_err(|error| ApiError::invalid(&format!("invalid JSON body: {error}"), None))
     }
 
-    /// Refuses a request that lacks what its endpoint answers to.
-    pub fn require(&self, api: Api) -> Result<(), Refused> {
+    /// Rejects a request without the field that its endpoint requires.
+    pub fn require(&self, api: Api) -> Result<(), ApiError> {
         let (there, name) = match api {
             Api::Chat => (self.messages.is_some(), "messages"),
             Api::Completion => (self.prompt.is_some(), "prompt"),
@@ -60,7 +59,7 @@ impl Request {
             return Ok(());
         }
         let message = format!("you must provide a {name} parameter");
-        Err(Refused::invalid(&message, Some(name)))
+        Err(ApiError::invalid(&message, Some(name)))
     }
 
     pub fn streams(&self) -> bool {
@@ -71,15 +70,15 @@ impl Request {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
-    pub fn most_tokens(&self) -> Option<u32> {
+    pub fn max_tokens_limit(&self) -> Option<u32> {
         self.max_completion_tokens.or(self.max_tokens)
     }
 
     pub fn choices(&self) -> u32 {
-        self.n.unwrap_or(1).clamp(1, MOST_CHOICES)
+        self.n.unwrap_or(1).clamp(1, MAX_CHOICES)
     }
 
-    /// All texts of the prompt, one after the other.
+    /// Returns the text of the whole prompt.
     pub fn prompt_text(&self) -> String {
         let mut text = String::new();
         for value in [&self.messages, &self.prompt, &self.input].into_iter().flatten() {
@@ -88,7 +87,8 @@ impl Request {
         text
     }
 
-    /// The tool to call: the one named by `tool_choice`, or the first where any is required or `willing`.
+    /// Returns the tool to call: the one named by `tool_choice`, or the first if a tool is required or `willing` is
+    /// set.
     pub fn tool_to_call(&self, willing: bool) -> Option<&str> {
         let first = self.tools.as_ref()?.first()?;
         let first = first.function.as_ref().and_then(|it| it.name.as_deref());
@@ -102,7 +102,8 @@ impl Request {
     }
 }
 
-/// Texts stand in `content`, in `text` of its parts, in `prompt` and in `input`; roles and types are no text.
+/// Collects the text in `content`, in the `text` of its parts, in `prompt` and in `input`. Roles and types are not
+/// text.
 fn gather(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => {
@@ -118,7 +119,7 @@ fn gather(value: &Value, out: &mut String) {
     }
 }
 
-/// The endpoints that answer to POST.
+/// Endpoints that accept POST.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Api {
     Chat,
@@ -127,7 +128,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// By the end of the path, so that any base path will do.
+    /// Returns the endpoint by the end of the path, so that any base path works.
     pub fn of(path: &str) -> Option<Self> {
         [
             ("/chat/completions", Self::Chat),
@@ -139,14 +140,14 @@ impl Api {
     }
 }
 
-/// An error in OpenAI's shape.
+/// An error response in the format of OpenAI.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ApiError {
     pub status: u16,
     pub body: Bytes,
 }
 
-impl Refused {
+impl ApiError {
     pub fn new(status: u16, message: &str, param: Option<&str>) -> Self {
         let (kind, code) = match status {
             401 => ("invalid_request_error", Some("invalid_api_key")),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_matching_path_wins() {
+    fn finds_the_endpoint_by_path() {
         assert_eq!(Api::of("/v1/chat/completions"), Some(Api::Chat));
         assert_eq!(Api::of("/openai/deployments/x/completions"), Some(Api::Completion));
         assert_eq!(Api::of("/v1/embeddings"), Some(Api::Embeddings));
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_called_when_asked_for_or_willing() {
+    fn selects_the_tool_to_call() {
         let tools = r#""tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b"}}]"#;
         let asked = |choice: &str, willing| {
             request(&format!("{{{tools}{choice}}}")).tool_to_call(willing).map(str::to_owned)
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_of_a_prompt_are_its_text() {
+    fn collects_only_prompt_text() {
         let text = request(
             r#"{"messages":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"text","text":"two"}]}]}"#,
         )
@@ -205,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_its_essence_is_refused_in_openais_shape() {
-        let refused = request("{}").require(Api::Chat).unwrap_err();
-        let body: Value = serde_json::from_slice(&refused.body).unwrap();
-        assert_eq!(refused.status, 400);
+    fn rejects_a_request_without_its_required_field() {
+        let error = request("{}").require(Api::Chat).unwrap_err();
+        let body: Value = serde_json::from_slice(&error.body).unwrap();
+        assert_eq!(error.status, 400);
         assert_eq!(body.pointer("/error/param"), Some(&json!("messages")));
         assert_eq!(body.pointer("/error/type"), Some(&json!("invalid_request_error")));
         assert!(Request::parse(b"{").is_err());

@@ -1,56 +1,57 @@
-//! What one answer will say and in which order: decided before its first byte, from the request, the model and a seed.
+//! Generates the content and order of a response from the request, the model and a seed, before the first byte is
+//! sent.
 
 use fastrand::Rng;
 
 use crate::ledger::Usage;
 use crate::profile::{Profile, Reasoning, UsagePolicy};
 use crate::request::{Api, Request};
-use crate::{text, tokens};
+use crate::{sentences, tokens};
 
-/// No answer is longer, whatever is asked: as many tokens as a model of 128 k context could give.
-pub const LONGEST_ANSWER: u32 = 131_072;
+/// Maximum length of a response in tokens: the context of a 128 k model.
+pub const MAX_RESPONSE_TOKENS: u32 = 131_072;
 
-/// A whole answer, in the order in which it is sent.
+/// A whole response, in the order in which it is sent.
 #[derive(Debug, Default)]
 pub struct Script {
     pub choices: u32,
     pub parts: Vec<Part>,
-    pub beats: Vec<Beat>,
+    pub writes: Vec<ScriptedWrite>,
     pub finish: &'static str,
     pub tool: Option<String>,
-    /// Decode steps of reasoning that is not shown.
+    /// Decode steps of hidden reasoning.
     pub hidden: u32,
     pub prompt_tokens: u64,
 }
 
-/// One text: everything of one kind in one choice.
+/// All text of one kind in one choice.
 #[derive(Debug)]
 pub struct Part {
     pub choice: u32,
-    pub kind: Kind,
+    pub kind: PartKind,
     pub text: String,
-    /// How much of it has been handed out.
+    /// Number of bytes already sent.
     pub sent: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum PartKind {
     Text,
     Reasoning,
     Tool,
 }
 
-/// One write.
+/// One write to the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Beat {
+pub enum ScriptedWrite {
     Role {
         choice: u32,
     },
-    ToolHead {
+    ToolCallStart {
         choice: u32,
     },
-    /// `part` up to byte `end`, which took `steps` decode steps.
-    Piece {
+    /// The text of `part` up to byte `end`, which takes `steps` decode steps.
+    Chunk {
         part: u32,
         end: u32,
         steps: u32,
@@ -62,89 +63,96 @@ pub enum Beat {
     Done,
 }
 
-/// What of the request shapes the script, headers included.
+/// Settings of the request that determine the script.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct RequestShape {
     pub api: Api,
-    /// Exactly so many tokens of text.
+    /// Exact number of text tokens.
     pub tokens: Option<u32>,
     pub tokens_per_chunk: Option<u32>,
 }
 
 impl Script {
-    pub fn write(profile: &Profile, request: &Request, wish: Wish, random: &mut Rng) -> Self {
+    pub fn generate(
+        profile: &Profile,
+        request: &Request,
+        shape: RequestShape,
+        random: &mut Rng,
+    ) -> Self {
         let mut script =
             Self { choices: request.choices(), finish: "stop", ..Self::prompt_only(request) };
-        let most = request.most_tokens().unwrap_or(LONGEST_ANSWER);
-        let mut most = most.min(LONGEST_ANSWER);
-        if wish.api == Api::Chat {
+        let most = request.max_tokens_limit().unwrap_or(MAX_RESPONSE_TOKENS);
+        let mut most = most.min(MAX_RESPONSE_TOKENS);
+        if shape.api == Api::Chat {
             script.tool = request.tool_to_call(profile.tool_calls).map(str::to_owned);
             if let Reasoning::Hidden(range) = &profile.reasoning {
                 script.hidden = random.u32(range.clone()).min(most / 2);
                 most -= script.hidden;
             }
         }
-        let mut author = Author { profile, wish, most, random, script: &mut script };
-        let lines = (0..author.script.choices).map(|choice| author.choice(choice)).collect();
-        if profile.role_chunk && wish.api == Api::Chat {
-            let roles = (0..script.choices).map(|choice| Beat::Role { choice });
-            script.beats.extend(roles);
+        let mut writer = ScriptWriter { profile, shape, most, random, script: &mut script };
+        let lines = (0..writer.script.choices).map(|choice| writer.choice(choice)).collect();
+        if profile.role_chunk && shape.api == Api::Chat {
+            let roles = (0..script.choices).map(|choice| ScriptedWrite::Role { choice });
+            script.writes.extend(roles);
         }
         script.interleave(lines);
-        let tells = match profile.usage {
+        let reports_usage = match profile.usage {
             UsagePolicy::Never => false,
             UsagePolicy::OnRequest => request.wants_usage(),
             UsagePolicy::Always => true,
         };
-        script.beats.extend(tells.then_some(Beat::Usage));
-        script.beats.push(Beat::Done);
+        script.writes.extend(reports_usage.then_some(ScriptedWrite::Usage));
+        script.writes.push(ScriptedWrite::Done);
         script
     }
 
-    /// Of a call that generates nothing.
+    /// Returns the script of a call that generates nothing.
     pub fn prompt_only(request: &Request) -> Self {
         Self { prompt_tokens: tokens::count_prompt(&request.prompt_text()), ..Self::default() }
     }
 
-    /// All choices are decoded in one batch: one chunk of each in turn, and only the first one's steps take time.
-    fn interleave(&mut self, lines: Vec<Vec<Beat>>) {
+    /// Interleaves the choices, one chunk of each in turn. All choices are decoded in one batch, so only the steps
+    /// of the first take time.
+    fn interleave(&mut self, lines: Vec<Vec<ScriptedWrite>>) {
         let mut lines: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
         loop {
-            let mut round: Vec<Beat> = lines.iter_mut().filter_map(Iterator::next).collect();
+            let mut round: Vec<ScriptedWrite> =
+                lines.iter_mut().filter_map(Iterator::next).collect();
             if round.is_empty() {
                 return;
             }
-            for beat in round.iter_mut().filter(|it| it.is_timed()).skip(1) {
-                beat.take_no_time();
+            for write in round.iter_mut().filter(|it| it.is_timed()).skip(1) {
+                write.take_no_time();
             }
-            self.beats.append(&mut round);
+            self.writes.append(&mut round);
         }
     }
 
-    /// The text of one kind in one choice.
-    pub fn text(&self, choice: u32, kind: Kind) -> Option<&Part> {
+    /// Returns the text of one kind in one choice.
+    pub fn text(&self, choice: u32, kind: PartKind) -> Option<&Part> {
         self.parts.iter().find(|part| part.choice == choice && part.kind == kind)
     }
 
-    /// Decode steps of everything that is shown.
+    /// Returns the decode steps of all visible text.
     pub fn shown_steps(&self) -> u32 {
-        let steps = self.beats.iter().map(|beat| match beat {
-            Beat::Piece { steps, .. } => *steps,
-            Beat::Role { .. }
-            | Beat::ToolHead { .. }
-            | Beat::Finish { .. }
-            | Beat::Usage
-            | Beat::Done => 0,
+        let steps = self.writes.iter().map(|write| match write {
+            ScriptedWrite::Chunk { steps, .. } => *steps,
+            ScriptedWrite::Role { .. }
+            | ScriptedWrite::ToolCallStart { .. }
+            | ScriptedWrite::Finish { .. }
+            | ScriptedWrite::Usage
+            | ScriptedWrite::Done => 0,
         });
         steps.sum()
     }
 
-    /// Usage of the whole answer, by the encoder.
+    /// Returns the usage of the whole response, counted by the encoder.
     pub fn usage(&self) -> Usage {
         let count = |part: &Part| (part.kind, tokens::count(&part.text));
         let counts: Vec<_> = self.parts.iter().map(count).collect();
         let shown: u64 = counts.iter().map(|(_, tokens)| tokens).sum();
-        let reasoning = counts.iter().filter(|(kind, _)| *kind == Kind::Reasoning);
+        let reasoning = counts.iter().filter(|(kind, _)| *kind == PartKind::Reasoning);
         let hidden = u64::from(self.hidden);
         Usage {
             input: self.prompt_tokens,
@@ -153,13 +161,13 @@ impl Script {
         }
     }
 
-    /// Tokens of what has been handed out so far.
+    /// Returns the tokens of the text sent so far.
     pub fn sent_tokens(&self) -> u64 {
         let sent = self.parts.iter().map(|part| part.text.get(..part.sent).unwrap_or_default());
         sent.map(tokens::count).sum()
     }
 
-    /// Hands out everything: a whole answer goes in one piece.
+    /// Marks all text as sent, for a non-streaming response.
     pub fn send_all(&mut self) {
         for part in &mut self.parts {
             part.sent = part.text.len();
@@ -175,69 +183,73 @@ impl Part {
     }
 }
 
-impl Beat {
+impl ScriptedWrite {
     const fn is_timed(&self) -> bool {
-        matches!(self, Self::Piece { .. })
+        matches!(self, Self::Chunk { .. })
     }
 
     const fn take_no_time(&mut self) {
-        if let Self::Piece { steps, .. } = self {
+        if let Self::Chunk { steps, .. } = self {
             *steps = 0;
         }
     }
 }
 
-/// Writes the choices of one script.
-struct Author<'a> {
+/// Generates the choices of a script.
+struct ScriptWriter<'a> {
     profile: &'a Profile,
-    wish: Wish,
-    /// Tokens that each choice may have.
+    shape: RequestShape,
+    /// Maximum tokens per choice.
     most: u32,
     random: &'a mut Rng,
     script: &'a mut Script,
 }
 
-impl Author<'_> {
-    /// Writes the parts of one choice and says in which chunks they go out.
-    fn choice(&mut self, choice: u32) -> Vec<Beat> {
-        let mut beats = Vec::new();
+impl ScriptWriter<'_> {
+    /// Generates the parts of one choice and returns its writes.
+    fn choice(&mut self, choice: u32) -> Vec<ScriptedWrite> {
+        let mut writes = Vec::new();
         let mut left = self.most;
-        if let (Reasoning::Streamed(range), Api::Chat) = (&self.profile.reasoning, self.wish.api) {
+        if let (Reasoning::Streamed(range), Api::Chat) = (&self.profile.reasoning, self.shape.api) {
             let length = self.random.u32(range.clone()).min(left / 2);
             left -= length;
-            let thoughts = Sentences::write(self.random, length);
-            beats.extend(self.part(choice, Kind::Reasoning, thoughts));
+            let reasoning = Sentences::write(self.random, length);
+            writes.extend(self.part(choice, PartKind::Reasoning, reasoning));
         }
         let drawn = self.random.u32(self.profile.tokens.clone());
-        let length = self.wish.tokens.unwrap_or(drawn);
+        let length = self.shape.tokens.unwrap_or(drawn);
         if length > left {
             self.script.finish = "length";
         }
         let sentences = Sentences::write(self.random, length.min(left));
         if self.script.tool.is_some() {
             self.script.finish = "tool_calls";
-            beats.push(Beat::ToolHead { choice });
-            beats.extend(self.part(choice, Kind::Tool, sentences.as_arguments()));
+            writes.push(ScriptedWrite::ToolCallStart { choice });
+            writes.extend(self.part(choice, PartKind::Tool, sentences.as_arguments()));
         } else {
-            beats.extend(self.part(choice, Kind::Text, sentences));
+            writes.extend(self.part(choice, PartKind::Text, sentences));
         }
-        beats.push(Beat::Finish { choice });
-        beats
+        writes.push(ScriptedWrite::Finish { choice });
+        writes
     }
 
-    fn part(&mut self, choice: u32, kind: Kind, sentences: Sentences) -> Vec<Beat> {
+    fn part(&mut self, choice: u32, kind: PartKind, sentences: Sentences) -> Vec<ScriptedWrite> {
         let part = small(self.script.parts.len());
         self.script.parts.push(Part { choice, kind, text: sentences.text, sent: 0 });
-        let per_chunk = self.wish.tokens_per_chunk;
+        let per_chunk = self.shape.tokens_per_chunk;
         let per_chunk = per_chunk.unwrap_or(self.profile.tokens_per_chunk).max(1) as usize;
         let piece = |chunk: &[usize]| {
-            Some(Beat::Piece { part, end: small(*chunk.last()?), steps: small(chunk.len()) })
+            Some(ScriptedWrite::Chunk {
+                part,
+                end: small(*chunk.last()?),
+                steps: small(chunk.len()),
+            })
         };
         sentences.ends.chunks(per_chunk).filter_map(piece).collect()
     }
 }
 
-/// A text, and where each of its pieces ends.
+/// A text and the end of each of its pieces.
 struct Sentences {
     text: String,
     ends: Vec<usize>,
@@ -246,11 +258,11 @@ struct Sentences {
 impl Sentences {
     fn write(random: &mut Rng, length: u32) -> Self {
         let mut text = String::new();
-        let ends = text::write(random, length as usize, &mut text);
+        let ends = sentences::write(random, length as usize, &mut text);
         Self { text, ends }
     }
 
-    /// As the arguments of a tool call: `{"query":"…"}`, with the frame as pieces of its own.
+    /// Wraps the text as tool arguments, `{"query":"…"}`. The frame forms separate pieces.
     fn as_arguments(&self) -> Self {
         const HEAD: &str = "{\"query\":\"";
         let text = format!("{HEAD}{}\"}}", self.text);
@@ -261,7 +273,7 @@ impl Sentences {
     }
 }
 
-/// Answers are bounded by [`LONGEST_ANSWER`] pieces of a few bytes, so nothing here comes near 2^32.
+/// Converts an index or a length. [`MAX_RESPONSE_TOKENS`] pieces of a few bytes stay far below 2^32.
 fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -273,15 +285,15 @@ mod tests {
     fn script(profile: &str, request: &str) -> Script {
         let profile: Profile = profile.parse().unwrap();
         let request = Request::parse(request.as_bytes()).unwrap();
-        let wish = Wish { api: Api::Chat, tokens: None, tokens_per_chunk: None };
-        Script::write(&profile, &request, wish, &mut Rng::with_seed(1))
+        let shape = RequestShape { api: Api::Chat, tokens: None, tokens_per_chunk: None };
+        Script::generate(&profile, &request, shape, &mut Rng::with_seed(1))
     }
 
-    /// Plays the beats and says what a client would have put together.
-    fn play(script: &mut Script) -> Vec<String> {
+    /// Replays the writes and returns the text that a client would assemble.
+    fn render(script: &mut Script) -> Vec<String> {
         let mut texts = vec![String::new(); script.parts.len()];
-        for beat in script.beats.clone() {
-            if let Beat::Piece { part, end, .. } = beat {
+        for write in script.writes.clone() {
+            if let ScriptedWrite::Chunk { part, end, .. } = write {
                 texts[part as usize].push_str(script.parts[part as usize].take(end));
             }
         }
@@ -297,7 +309,7 @@ mod tests {
         ] {
             let mut script = script(model, r#"{"n":2,"tools":[{"function":{"name":"f"}}]}"#);
             assert_eq!(script.sent_tokens(), 0);
-            let texts = play(&mut script);
+            let texts = render(&mut script);
             let whole: Vec<_> = script.parts.iter().map(|part| part.text.clone()).collect();
             assert_eq!(texts, whole);
             assert_eq!(script.sent_tokens(), script.usage().output);
@@ -305,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_and_said() {
+    fn respects_and_reports_token_limits() {
         let limited = script("m:tokens=50", r#"{"max_tokens":7}"#);
         assert_eq!(limited.finish, "length");
         assert!(limited.usage().output <= 7);
@@ -316,9 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn hidden_reasoning_takes_steps_and_is_billed_but_not_sent() {
+    fn hidden_reasoning_is_billed_but_not_sent() {
         let mut script = script("m:tokens=20,hidden=30", "{}");
-        let texts = play(&mut script);
+        let texts = render(&mut script);
         assert_eq!(texts.len(), 1);
         assert_eq!(script.shown_steps() + script.hidden, 50);
         assert_eq!(script.usage().reasoning, 30);
@@ -326,23 +338,23 @@ mod tests {
     }
 
     #[test]
-    fn choices_take_turns_and_are_decoded_together() {
+    fn choices_alternate_and_are_decoded_together() {
         let script = script("m:tokens=4", r#"{"n":2}"#);
         assert_eq!(script.shown_steps(), 4, "not 8");
         let order: Vec<_> = script
-            .beats
+            .writes
             .iter()
-            .filter(|beat| beat.is_timed())
-            .map(|beat| matches!(beat, Beat::Piece { part: 1, .. }))
+            .filter(|write| write.is_timed())
+            .map(|write| matches!(write, ScriptedWrite::Chunk { part: 1, .. }))
             .collect();
         assert_eq!(order, [false, true].repeat(4));
     }
 
     #[test]
-    fn usage_is_told_as_the_policy_says() {
+    fn usage_follows_the_policy() {
         let tells = |policy: &str, options: &str| {
             let request = format!(r#"{{"stream":true{options}}}"#);
-            script(&format!("m:usage={policy}"), &request).beats.contains(&Beat::Usage)
+            script(&format!("m:usage={policy}"), &request).writes.contains(&ScriptedWrite::Usage)
         };
         let asked = r#","stream_options":{"include_usage":true}"#;
         assert_eq!(
@@ -361,7 +373,7 @@ mod tests {
             "m:tokens=12",
             r#"{"tools":[{"function":{"name":"find"}}],"tool_choice":"required"}"#,
         );
-        let arguments = &script.text(0, Kind::Tool).unwrap().text;
+        let arguments = &script.text(0, PartKind::Tool).unwrap().text;
         let parsed: serde_json::Value = serde_json::from_str(arguments).unwrap();
         assert!(parsed.get("query").unwrap().is_string());
         assert_eq!((script.finish, script.tool.as_deref()), ("tool_calls", Some("find")));

@@ -1,4 +1,4 @@
-//! The backend over real sockets.
+//! Tests of the backend over real sockets.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Running {
         sender.send_request(request.body(body).unwrap()).await.unwrap()
     }
 
-    async fn whole(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+    async fn post_json(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
         let response = self.post(path, body, headers).await;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -59,12 +59,12 @@ impl Running {
         tokio::spawn(connection);
         let request = Request::get(path).header("host", "simulate");
         let request = request.body(Full::new(Bytes::new())).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = sender.send_request(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8(body.to_vec()).unwrap()
     }
 
-    /// The data frames of a stream as they arrived, and whether it ended well.
+    /// Returns the data frames of a stream in order of arrival, and whether the stream ended without an error.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
         let mut body = self.post("/v1/chat/completions", body, headers).await.into_body();
         let mut frames = Vec::new();
@@ -104,7 +104,7 @@ const QUICK: &str = "quick:prefill-ms=0,prefill-us-per-token=0,step-ms=0,batch-m
 const STREAM: &str = r#"{"model":"quick","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hello"}]}"#;
 
 #[tokio::test]
-async fn a_stream_says_what_the_ledger_says() {
+async fn a_stream_matches_the_ledger() {
     let backend = start(&[QUICK]).await;
     let (frames, well) = backend.stream(STREAM, &[("x-request-id", "mine")]).await;
     assert!(well && frames.last().unwrap().ends_with("data: [DONE]\n\n"));
@@ -123,7 +123,7 @@ async fn a_stream_says_what_the_ledger_says() {
 }
 
 #[tokio::test]
-async fn the_same_request_gets_the_same_bytes() {
+async fn equal_requests_get_equal_bytes() {
     let backend = start(&[QUICK]).await;
     let (first, _) = backend.stream(STREAM, &[]).await;
     let (second, _) = backend.stream(STREAM, &[]).await;
@@ -133,49 +133,49 @@ async fn the_same_request_gets_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn a_whole_answer_has_the_text_of_the_stream() {
+async fn a_non_streaming_response_has_the_text_of_the_stream() {
     let backend = start(&[QUICK]).await;
     let body = STREAM.replace("\"stream\":true", "\"stream\":false");
-    let (status, answer) = backend.whole("/v1/chat/completions", &body, &[]).await;
-    let text = answer.pointer("/choices/0/message/content").unwrap().as_str().unwrap();
+    let (status, response) = backend.post_json("/v1/chat/completions", &body, &[]).await;
+    let text = response.pointer("/choices/0/message/content").unwrap().as_str().unwrap();
     let entry = backend.last_entry().await;
     assert_eq!(status, 200);
     assert_eq!(
-        answer.pointer("/usage/completion_tokens").unwrap().as_u64(),
+        response.pointer("/usage/completion_tokens").unwrap().as_u64(),
         Some(tokens::count(text))
     );
     assert_eq!((entry.tokens, entry.stream), (tokens::count(text), false));
 }
 
 #[tokio::test]
-async fn completions_embeddings_models_and_errors_have_their_shapes() {
+async fn all_endpoints_use_the_openai_format() {
     let backend = start(&[QUICK]).await;
     let (_, completion) =
-        backend.whole("/v1/completions", r#"{"model":"quick","prompt":"x"}"#, &[]).await;
+        backend.post_json("/v1/completions", r#"{"model":"quick","prompt":"x"}"#, &[]).await;
     assert_eq!(completion.get("object").unwrap(), "text_completion");
     assert!(!completion.pointer("/choices/0/text").unwrap().as_str().unwrap().is_empty());
     let (_, embeddings) =
-        backend.whole("/v1/embeddings", r#"{"model":"quick","input":"x"}"#, &[]).await;
+        backend.post_json("/v1/embeddings", r#"{"model":"quick","input":"x"}"#, &[]).await;
     assert_eq!(embeddings.pointer("/data/0/embedding").unwrap().as_array().unwrap().len(), 1_536);
     assert_eq!(embeddings.pointer("/usage/prompt_tokens").unwrap().as_u64(), Some(2));
-    let (status, missing) = backend.whole("/v1/chat/completions", "{}", &[]).await;
+    let (status, missing) = backend.post_json("/v1/chat/completions", "{}", &[]).await;
     assert_eq!(
         (status, missing.pointer("/error/param").unwrap().as_str()),
         (400, Some("messages"))
     );
     let (status, limited) =
-        backend.whole("/v1/chat/completions", STREAM, &[("x-simulate-status", "429")]).await;
+        backend.post_json("/v1/chat/completions", STREAM, &[("x-simulate-status", "429")]).await;
     assert_eq!(
         (status, limited.pointer("/error/code").unwrap().as_str()),
         (429, Some("rate_limit_exceeded"))
     );
     assert_eq!(backend.last_entry().await.ended, Ended::Failed(429));
-    let (status, _) = backend.whole("/v1/images", "{}", &[]).await;
+    let (status, _) = backend.post_json("/v1/images", "{}", &[]).await;
     assert_eq!(status, 404);
 }
 
 #[tokio::test]
-async fn every_chunk_is_a_write_of_its_own() {
+async fn every_chunk_is_a_separate_write() {
     let backend = start(&["paced:prefill-ms=1,step-ms=3,batch-ms=0,tokens=20"]).await;
     let (frames, _) = backend.stream(&STREAM.replace("quick", "paced"), &[]).await;
     let coalesced = frames.iter().filter(|frame| frame.matches("data: ").count() > 1).count();
@@ -183,7 +183,7 @@ async fn every_chunk_is_a_write_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_ends_badly_after_what_the_ledger_counted() {
+async fn a_cut_stream_breaks_after_the_recorded_tokens() {
     let backend = start(&[QUICK]).await;
     let (frames, well) = backend.stream(STREAM, &[("x-simulate-cut-after", "10")]).await;
     let entry = backend.last_entry().await;
@@ -192,14 +192,15 @@ async fn a_cut_stream_ends_badly_after_what_the_ledger_counted() {
     assert_eq!(entry.tokens, tokens::count(&content(&frames)));
     assert!((5..=10).contains(&entry.tokens));
     assert_eq!(entry.reported, None);
-    let whole = STREAM.replace("\"stream\":true", "\"stream\":false");
-    let response =
-        backend.post("/v1/chat/completions", &whole, &[("x-simulate-cut-after", "10")]).await;
+    let non_streaming = STREAM.replace("\"stream\":true", "\"stream\":false");
+    let response = backend
+        .post("/v1/chat/completions", &non_streaming, &[("x-simulate-cut-after", "10")])
+        .await;
     assert!(response.into_body().collect().await.is_err());
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_seen_and_what_it_was_sent_is_counted() {
+async fn records_a_client_disconnect_and_the_tokens_sent() {
     let backend = start(&[QUICK]).await;
     let headers = [("x-simulate-stall-after", "5"), ("x-simulate-stall-ms", "3600000")];
     let mut body = backend.post("/v1/chat/completions", STREAM, &headers).await.into_body();
@@ -232,12 +233,12 @@ async fn headers_set_length_pace_and_chunk_size() {
     assert_eq!(with_text, 3);
     let since = |from, to: Option<clock::MonotonicInstant>| to.unwrap().since(from);
     assert!(since(entry.received, entry.first_token) >= Duration::from_millis(30 + 6));
-    // Due times are absolute: a late first chunk does not push the last one back.
+    // Due times are absolute: a late first chunk does not delay the last one.
     assert!(since(entry.received, entry.last_token) >= Duration::from_millis(30 + 22));
 }
 
 #[tokio::test]
-async fn pings_fill_the_silence() {
+async fn sends_keep_alives_during_pauses() {
     let backend = start(&[
         "slow:prefill-ms=50,prefill-us-per-token=0,step-ms=0,batch-ms=0,tokens=2,ping-ms=10",
     ])
@@ -247,7 +248,7 @@ async fn pings_fill_the_silence() {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_too() {
+async fn serves_http_2() {
     let backend = start(&[QUICK]).await;
     let socket = TcpStream::connect(backend.address).await.unwrap();
     let (mut sender, connection) =
@@ -264,18 +265,18 @@ async fn http_2_is_spoken_too() {
 }
 
 #[tokio::test]
-async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
+async fn serves_rate_limit_headers_and_metrics() {
     let backend = start(&["m:requests-per-minute=2,slots=4,tokens=1,prefix-hits=1"]).await;
     let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello there"}]}"#;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for _ in 0..3 {
-        let answer = backend.post("/v1/chat/completions", body, &[]).await;
-        let left = answer.headers().get("x-ratelimit-remaining-requests");
-        told.push((answer.status().as_u16(), left.unwrap().clone()));
-        answer.into_body().collect().await.unwrap();
+        let response = backend.post("/v1/chat/completions", body, &[]).await;
+        let left = response.headers().get("x-ratelimit-remaining-requests");
+        results.push((response.status().as_u16(), left.unwrap().clone()));
+        response.into_body().collect().await.unwrap();
     }
     assert_eq!(
-        told,
+        results,
         [(200, "1".parse().unwrap()), (200, "0".parse().unwrap()), (429, "0".parse().unwrap())]
     );
     assert_eq!(backend.get("/health").await, "");

@@ -1,24 +1,24 @@
-//! How many tokens a text has, by the encoding in which the simulated models think.
+//! Counts tokens with the encoding of the simulated models.
 //!
-//! By the reference implementation and not by `tokengauge_llm::count`: what the demo holds the proxy's counts against must not
-//! be those very counts. It costs some 50 MB and 0.1 s at the first text, in processes that simulate only.
+//! The reference implementation counts, not `tokengauge_llm::count`, because the demo checks the counts of the
+//! proxy against these. Loading takes about 50 MB and 0.1 s, only in processes that simulate.
 
-/// Tokens of `text` in o200k_base.
+/// Returns the tokens of `text` in o200k_base.
 pub fn count(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
-/// Loads the encoding, which takes some 0.1 s: done beforehand, it holds up no stream. Blocks meanwhile.
+/// Loads the encoding in advance, so that it delays no stream. Blocks for about 0.1 s.
 pub fn load() {
     tiktoken_rs::o200k_base_singleton();
 }
 
-/// Texts longer than this are estimated: a prompt of megabytes would hold up every stream of the thread.
-const LONGEST_COUNTED: usize = 64 << 10;
+/// Longest text that is counted. Counting megabytes would delay all streams of the thread.
+const MAX_COUNTED_BYTES: usize = 64 << 10;
 
-/// Tokens of a prompt; beyond 64 KiB four bytes are taken for a token.
+/// Returns the tokens of a prompt. Beyond 64 KiB, estimates four bytes per token.
 pub fn count_prompt(text: &str) -> u64 {
-    if text.len() <= LONGEST_COUNTED { count(text) } else { text.len() as u64 / 4 }
+    if text.len() <= MAX_COUNTED_BYTES { count(text) } else { text.len() as u64 / 4 }
 }
 
 #[cfg(test)]

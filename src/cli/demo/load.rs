@@ -23,7 +23,7 @@ use crate::cli::demo::scenario::Scenario;
 use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// As many records as the backend's ledger has entries.
-pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::LONGEST;
+pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
 /// One exchange as the client saw it.
 #[derive(Clone, Debug, PartialEq)]

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use crate::cli::demo::load::TraceId;
 
 /// Two spans for each exchange in the backend's ledger; about 40 MB.
-const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::LONGEST;
+const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
 /// The SDK keeps at most 2,000 series per instrument; the demo has a few hundred in total.
 const MAX_SERIES: usize = 50_000;

@@ -1,19 +1,19 @@
-//! The report as one page that needs nothing else: no script, no font, no image from elsewhere.
+//! Renders the report as a self-contained HTML page without scripts, fonts or external images.
 //!
-//! Every text that comes from a log passes `escaped`. Colours follow the reader's system, light or dark.
+//! All strings from a log pass through `escaped`. Colours follow the light or dark scheme of the system.
 
 mod plot;
 
 use std::fmt::Write;
 
-use crate::accept::Judgement;
-use crate::cells::{contrasts, sections, shown, verdicts};
+use crate::acceptance::AcceptanceResult;
+use crate::cells::{comparison_rows, sections, verdict_rows, visible_dimensions};
 use crate::{Report, Run, Subject};
 use plot::{Axis, Line, Marks, Plot};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// Returns the page.
 pub fn render(report: &Report) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -29,11 +29,11 @@ pub fn render(report: &Report) -> String {
         self::run(&mut out, run);
     }
     plots(&mut out, report);
-    for (title, rows) in sections(report, &shown(report)) {
+    for (title, rows) in sections(report, &visible_dimensions(report)) {
         table(&mut out, title, &rows);
     }
     if let Some(comparison) = &report.comparison {
-        table(&mut out, "B against A", &contrasts(comparison));
+        table(&mut out, "B against A", &comparison_rows(comparison));
         let about = format!(
             "A: {}. B: {}. {}; confidence {}, {} resamples, seed {}.",
             comparison.a,
@@ -48,7 +48,7 @@ pub fn render(report: &Report) -> String {
     paragraph(
         &mut out,
         &format!(
-            "Percentiles: {}. Times, rates and ITL (time per output token) are of requests that ended well; n is how many a figure rests on.",
+            "Percentiles: {}. Times, rates and ITL (time per output token) cover successful requests only; n is the number of requests behind a figure.",
             report.percentiles
         ),
     );
@@ -64,15 +64,15 @@ macro_rules! put {
 }
 use put;
 
-fn judged(out: &mut String, judgement: &Judgement) {
+fn judged(out: &mut String, judgement: &AcceptanceResult) {
     let (class, word) =
         if judgement.accepted { ("held", "Accepted") } else { ("broken", "Refused") };
     put!(out, "<p class=\"verdict {class}\">{word}</p>\n");
-    table(out, "Limits", &verdicts(judgement));
+    table(out, "Limits", &verdict_rows(judgement));
     paragraph(
         out,
         &format!(
-            "On at least {} requests. SHA-256 of the limits: {}",
+            "Minimum requests: {}. SHA-256 of the limits: {}",
             judgement.fewest_requests, judgement.sha256
         ),
     );
@@ -128,9 +128,9 @@ fn run(out: &mut String, run: &Run) {
     );
 }
 
-/// The evaluation plot: throughput, latency and errors over one axis of time; then throughput against concurrency.
+/// Writes the plots: throughput, latency and errors over time, then throughput against concurrency.
 fn plots(out: &mut String, report: &Report) {
-    // Where both sides are shown, all of them together would hide them.
+    // If both sides are shown, the total of all would cover them.
     let several = report.subjects.len() > 1;
     let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
@@ -138,7 +138,7 @@ fn plots(out: &mut String, report: &Report) {
     let seconds =
         most.map(|timeline| timeline.slice * timeline.throughput.len() as f64).fold(0.0, f64::max);
     if seconds > 0.0 {
-        out.push_str("<h2>Over time</h2>\n<p>Seconds since the run's first request; what is evaluated is shaded.</p>\n");
+        out.push_str("<h2>Over time</h2>\n<p>Seconds since the first request of the run. The evaluated part is shaded.</p>\n");
         for (title, show) in PANELS {
             out.push_str(&panel(title, lines(&subjects, *show), shaded(report), seconds));
         }
@@ -148,10 +148,10 @@ fn plots(out: &mut String, report: &Report) {
     }
 }
 
-/// The lines of a panel: a name, and a value for each slice.
+/// Lines of a panel: a name, and one value per slice.
 type Lines = Vec<(&'static str, Vec<Option<f64>>)>;
 
-/// What a panel shows of a subject.
+/// Selects the lines that a panel shows for a subject.
 type Show = fn(&Subject) -> Lines;
 
 const PANELS: &[(&str, Show)] = &[
@@ -179,7 +179,7 @@ fn of(subject: &Subject, lines: impl Fn(&crate::timeline::Timeline) -> Lines) ->
     subject.timeline.as_ref().map(lines).unwrap_or_default()
 }
 
-/// The lines of all subjects.
+/// Returns the lines of all subjects.
 fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
@@ -217,7 +217,7 @@ fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -
     plot.render()
 }
 
-/// The evaluated part of each run, in seconds since its beginning.
+/// Returns the evaluated part of each run, in seconds since the start of the run.
 fn shaded(report: &Report) -> Vec<(f64, f64)> {
     report
         .runs
@@ -235,12 +235,12 @@ fn saturation(out: &mut String, run: &Run) {
     }
     let name = run.side.map_or(String::new(), |side| format!(", {side}"));
     put!(out, "<h2>Throughput against concurrency{name}</h2>\n");
-    let about = match (saturation.knee, saturation.no_knee) {
-        (Some(knee), _) => format!(
-            "Knee at {:.1} requests in flight and {:.0} output tokens/s. By: {}.",
-            knee.concurrency, knee.throughput, saturation.method
+    let about = match (saturation.saturation_point, saturation.no_saturation_point) {
+        (Some(point), _) => format!(
+            "Saturation point at {:.1} requests in flight and {:.0} output tokens/s. By: {}.",
+            point.concurrency, point.throughput, saturation.method
         ),
-        (None, why) => format!("No knee: {}.", why.map_or("", |why| why.as_str())),
+        (None, why) => format!("No saturation point: {}.", why.map_or("", |why| why.as_str())),
     };
     paragraph(out, &about);
     let most = |axis: fn(&(f64, f64)) -> f64| points.iter().map(axis).fold(0.0, f64::max);
@@ -257,7 +257,9 @@ fn saturation(out: &mut String, run: &Run) {
             points: curve.collect(),
         }],
         marks: Marks {
-            knee: saturation.knee.map(|knee| (knee.concurrency, knee.throughput)),
+            saturation_point: saturation
+                .saturation_point
+                .map(|point| (point.concurrency, point.throughput)),
             points,
         },
     };
@@ -281,7 +283,7 @@ fn paragraph(out: &mut String, text: &str) {
     put!(out, "<p>{}</p>\n", escaped(text));
 }
 
-/// Text that no reader takes for a tag, an entity or the end of an attribute.
+/// Escapes characters that HTML could read as a tag, an entity or the end of an attribute.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -291,7 +293,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML, and none of them shows.
+            // HTML does not allow control characters, and they are invisible.
             c if c.is_control() && c != '\n' => {}
             c => out.push(c),
         }
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_breaks_out_of_its_place() {
+    fn escapes_html() {
         assert_eq!(
             escaped("<script>alert('x')</script> & \"y\"\u{0}"),
             "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;"
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_hold_escaped_text() {
+    fn escapes_table_cells() {
         let mut out = String::new();
         table(&mut out, "a<b", &[vec!["<i>".to_owned()], vec!["&".to_owned()]]);
         assert!(

@@ -1,4 +1,4 @@
-//! One plot, drawn as SVG.
+//! Draws a plot as SVG.
 
 use std::fmt::Write;
 
@@ -7,19 +7,19 @@ use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 190.0;
-/// Room for the numbers beside the axes, and for the title.
+/// Space for axis labels and the title.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 22.0;
-/// Lines across the plot, about.
+/// Approximate number of grid lines.
 const RULES: f64 = 4.0;
-/// Colours of the style sheet.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 3;
 
 pub(super) struct Axis<'a> {
     pub(super) name: &'a str,
-    /// It reaches from 0 to here.
+    /// Upper end of the axis. The lower end is 0.
     pub(super) most: f64,
 }
 
@@ -27,22 +27,22 @@ pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
     pub(super) dashed: bool,
-    /// `None` breaks the line.
+    /// Points of the line. `None` interrupts it.
     pub(super) points: Vec<Option<(f64, f64)>>,
 }
 
-/// What stands in the plot beside its lines.
+/// Marks in the plot in addition to the lines.
 #[derive(Default)]
 pub(super) struct Marks {
     pub(super) points: Vec<(f64, f64)>,
-    pub(super) knee: Option<(f64, f64)>,
+    pub(super) saturation_point: Option<(f64, f64)>,
 }
 
 pub(super) struct Plot<'a> {
     pub(super) title: &'a str,
     pub(super) x: Axis<'a>,
     pub(super) y: Axis<'a>,
-    /// From and to, on the axis of x.
+    /// Start and end on the x axis.
     pub(super) shaded: Vec<(f64, f64)>,
     pub(super) lines: Vec<Line>,
     pub(super) marks: Marks,
@@ -75,7 +75,7 @@ impl Plot<'_> {
         for line in &self.lines {
             self.line(&mut out, line);
         }
-        if let Some((x, y)) = self.marks.knee {
+        if let Some((x, y)) = self.marks.saturation_point {
             put!(
                 out,
                 "<circle class=\"knee\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>",
@@ -131,7 +131,7 @@ impl Plot<'_> {
             };
             let (x, y) = (self.across(x), self.down(y));
             if !drawing && line.points.get(place + 1).is_none_or(Option::is_none) {
-                // Between two gaps: a dot.
+                // A single point between two gaps is drawn as a dot.
                 put!(alone, "M{x:.1} {y:.1}h0");
             } else {
                 let command = if drawing { 'L' } else { 'M' };
@@ -147,7 +147,7 @@ impl Plot<'_> {
         );
     }
 
-    /// The names of the lines, from the right.
+    /// Writes the names of the lines, from right to left.
     fn legend(&self, out: &mut String) {
         let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
         for (place, line) in named.enumerate() {
@@ -164,18 +164,18 @@ impl Plot<'_> {
     }
 }
 
-/// Round numbers from 0 to `most`: steps of 1, 2, 2.5 or 5 times a power of ten, at most [`RULES`] of them.
+/// Returns round numbers from 0 to `most`, at most [`RULES`] steps of 1, 2, 2.5 or 5 times a power of ten.
 fn rules(most: f64) -> impl Iterator<Item = f64> {
     let wanted = most / RULES;
     let power = 10_f64.powf(wanted.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
     let step = steps.into_iter().find(|step| *step >= wanted);
-    // An axis without a length has its beginning.
+    // An axis without length has only the label 0.
     let step = step.filter(|step| step.is_normal()).unwrap_or(f64::MAX);
     (0..=4_u8).map(move |place| f64::from(place) * step).take_while(move |value| *value <= most)
 }
 
-/// A round number without the zeros that only say how exact it is.
+/// Formats a round number without trailing zeros.
 fn tick(value: f64) -> String {
     let text = number(value);
     if !text.contains('.') {
@@ -184,7 +184,7 @@ fn tick(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// How far along an axis; 0 where the axis has no length.
+/// Returns the position of `value` as a ratio of the axis length, or 0 if the axis has no length.
 fn share(value: f64, most: f64) -> f64 {
     if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 }
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_breaks_where_nothing_is_known() {
+    fn missing_points_interrupt_a_line() {
         let points = vec![Some((0.0, 0.0)), None, Some((5.0, 1.0)), Some((10.0, 2.0))];
         let plot = Plot {
             title: "a<b",
@@ -215,20 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn axes_have_round_numbers() {
-        let told = |most: f64| rules(most).collect::<Vec<_>>();
-        assert_eq!(told(273.3), [0.0, 100.0, 200.0]);
-        assert_eq!(told(10.0), [0.0, 2.5, 5.0, 7.5, 10.0]);
-        assert_eq!(told(22.39), [0.0, 10.0, 20.0]);
-        assert_eq!(told(4.0), [0.0, 1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(told(0.0), [0.0]);
-        assert!(told(0.0244).len() > 2);
+    fn axis_labels_are_round() {
+        let labels = |most: f64| rules(most).collect::<Vec<_>>();
+        assert_eq!(labels(273.3), [0.0, 100.0, 200.0]);
+        assert_eq!(labels(10.0), [0.0, 2.5, 5.0, 7.5, 10.0]);
+        assert_eq!(labels(22.39), [0.0, 10.0, 20.0]);
+        assert_eq!(labels(4.0), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(labels(0.0), [0.0]);
+        assert!(labels(0.0244).len() > 2);
         let ticks = [0.0, 0.02, 2.5, 40.0, 1_000.0].map(tick);
         assert_eq!(ticks, ["0", "0.02", "2.5", "40", "1000"]);
     }
 
     #[test]
-    fn an_empty_plot_has_no_numbers_that_are_none() {
+    fn an_empty_plot_contains_no_nan() {
         let plot = Plot {
             title: "",
             x: Axis { name: "", most: 0.0 },

@@ -1,21 +1,21 @@
-//! A block of lines → rows, with numbers of its own for the texts in them.
+//! Parses a block of lines into rows, with an interner for its strings.
 
 use memchr::memchr;
 
-use super::{Lines, MOST_CONFIGS, MOST_GROUPS, MOST_WORDS, SEPARATOR, Selection, Sides};
+use super::{Lines, MAX_CONFIGS, MAX_GROUPS, MAX_VALUES, SEPARATOR, Selection, SideRule};
+use crate::interner::StringInterner;
 use crate::line::Line;
 use crate::row::{Row, Side};
-use crate::texts::Texts;
 use tokengauge_types::label::LONGEST_NAME;
 
-/// The rows of one block.
+/// Rows of one block.
 pub(super) struct Batch {
     pub(super) rows: Vec<Row>,
-    pub(super) groups: Texts,
-    pub(super) finishes: Texts,
-    pub(super) currencies: Texts,
-    pub(super) bands: Texts,
-    pub(super) configs: Texts,
+    pub(super) groups: StringInterner,
+    pub(super) finishes: StringInterner,
+    pub(super) currencies: StringInterner,
+    pub(super) buckets: StringInterner,
+    pub(super) configs: StringInterner,
     pub(super) lines: Lines,
 }
 
@@ -23,11 +23,11 @@ impl Batch {
     pub(super) fn parse(block: &[u8], side: Side, selection: &Selection) -> Self {
         let mut batch = Self {
             rows: Vec::new(),
-            groups: Texts::new(MOST_GROUPS),
-            finishes: Texts::new(MOST_WORDS),
-            currencies: Texts::new(MOST_WORDS),
-            bands: Texts::new(MOST_WORDS),
-            configs: Texts::new(MOST_CONFIGS),
+            groups: StringInterner::new(MAX_GROUPS),
+            finishes: StringInterner::new(MAX_VALUES),
+            currencies: StringInterner::new(MAX_VALUES),
+            buckets: StringInterner::new(MAX_VALUES),
+            configs: StringInterner::new(MAX_CONFIGS),
             lines: Lines::default(),
         };
         let mut key = String::new();
@@ -37,13 +37,13 @@ impl Batch {
             let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
             rest = after.get(1..).unwrap_or_default();
             if !line.trim_ascii().is_empty() {
-                batch.line(line, side, selection, &mut key);
+                batch.add_line(line, side, selection, &mut key);
             }
         }
         batch
     }
 
-    fn line(&mut self, text: &[u8], side: Side, selection: &Selection, key: &mut String) {
+    fn add_line(&mut self, text: &[u8], side: Side, selection: &Selection, key: &mut String) {
         self.lines.read += 1;
         let Some(line) = Line::parse(text) else {
             self.lines.unreadable += 1;
@@ -57,40 +57,40 @@ impl Batch {
             self.lines.unreadable += 1;
             return;
         };
-        if !selection.only.iter().all(|selector| selector.holds(&line)) {
+        if !selection.only.iter().all(|selector| selector.matches(&line)) {
             self.lines.filtered += 1;
             return;
         }
         self.lines.calls += 1;
         row.side = match &selection.sides {
-            Sides::None => Side::Neither,
-            Sides::ByFile => side,
-            Sides::By { a, .. } if a.holds(&line) => Side::A,
-            Sides::By { b, .. } if b.holds(&line) => Side::B,
-            Sides::By { .. } => Side::Neither,
+            SideRule::None => Side::Neither,
+            SideRule::ByFile => side,
+            SideRule::By { a, .. } if a.matches(&line) => Side::A,
+            SideRule::By { b, .. } if b.matches(&line) => Side::B,
+            SideRule::By { .. } => Side::Neither,
         };
-        self.texts(&mut row, &line);
+        self.intern_values(&mut row, &line);
         key.clear();
-        group(key, &line, row.side, selection);
-        row.group = self.groups.id(key);
+        group_key(key, &line, row.side, selection);
+        row.group = self.groups.intern(key);
         self.rows.push(row);
     }
 
-    fn texts(&mut self, row: &mut Row, line: &Line<'_>) {
-        row.finish = word(&mut self.finishes, line.finish());
-        row.input_band = word(&mut self.bands, line.input_band());
-        row.output_band = word(&mut self.bands, line.output_band());
+    fn intern_values(&mut self, row: &mut Row, line: &Line<'_>) {
+        row.finish = intern(&mut self.finishes, line.finish_reason());
+        row.input_bucket = intern(&mut self.buckets, line.input_bucket());
+        row.output_bucket = intern(&mut self.buckets, line.output_bucket());
         let cost = line.call.as_ref().and_then(|call| call.cost.as_ref());
-        row.currency = word(&mut self.currencies, cost.map(|cost| &*cost.currency));
+        row.currency = intern(&mut self.currencies, cost.map(|cost| &*cost.currency));
         if let Some(hash) = line.config.as_ref().and_then(|config| config.hash.as_deref()) {
-            self.configs.id(&shortened(hash));
+            self.configs.intern(&bounded(hash));
         }
     }
 }
 
-/// The values of a row's group, of which those that are absent are empty.
-fn group(key: &mut String, line: &Line<'_>, side: Side, selection: &Selection) {
-    if let Sides::ByFile = selection.sides {
+/// Writes the values of a row's group. Absent values are empty.
+fn group_key(key: &mut String, line: &Line<'_>, side: Side, selection: &Selection) {
+    if let SideRule::ByFile = selection.sides {
         key.push_str(match side {
             Side::Neither => "",
             Side::A => "A",
@@ -104,24 +104,24 @@ fn group(key: &mut String, line: &Line<'_>, side: Side, selection: &Selection) {
         if place > 0 {
             key.push(SEPARATOR);
         }
-        if let Some(value) = dimension.of(line) {
-            key.extend(kept(value));
+        if let Some(value) = dimension.value_of(line) {
+            key.extend(sanitized(value));
         }
     }
 }
 
-fn word(words: &mut Texts, text: Option<&str>) -> u16 {
+fn intern(interner: &mut StringInterner, text: Option<&str>) -> u16 {
     let Some(text) = text else {
         return Row::ABSENT;
     };
-    u16::try_from(words.id(&shortened(text))).unwrap_or(Row::ABSENT)
+    u16::try_from(interner.intern(&bounded(text))).unwrap_or(Row::ABSENT)
 }
 
-fn shortened(text: &str) -> String {
-    kept(text).collect()
+fn bounded(text: &str) -> String {
+    sanitized(text).collect()
 }
 
-/// What is kept of a text from a file: no control characters, and no more than of a name that crosses the proxy.
-fn kept(text: &str) -> impl Iterator<Item = char> {
+/// Removes control characters and limits the length to that of any name in the proxy.
+fn sanitized(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_NAME)
 }

@@ -1,22 +1,22 @@
-//! A stream of bytes → blocks of whole lines, each bounded.
+//! Splits a byte stream into bounded blocks of complete lines.
 
 use std::io::{self, Read};
 use std::mem;
 
 use memchr::{memchr, memrchr};
 
-/// Bytes of a block, and of the longest line: a line of a request log has a few thousand, and 40,000 at the most.
-pub(super) const BLOCK: usize = 1 << 20;
+/// Bytes of a block, and of the longest line. A log line has a few thousand bytes and at most 40,000.
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
-/// Cuts `source` at ends of lines.
+/// Splits `source` at line ends.
 pub(super) struct Blocks<R> {
     source: R,
-    /// The beginning of a line whose end has not been read; shorter than a block.
+    /// Start of an incomplete line, shorter than a block.
     carry: Vec<u8>,
-    /// Inside of a line that is too long.
+    /// Whether the current position is inside a line that is too long.
     skipping: bool,
     ended: bool,
-    /// Why reading ended before the source did; told after what came before.
+    /// Read error, reported after the data before it.
     failed: Option<io::Error>,
     too_long: u64,
 }
@@ -26,39 +26,39 @@ impl<R: Read> Blocks<R> {
         Self { source, carry: Vec::new(), skipping: false, ended: false, failed: None, too_long: 0 }
     }
 
-    /// The next lines, in one piece; `None` after the last.
+    /// Returns the next lines as one block, or `None` after the last.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         while !self.ended {
             let mut block = mem::take(&mut self.carry);
-            let room = BLOCK.saturating_sub(block.len());
+            let room = BLOCK_BYTES.saturating_sub(block.len());
             block.reserve_exact(room);
             let read = self.source.by_ref().take(room as u64).read_to_end(&mut block);
             self.failed = read.err();
-            self.ended = self.failed.is_some() || block.len() < BLOCK;
-            if let Some(lines) = self.whole(block) {
+            self.ended = self.failed.is_some() || block.len() < BLOCK_BYTES;
+            if let Some(lines) = self.complete_lines(block) {
                 return Ok(Some(lines));
             }
         }
         self.failed.take().map_or(Ok(None), Err)
     }
 
-    /// The whole lines of `block`; what is left of it is carried on.
-    fn whole(&mut self, mut block: Vec<u8>) -> Option<Vec<u8>> {
-        let full = block.len() >= BLOCK;
+    /// Returns the complete lines of `block` and keeps the rest for the next block.
+    fn complete_lines(&mut self, mut block: Vec<u8>) -> Option<Vec<u8>> {
+        let full = block.len() >= BLOCK_BYTES;
         if self.skipping {
             let end = memchr(b'\n', &block)?;
             block.drain(..=end);
             self.skipping = false;
         }
         if self.ended {
-            // The last line may lack its end.
+            // The last line may lack its line end.
             return (!block.is_empty()).then_some(block);
         }
         if let Some(end) = memrchr(b'\n', &block) {
             self.carry = block.split_off(end + 1);
             return Some(block);
         }
-        if full && block.len() >= BLOCK {
+        if full && block.len() >= BLOCK_BYTES {
             self.too_long += 1;
             self.skipping = true;
         } else {
@@ -92,20 +92,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_whole_over_blocks_and_the_last_needs_no_end() {
+    fn keeps_lines_complete_across_blocks() {
         let line = [vec![b'x'; 1_000], vec![b'\n']].concat();
         let mut text = line.repeat(3_000);
         text.extend_from_slice(b"last");
         let (blocks, too_long) = all(&text);
         assert!(blocks.len() >= 3);
-        assert!(blocks.iter().all(|block| block.len() <= BLOCK));
+        assert!(blocks.iter().all(|block| block.len() <= BLOCK_BYTES));
         assert!(blocks.iter().rev().skip(1).all(|block| block.ends_with(b"\n")));
         assert_eq!((blocks.concat(), too_long), (text, 0));
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_left_out_and_counted() {
-        let long = vec![b'y'; BLOCK * 2 + 5];
+    fn skips_and_counts_long_lines() {
+        let long = vec![b'y'; BLOCK_BYTES * 2 + 5];
         for (before, after) in [("", ""), ("a\n", "b\nc\n"), ("a\n", ""), ("", "b")] {
             let after_long = if after.is_empty() { String::new() } else { format!("\n{after}") };
             let text = [before.as_bytes(), &long, after_long.as_bytes()].concat();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_failure_is_handed_on_and_then_the_failure_told() {
+    fn returns_data_before_a_read_error() {
         struct Breaks(bool);
         impl Read for Breaks {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_else_is_changed(text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..2_000)) {
+        fn preserves_all_other_bytes(text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..2_000)) {
             let (blocks, too_long) = all(&text);
             prop_assert_eq!(blocks.concat(), text);
             prop_assert_eq!(too_long, 0);

@@ -1,7 +1,7 @@
-//! Files of a request log → rows.
+//! Reads files of a request log into rows.
 //!
-//! One thread reads and hashes, some parse, the caller collects. Block *i* goes to parser *i* mod *n* and comes back from
-//! there in its turn, so rows keep the order of the files whatever the threads do, and no queue can grow.
+//! One thread reads and hashes, several parse, and the caller collects. Block *i* goes to parser *i* mod *n* and
+//! its result is collected in the same order. Rows therefore keep the order of the files, and no queue can grow.
 
 mod batch;
 mod blocks;
@@ -17,137 +17,140 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::dimension::{Dimension, Selector};
+use crate::interner::StringInterner;
 use crate::row::{Row, Rows, Side};
-use crate::texts::Texts;
 pub use source::sha256;
 
 use batch::Batch;
 use blocks::Blocks;
 use source::Source;
 
-/// Groups of a table: more of them nobody reads, and a log with a session in each line must not fill the memory.
-pub const MOST_GROUPS: usize = 10_000;
-/// Words that providers, price tables and the log itself choose from, each of a few.
-const MOST_WORDS: usize = 64;
-/// Hashes of configurations that are told.
-const MOST_CONFIGS: usize = 16;
-/// Parsers: more would wait for the one that reads and hashes.
-const MOST_PARSERS: usize = 4;
-/// Blocks that wait before and behind each parser, 1 MiB each.
-const WAITING: usize = 2;
+/// Maximum number of groups. A log with one session per line must not exhaust memory, and nobody reads longer
+/// tables.
+pub const MAX_GROUPS: usize = 10_000;
+/// Maximum number of finish reasons, currencies or length buckets. A log has only a few of each.
+const MAX_VALUES: usize = 64;
+/// Maximum number of reported configuration hashes.
+const MAX_CONFIGS: usize = 16;
+/// Maximum number of parser threads. More would wait for the reading thread.
+const MAX_PARSERS: usize = 4;
+/// Blocks of 1 MiB that may wait before and after each parser.
+const QUEUED_BLOCKS: usize = 2;
 
-/// Which requests are read, and what is kept of them.
+/// Which requests to read and how to group them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// What groups are made by.
+    /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
-    /// All of these must hold.
+    /// Selectors that a request must match, all of them.
     pub only: Vec<Selector>,
-    pub sides: Sides,
+    pub sides: SideRule,
 }
 
-/// How it is told which side of a comparison a request is on.
+/// Rule that assigns requests to the sides of a comparison.
 #[derive(Clone, Debug, Default)]
-pub enum Sides {
+pub enum SideRule {
     #[default]
     None,
-    /// By a property of each.
+    /// By a property of the request.
     By { a: Selector, b: Selector },
-    /// By the file that it stands in.
+    /// By the file that contains it.
     ByFile,
 }
 
-/// A file to read, and the side that its requests are on where the file says that.
+/// A file to read, and the side of its requests if the file determines it.
 #[derive(Clone, Debug)]
 pub struct File {
     pub path: PathBuf,
     pub side: Side,
 }
 
-/// What was read of one file.
+/// Result of reading one file.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Input {
     pub path: String,
-    /// `A` or `B`, where the file says which side its requests are on.
+    /// `A` or `B` if the file determines the side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<&'static str>,
-    /// Bytes of the file as it is stored.
+    /// Size of the stored file in bytes.
     pub bytes: u64,
-    /// Of the file as it is stored: 64 hexadecimal digits.
+    /// SHA-256 of the stored file, 64 hexadecimal digits.
     pub sha256: String,
-    /// Why it was not read to its end, where it was not.
+    /// Error that ended reading before the end of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
 
-/// What became of the lines.
+/// Counts of log lines.
 #[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 pub struct Lines {
-    /// All that are not empty.
+    /// All lines that are not empty.
     pub read: u64,
-    /// Calls of a known API, which is what the report is about.
+    /// Calls of a known API, the subject of the report.
     pub calls: u64,
-    /// Plain HTTP, left out.
+    /// Plain HTTP requests, left out.
     pub plain: u64,
-    /// Left out as the command line asks.
+    /// Requests that the selectors exclude.
     pub filtered: u64,
-    /// No JSON, or no line of a request log; skipped.
+    /// Lines that are not JSON or not from a request log, skipped.
     pub unreadable: u64,
-    /// Longer than 1 MiB; skipped.
+    /// Lines longer than 1 MiB, skipped.
     pub too_long: u64,
-    /// Beyond the most requests that are held, left out.
+    /// Requests beyond the row limit, left out.
     pub beyond: u64,
 }
 
-/// Everything that was read.
+/// Content of all files.
 #[derive(Debug)]
 pub struct Log {
     pub rows: Rows,
-    /// The values of a group's dimensions, joined by [`SEPARATOR`].
-    pub groups: Texts,
-    pub finishes: Texts,
-    pub currencies: Texts,
-    pub bands: Texts,
-    /// `config.hash` of all lines.
+    /// Values of each group's dimensions, joined by [`SEPARATOR`].
+    pub groups: StringInterner,
+    pub finishes: StringInterner,
+    pub currencies: StringInterner,
+    pub buckets: StringInterner,
+    /// Distinct `config.hash` values of the lines.
     pub configs: BTreeSet<String>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
 }
 
-/// Stands between the values of a group: a control character, of which values hold none.
+/// Separates the values of a group. Values contain no control characters.
 pub const SEPARATOR: char = '\u{1f}';
 
-/// Why nothing was read.
+/// A file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("{path} cannot be read: {problem}", path = path.display())]
-pub struct Unreadable {
+#[error("cannot read {path}: {error}", path = path.display())]
+pub struct ReadError {
     path: PathBuf,
-    problem: io::Error,
+    error: io::Error,
 }
 
-/// Reads `files` one after another; `-` is standard input.
+/// Reads `files` in order. The path `-` is standard input.
 ///
 /// # Errors
-/// Where one cannot be opened. What breaks later is told in its [`Input`].
-pub fn read(files: &[File], selection: &Selection) -> Result<Log, Unreadable> {
+/// Fails if a file cannot be opened. A later read error is reported in the file's [`Input`].
+pub fn read(files: &[File], selection: &Selection) -> Result<Log, ReadError> {
     let sources = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let parsers = thread::available_parallelism().map_or(1, usize::from).min(MOST_PARSERS);
+    let parsers = thread::available_parallelism().map_or(1, usize::from).min(MAX_PARSERS);
     let mut log = Log::new();
     thread::scope(|scope| {
-        let (mut inlets, mut outlets) = (Vec::new(), Vec::new());
+        let (mut block_senders, mut batch_receivers) = (Vec::new(), Vec::new());
         for _ in 0..parsers {
-            let (inlet, blocks) = sync_channel(WAITING);
-            let (batches, outlet) = sync_channel(WAITING);
+            let (block_sender, blocks) = sync_channel(QUEUED_BLOCKS);
+            let (batches, batch_receiver) = sync_channel(QUEUED_BLOCKS);
             scope.spawn(move || parse(&blocks, &batches, selection));
-            inlets.push(inlet);
-            outlets.push(outlet);
+            block_senders.push(block_sender);
+            batch_receivers.push(batch_receiver);
         }
-        let reader = scope.spawn(move || feed(sources, &inlets));
-        // The first parser that has no more is the one whose turn it is when all has been read.
-        for batch in outlets.iter().cycle().map_while(|outlet| outlet.recv().ok()) {
-            log.take(&batch);
+        let reader = scope.spawn(move || read_blocks(sources, &block_senders));
+        // After the last block, the next parser in turn is the first without a result.
+        for batch in
+            batch_receivers.iter().cycle().map_while(|batch_receiver| batch_receiver.recv().ok())
+        {
+            log.merge(&batch);
         }
-        // It cannot have panicked: it calls nothing that does.
+        // The thread cannot panic: it calls no function that does.
         let (inputs, too_long) = reader.join().unwrap_or_default();
         log.inputs = inputs;
         log.lines.too_long += too_long;
@@ -156,20 +159,21 @@ pub fn read(files: &[File], selection: &Selection) -> Result<Log, Unreadable> {
     Ok(log)
 }
 
-fn open(file: &File) -> Result<(File, Source), Unreadable> {
-    let source = Source::open(&file.path)
-        .map_err(|problem| Unreadable { path: file.path.clone(), problem })?;
+fn open(file: &File) -> Result<(File, Source), ReadError> {
+    let source =
+        Source::open(&file.path).map_err(|error| ReadError { path: file.path.clone(), error })?;
     Ok((file.clone(), source))
 }
 
-/// Whole lines of one file.
+/// Complete lines of one file.
 struct Block {
     text: Vec<u8>,
     side: Side,
 }
 
-/// Hands out the blocks of all sources in turn; then what is to be told of each, and how many lines were too long.
-fn feed(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
+/// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file and the number of lines
+/// that were too long.
+fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
     let mut turns = parsers.iter().cycle();
     let mut too_long = 0;
     let mut inputs = Vec::new();
@@ -180,23 +184,23 @@ fn feed(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Inp
                 Ok(Some(text)) => {
                     let sent =
                         turns.next().map(|parser| parser.send(Block { text, side: file.side }));
-                    // A parser ends only after its inlet.
+                    // A parser ends only after its sender is dropped.
                     debug_assert!(matches!(sent, Some(Ok(()))));
                 }
                 Ok(None) => break None,
-                Err(problem) => break Some(problem.to_string()),
+                Err(error) => break Some(error.to_string()),
             }
         };
         too_long += blocks.too_long();
-        inputs.push(told(&file, blocks.into_source(), broken));
+        inputs.push(input_summary(&file, blocks.into_source(), broken));
     }
     (inputs, too_long)
 }
 
-fn told(file: &File, source: Source, broken: Option<String>) -> Input {
+fn input_summary(file: &File, source: Source, broken: Option<String>) -> Input {
     let (bytes, sha256) = source.finish();
     Input {
-        path: shown(&file.path),
+        path: display(&file.path),
         side: match file.side {
             Side::Neither => None,
             Side::A => Some("A"),
@@ -208,7 +212,7 @@ fn told(file: &File, source: Source, broken: Option<String>) -> Input {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
@@ -224,34 +228,35 @@ impl Log {
     fn new() -> Self {
         Self {
             rows: Rows::default(),
-            groups: Texts::new(MOST_GROUPS),
-            finishes: Texts::new(MOST_WORDS),
-            currencies: Texts::new(MOST_WORDS),
-            bands: Texts::new(MOST_WORDS),
+            groups: StringInterner::new(MAX_GROUPS),
+            finishes: StringInterner::new(MAX_VALUES),
+            currencies: StringInterner::new(MAX_VALUES),
+            buckets: StringInterner::new(MAX_VALUES),
             configs: BTreeSet::new(),
             inputs: Vec::new(),
             lines: Lines::default(),
         }
     }
 
-    /// Takes a batch in, its own numbers of texts replaced by those of the whole.
-    fn take(&mut self, batch: &Batch) {
-        let groups: Vec<u32> = batch.groups.iter().map(|text| self.groups.id(text)).collect();
-        let [finishes, currencies, bands] = [
-            words(&batch.finishes, &mut self.finishes),
-            words(&batch.currencies, &mut self.currencies),
-            words(&batch.bands, &mut self.bands),
+    /// Adds the rows of a batch, with its interned ids replaced by those of the log.
+    fn merge(&mut self, batch: &Batch) {
+        let groups: Vec<u32> = batch.groups.iter().map(|text| self.groups.intern(text)).collect();
+        let [finishes, currencies, buckets] = [
+            intern_all(&batch.finishes, &mut self.finishes),
+            intern_all(&batch.currencies, &mut self.currencies),
+            intern_all(&batch.buckets, &mut self.buckets),
         ];
-        let word =
-            |words: &[u16], id: u16| words.get(usize::from(id)).copied().unwrap_or(Row::ABSENT);
+        let word = |intern_all: &[u16], id: u16| {
+            intern_all.get(usize::from(id)).copied().unwrap_or(Row::ABSENT)
+        };
         for row in &batch.rows {
             let group = usize::try_from(row.group).ok().and_then(|id| groups.get(id));
             let mut row = *row;
             row.group = group.copied().unwrap_or_default();
             row.finish = word(&finishes, row.finish);
             row.currency = word(&currencies, row.currency);
-            row.input_band = word(&bands, row.input_band);
-            row.output_band = word(&bands, row.output_band);
+            row.input_bucket = word(&buckets, row.input_bucket);
+            row.output_bucket = word(&buckets, row.output_bucket);
             self.lines.beyond += u64::from(!self.rows.push(row));
         }
         let Lines { read, calls, plain, filtered, unreadable, too_long: _, beyond: _ } =
@@ -262,16 +267,16 @@ impl Log {
         self.lines.filtered += filtered;
         self.lines.unreadable += unreadable;
         for config in batch.configs.iter() {
-            if self.configs.len() < MOST_CONFIGS {
+            if self.configs.len() < MAX_CONFIGS {
                 self.configs.insert(config.to_owned());
             }
         }
     }
 }
 
-/// The id in `all` of each of `some`.
-fn words(some: &Texts, all: &mut Texts) -> Vec<u16> {
-    let ids = some.iter().map(|text| all.id(text));
+/// Interns the strings of `some` in `all` and returns the new ids.
+fn intern_all(some: &StringInterner, all: &mut StringInterner) -> Vec<u16> {
+    let ids = some.iter().map(|text| all.intern(text));
     ids.map(|id| u16::try_from(id).unwrap_or(Row::ABSENT)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Where the bytes of a log come from: a file, one that gzip made smaller, or standard input.
+//! Sources of log bytes: a file, a gzip file, or standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,23 +7,23 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use ring::digest::{Context, SHA256};
 
-/// The bytes of a log, and a hash of those that are stored.
+/// Bytes of a log, with a hash of the stored bytes.
 pub(super) enum Source {
-    Plain(Box<Hashed>),
-    Gzip(Box<MultiGzDecoder<Hashed>>),
+    Plain(Box<HashingReader>),
+    Gzip(Box<MultiGzDecoder<HashingReader>>),
 }
 
 impl Source {
-    /// What ends in `.gz` is inflated; `-` is standard input.
+    /// Opens `path`. A name that ends in `.gz` is decompressed, and `-` is standard input.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
-            return Ok(Self::Plain(Box::new(Hashed::new(io::stdin()))));
+            return Ok(Self::Plain(Box::new(HashingReader::new(io::stdin()))));
         }
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        let stored = Hashed::new(file);
+        let stored = HashingReader::new(file);
         let packed = path.extension().is_some_and(|extension| extension == "gz");
         Ok(if packed {
             Self::Gzip(Box::new(MultiGzDecoder::new(stored)))
@@ -32,7 +32,7 @@ impl Source {
         })
     }
 
-    /// How many bytes were read as stored, and their SHA-256 in hexadecimal digits.
+    /// Returns the number of stored bytes and their SHA-256 in hexadecimal digits.
     pub(super) fn finish(self) -> (u64, String) {
         let stored = match self {
             Self::Plain(stored) => *stored,
@@ -51,20 +51,20 @@ impl Read for Source {
     }
 }
 
-/// Hashes what passes.
-pub(super) struct Hashed {
+/// Hashes the bytes that are read through it.
+pub(super) struct HashingReader {
     inner: Box<dyn Read + Send>,
     hash: Context,
     bytes: u64,
 }
 
-impl Hashed {
+impl HashingReader {
     fn new(inner: impl Read + Send + 'static) -> Self {
         Self { inner: Box::new(inner), hash: Context::new(&SHA256), bytes: 0 }
     }
 }
 
-impl Read for Hashed {
+impl Read for HashingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.hash.update(buffer.get(..count).unwrap_or_default());
@@ -73,7 +73,7 @@ impl Read for Hashed {
     }
 }
 
-/// SHA-256 of `bytes`, in hexadecimal digits.
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(ring::digest::digest(&SHA256, bytes).as_ref())
 }
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_the_standard() {
+    fn hash_matches_the_standard() {
         // FIPS 180-2, appendix B.1.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc"), expected);
-        let mut source = Source::Plain(Box::new(Hashed::new(&b"abc"[..])));
+        let mut source = Source::Plain(Box::new(HashingReader::new(&b"abc"[..])));
         let mut text = String::new();
         source.read_to_string(&mut text).unwrap();
         assert_eq!(source.finish(), (3, expected.to_owned()));

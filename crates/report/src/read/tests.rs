@@ -22,13 +22,13 @@ fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> File {
 fn by_variant() -> Selection {
     Selection {
         by: vec![Dimension::Variant],
-        sides: Sides::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
+        sides: SideRule::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
         ..Selection::default()
     }
 }
 
 #[test]
-fn plain_and_packed_files_are_read_in_their_order() {
+fn reads_plain_and_gzip_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
     packer.write_all(format!("{}\n\n", line(2, "b", 2.0)).as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn plain_and_packed_files_are_read_in_their_order() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
+fn counts_unreadable_lines_and_reads_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "{}\nnot json\n{{\"time\":\"yesterday\",\"outcome\":\"ok\",\"call\":{{}}}}\n{}\n{}\n{{\"time\":\"2026",
@@ -54,7 +54,7 @@ fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
         r#"{"time":"2026-01-01T00:00:00Z","outcome":"ok"}"#,
         line(2, "b", 1.0),
     );
-    let long = [vec![b'['; blocks::BLOCK + 1], b"\n".to_vec()].concat();
+    let long = [vec![b'['; blocks::BLOCK_BYTES + 1], b"\n".to_vec()].concat();
     let files = [
         file(&folder, "log", &[long, text.into_bytes()].concat()),
         file(&folder, "broken.gz", b"\x1f\x8b\x08 no gzip"),
@@ -69,29 +69,28 @@ fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_error_that_names_it() {
+fn reports_the_path_of_a_missing_file() {
     let path = PathBuf::from("/nowhere/log");
     let files = [File { path, side: Side::Neither }];
     let error = read(&files, &Selection::default()).unwrap_err().to_string();
-    assert!(error.starts_with("/nowhere/log cannot be read"), "{error}");
+    assert!(error.starts_with("cannot read /nowhere/log"), "{error}");
 }
 
 #[test]
-fn groups_are_bounded() {
+fn limits_the_number_of_groups() {
     let folder = tempfile::tempdir().unwrap();
-    let text: String =
-        (0..MOST_GROUPS + 5).map(|n| line(1, &format!("v{n}"), 1.0) + "\n").collect();
+    let text: String = (0..MAX_GROUPS + 5).map(|n| line(1, &format!("v{n}"), 1.0) + "\n").collect();
     let log = read(&[file(&folder, "log", text.as_bytes())], &by_variant()).unwrap();
-    assert_eq!(log.groups.iter().len(), MOST_GROUPS + 1);
+    assert_eq!(log.groups.iter().len(), MAX_GROUPS + 1);
     assert_eq!(log.rows.iter().filter(|row| row.group == 10_000).count(), 5);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A good log with something cut out of it, or put into it, is read for the rest.
+    /// After any damage to a valid log, the undamaged lines are still read.
     #[test]
-    fn no_garbage_fails(
+    fn tolerates_damaged_logs(
         cut in 0_usize..600,
         length in 0_usize..200,
         garbage in proptest::collection::vec(any::<u8>(), 0..300),

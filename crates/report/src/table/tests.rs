@@ -2,7 +2,7 @@ use super::*;
 use crate::read::{File, Selection, read};
 use crate::row::Side;
 
-/// Four requests of two models, worked out by hand.
+/// Four requests of two models, with figures computed by hand.
 const LOG: &str = r#"
 {"time":"2026-01-01T00:00:00Z","outcome":"ok","points":{"token":0.1,"last":1,"end":1},"call":{"series":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}
 {"time":"2026-01-01T00:00:01Z","outcome":"ok","points":{"token":0.3,"last":3,"end":3},"call":{"series":{"model":"m","stream":true},"rates":{"output":30},"output":{"tokens":30},"response":{"finish_reasons":["length"]},"choices":{"unfinished":1},"cost":{"amount":1.5,"currency":"USD"}}}
@@ -22,14 +22,14 @@ fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {
 }
 
 #[test]
-fn the_figures_are_those_worked_out_by_hand() {
+fn matches_figures_computed_by_hand() {
     let (names, tables) = tables_of(LOG);
     assert_eq!(names, ["m", "n"]);
     let m = &tables[0];
     assert_eq!(m.requests, 3);
     assert_eq!(m.outcomes, BTreeMap::from([("ok", 2), ("error", 1)]));
     assert_eq!(m.error_rate, Some(1.0 / 3.0));
-    // The failure's rate and duration do not count.
+    // The rate and the duration of the failed request do not count.
     let tps = m.output_tps.unwrap();
     assert_eq!((tps.n, tps.mean, tps.p50), (2, 20.0, 20.0));
     assert!((tps.p95 - 29.0).abs() < 1e-12);
@@ -51,7 +51,7 @@ fn the_figures_are_those_worked_out_by_hand() {
 }
 
 #[test]
-fn who_only_left_has_no_error_rate_and_no_times() {
+fn cancelled_requests_have_no_error_rate_and_no_times() {
     let (_, tables) = tables_of(LOG);
     let n = &tables[1];
     assert_eq!((n.requests, n.error_rate, n.duration, n.ttft), (1, None, None, None));
@@ -60,7 +60,7 @@ fn who_only_left_has_no_error_rate_and_no_times() {
 }
 
 #[test]
-fn throughput_is_over_the_window() {
+fn throughput_covers_the_window() {
     let (_, tables) = tables_of(LOG);
     let throughput = Throughput::of(&tables[0], 4.0).unwrap();
     assert_eq!((throughput.requests, throughput.output_tokens), (0.75, Some(10.0)));

@@ -1,14 +1,15 @@
-//! Text out of nothing: deterministic sentences whose pieces are one token each.
+//! Generates deterministic sentences whose pieces are one token each.
 
 use fastrand::Rng;
 
-/// Appends sentences of `pieces` pieces to `out` and says where each piece ends.
+/// Appends `pieces` pieces to `out` and returns the end of each piece.
 ///
-/// A piece is a word with the space before it, or a mark: one token of o200k_base at most (a test holds that), so an
-/// answer of n pieces has n tokens at most. Counting is still left to the encoder, since neighbours may merge.
+/// A piece is a word with the space before it, or a punctuation mark. A test checks that each is at most one token
+/// of o200k_base, so n pieces have at most n tokens. The encoder still does the counting, because neighbours may
+/// merge.
 pub fn write(random: &mut Rng, pieces: usize, out: &mut String) -> Vec<usize> {
     let mut ends = Vec::with_capacity(pieces);
-    let mut place = Place::Start;
+    let mut place = SentencePosition::Start;
     for _ in 0..pieces {
         place = place.write(random, out);
         ends.push(out.len());
@@ -16,11 +17,11 @@ pub fn write(random: &mut Rng, pieces: usize, out: &mut String) -> Vec<usize> {
     ends
 }
 
-/// Where in a sentence the next piece stands.
+/// Position of the next piece in a sentence.
 #[derive(Clone, Copy)]
-enum Place {
+enum SentencePosition {
     Start,
-    /// This many words into a sentence.
+    /// After this many words.
     Word(u32),
     /// After a comma.
     Comma(u32),
@@ -28,7 +29,7 @@ enum Place {
     Stop,
 }
 
-impl Place {
+impl SentencePosition {
     fn write(self, random: &mut Rng, out: &mut String) -> Self {
         match self {
             Self::Start | Self::Stop => {
@@ -80,7 +81,7 @@ const WORDS: [&str; 120] = [
     "moves", "turns", "keeps",
 ];
 
-/// One byte is not one character, and one character is not one token: a text of plain English would hide both.
+/// Words with characters of several bytes or tokens. Plain English would hide errors in counting them.
 const FOREIGN: [&str; 24] = [
     "für", "über", "être", "très", "niño", "mañana", "não", "são", "и", "не", "что", "для", "του",
     "και", "的", "日", "في", "من", "है", "के", "여", "이", "också", "için",
@@ -92,7 +93,7 @@ mod tests {
     use crate::tokens::count;
 
     #[test]
-    fn every_piece_is_one_token_at_most() {
+    fn every_piece_is_at_most_one_token() {
         for word in WORDS.iter().chain(&FOREIGN).chain(&OPENERS) {
             assert_eq!(count(&format!(" {word}")), 1, "{word}");
         }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_as_many_pieces_as_asked_and_no_more_tokens() {
+    fn text_has_the_requested_number_of_pieces() {
         for seed in 0..200 {
             let mut text = String::new();
             let ends = write(&mut Rng::with_seed(seed), 150, &mut text);
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_writes_the_same_text() {
+    fn equal_seeds_give_equal_text() {
         let text = |seed| {
             let mut out = String::new();
             write(&mut Rng::with_seed(seed), 40, &mut out);

@@ -1,4 +1,4 @@
-//! How an answer is written in OpenAI's shapes: chunk by chunk, or whole.
+//! Writes a response in the formats of OpenAI, as chunks or as one body.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 
 use crate::ledger::Usage;
 use crate::request::Api;
-use crate::script::{Kind, Part, Script};
+use crate::script::{Part, PartKind, Script};
 
-/// What every chunk of one answer has in common.
+/// Fields that all chunks of a response share.
 #[derive(Debug)]
-pub struct Voice {
+pub struct ChunkTemplate {
     pub api: Api,
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// Whether usage will come in the stream by request: then every other chunk says `"usage":null`.
+    /// Whether the stream ends with usage because the client requested it. All other chunks then carry
+    /// `"usage":null`.
     pub null_usage: bool,
 }
 
@@ -79,15 +80,15 @@ struct TextChoice<'a> {
 const FINGERPRINT: &str = "fp_simulated";
 const TOOL_ID: &str = "call_simulated_0";
 
-impl Voice {
-    /// The chunk that says only who speaks.
-    pub fn role(&self, choice: u32) -> Bytes {
+impl ChunkTemplate {
+    /// Returns the chunk that contains only the role.
+    pub fn role_chunk(&self, choice: u32) -> Bytes {
         let delta = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
         self.chat(choice, delta, None)
     }
 
-    /// The chunk that names the tool, before its arguments.
-    pub fn tool_head(&self, choice: u32, name: &str) -> Bytes {
+    /// Returns the chunk with the tool name, before its arguments.
+    pub fn tool_call_chunk(&self, choice: u32, name: &str) -> Bytes {
         let call = ToolDelta {
             index: 0,
             id: Some(TOOL_ID),
@@ -97,15 +98,15 @@ impl Voice {
         self.chat(choice, Delta { tool_calls: Some([call]), ..Delta::default() }, None)
     }
 
-    /// A chunk of generated text.
-    pub fn piece(&self, choice: u32, kind: Kind, text: &str) -> Bytes {
+    /// Returns a chunk of generated text.
+    pub fn text_chunk(&self, choice: u32, kind: PartKind, text: &str) -> Bytes {
         if self.api == Api::Completion {
             return self.text(choice, text, None);
         }
         let delta = match kind {
-            Kind::Text => Delta { content: Some(text), ..Delta::default() },
-            Kind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
-            Kind::Tool => {
+            PartKind::Text => Delta { content: Some(text), ..Delta::default() },
+            PartKind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
+            PartKind::Tool => {
                 let function = FunctionDelta { name: None, arguments: text };
                 let call = ToolDelta { index: 0, id: None, kind: None, function };
                 Delta { tool_calls: Some([call]), ..Delta::default() }
@@ -114,25 +115,25 @@ impl Voice {
         self.chat(choice, delta, None)
     }
 
-    pub fn finish(&self, choice: u32, reason: &str) -> Bytes {
+    pub fn finish_chunk(&self, choice: u32, reason: &str) -> Bytes {
         match self.api {
             Api::Completion => self.text(choice, "", Some(reason)),
             Api::Chat | Api::Embeddings => self.chat(choice, Delta::default(), Some(reason)),
         }
     }
 
-    /// The last chunk, which holds no choice.
-    pub fn usage(&self, usage: Usage) -> Bytes {
+    /// Returns the last chunk, which has no choice.
+    pub fn usage_chunk(&self, usage: Usage) -> Bytes {
         self.event::<ChatChoice<'_>>(&[], Some(usage_json(usage)))
     }
 
-    /// The whole answer as one body.
-    pub fn whole(&self, script: &Script, usage: Option<Usage>) -> Bytes {
+    /// Returns the whole response as one body.
+    pub fn full_body(&self, script: &Script, usage: Option<Usage>) -> Bytes {
         let choices: Vec<Value> = (0..script.choices)
             .map(|choice| match self.api {
                 Api::Completion => json!({
                     "index": choice,
-                    "text": script.text(choice, Kind::Text).map_or("", |part| &part.text),
+                    "text": script.text(choice, PartKind::Text).map_or("", |part| &part.text),
                     "logprobs": null,
                     "finish_reason": script.finish,
                 }),
@@ -185,7 +186,7 @@ impl Voice {
         };
         let mut line = Vec::with_capacity(320);
         line.extend_from_slice(b"data: ");
-        // Structs of texts and numbers always have a JSON form, and a Vec takes every byte.
+        // Structs of strings and numbers always serialize, and a `Vec` accepts every byte.
         if serde_json::to_writer(&mut line, &chunk).is_err() {
             line.extend_from_slice(b"{}");
         }
@@ -194,22 +195,23 @@ impl Voice {
     }
 }
 
-/// The end of a stream.
+/// End of a stream.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
-/// A comment that keeps the connection alive.
+/// Comment that keeps the connection alive.
 pub const PING: &[u8] = b": ping\n\n";
 
 fn message(script: &Script, choice: u32) -> Value {
     let text = |kind| script.text(choice, kind).map(|part: &Part| part.text.as_str());
-    let mut message = json!({"role": "assistant", "content": text(Kind::Text), "refusal": null});
+    let mut message =
+        json!({"role": "assistant", "content": text(PartKind::Text), "refusal": null});
     let Some(fields) = message.as_object_mut() else {
         return message;
     };
-    if let Some(reasoning) = text(Kind::Reasoning) {
+    if let Some(reasoning) = text(PartKind::Reasoning) {
         fields.insert("reasoning_content".to_owned(), json!(reasoning));
     }
-    if let (Some(name), Some(arguments)) = (&script.tool, text(Kind::Tool)) {
+    if let (Some(name), Some(arguments)) = (&script.tool, text(PartKind::Tool)) {
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": TOOL_ID, "type": "function", "function": function});
         fields.insert("tool_calls".to_owned(), json!([call]));
@@ -227,7 +229,7 @@ fn usage_json(usage: Usage) -> Value {
     })
 }
 
-/// The answer to `GET */models`.
+/// Returns the body of `GET */models`.
 pub fn models<'a>(names: impl Iterator<Item = &'a str>, created: u64) -> Bytes {
     let list: Vec<Value> = names
         .map(|name| json!({"id": name, "object": "model", "created": created, "owned_by": "simulate"}))

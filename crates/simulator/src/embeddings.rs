@@ -1,4 +1,4 @@
-//! Embeddings: vectors that depend on nothing but their text.
+//! Embeddings whose vectors depend only on the input text.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::request::Request;
 
-/// As many as OpenAI's small model has.
+/// Dimensions of OpenAI's small embedding model.
 const DIMENSIONS: usize = 1_536;
 
-/// The largest vector anybody serves today has 4,096.
-const MOST_DIMENSIONS: usize = 4_096;
+/// Maximum number of dimensions. The largest known model has 4,096.
+const MAX_DIMENSIONS: usize = 4_096;
 
-/// More inputs than any provider takes at once (OpenAI: 2,048).
-const MOST_INPUTS: usize = 2_048;
+/// Maximum number of inputs per request, as for OpenAI.
+const MAX_INPUTS: usize = 2_048;
 
-/// The body of an embeddings answer.
-pub fn answer(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
-    let dimensions = request.dimensions.unwrap_or(DIMENSIONS).clamp(1, MOST_DIMENSIONS);
+/// Returns the body of an embeddings response.
+pub fn response(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
+    let dimensions = request.dimensions.unwrap_or(DIMENSIONS).clamp(1, MAX_DIMENSIONS);
     let encoded = request.encoding_format.as_deref() == Some("base64");
     let data: Vec<Value> = inputs(request.input.as_ref())
         .into_iter()
-        .take(MOST_INPUTS)
+        .take(MAX_INPUTS)
         .enumerate()
         .map(|(index, text)| {
             let vector = vector(&text, dimensions);
@@ -38,7 +38,7 @@ pub fn answer(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
     Bytes::from(json!({"object": "list", "data": data, "model": model, "usage": usage}).to_string())
 }
 
-/// A text, a list of texts, a list of token ids, or a list of such lists.
+/// Returns the inputs: a string, a list of strings, a list of token ids, or a list of such lists.
 fn inputs(input: Option<&Value>) -> Vec<String> {
     match input {
         Some(Value::String(text)) => vec![text.clone()],
@@ -50,7 +50,7 @@ fn inputs(input: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// A vector of length 1.
+/// Returns a vector of length 1.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut random = Rng::with_seed(super::hash(0, text.as_bytes()));
     let raw: Vec<f32> = (0..dimensions).map(|_| random.f32() - 0.5).collect();
@@ -58,7 +58,7 @@ fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     raw.into_iter().map(|it| it / length).collect()
 }
 
-/// Standard base64 with padding (RFC 4648 §4).
+/// Encodes standard base64 with padding (RFC 4648 §4).
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -80,18 +80,18 @@ mod tests {
 
     fn embed(text: &str) -> Value {
         let request = Request::parse(text.as_bytes()).unwrap();
-        serde_json::from_slice(&answer(&request, "m", 3)).unwrap()
+        serde_json::from_slice(&response(&request, "m", 3)).unwrap()
     }
 
     #[test]
-    fn base64_is_as_rfc_4648_has_it() {
+    fn base64_matches_rfc_4648() {
         let encoded =
             ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| base64(text.as_bytes()));
         assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
     }
 
     #[test]
-    fn a_vector_depends_on_its_text_alone_and_has_length_one() {
+    fn vectors_depend_on_the_text_and_have_length_one() {
         let both = embed(r#"{"input":["one","two","one"],"dimensions":16}"#);
         let vector = |index: usize| both["data"][index]["embedding"].as_array().unwrap().clone();
         assert_eq!(vector(0), vector(2));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_vectors_are_texts_and_a_list_of_token_ids_is_one_input() {
+    fn encodes_base64_and_reads_token_ids() {
         let encoded = embed(r#"{"input":[1,2,3],"encoding_format":"base64","dimensions":4}"#);
         assert_eq!(encoded["data"].as_array().unwrap().len(), 1);
         assert_eq!(encoded["data"][0]["embedding"].as_str().unwrap().len(), 24);

@@ -1,36 +1,36 @@
-//! When each piece of an answer is due, and what befalls the answer on its way.
+//! Computes when each chunk of a response is due, and which faults to inject.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use http::HeaderMap;
 
-use crate::engine::Busy;
+use crate::engine::BatchSlot;
 use crate::profile::Profile;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// What a single request may ask of the simulation, in headers `x-simulate-…`: they outrank the model's profile.
+/// Settings of a single request in `x-simulate-…` headers. They override the profile of the model.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Overrides {
-    /// `tokens`: exactly so many tokens of text.
+    /// `tokens`: exact number of text tokens.
     pub tokens: Option<u32>,
-    /// `chunk-tokens`: so many of them in each chunk.
+    /// `chunk-tokens`: tokens per chunk.
     pub chunk_tokens: Option<u32>,
-    /// `gap-us`: microseconds per token, whatever the load.
+    /// `gap-us`: microseconds per token, independent of the load.
     pub gap: Option<Duration>,
-    /// `ttft-us`: microseconds until the first token, whatever the prompt.
+    /// `ttft-us`: microseconds to the first token, independent of the prompt.
     pub first: Option<Duration>,
-    /// `stall-after`, `stall-ms`: silent for so long after so many tokens.
+    /// `stall-after`, `stall-ms`: pause of this length after this many tokens.
     pub stall_after: Option<u32>,
     pub stall: Option<Duration>,
-    /// `status`: this error instead of an answer.
+    /// `status`: error status in place of a response.
     pub status: Option<u16>,
-    /// `cut-after`: the connection breaks after so many tokens.
+    /// `cut-after`: break the connection after this many tokens.
     pub cut_after: Option<u32>,
 }
 
 impl Overrides {
-    /// The name of the header that does not hold a number is the error.
+    /// Reads the headers. The error is the name of a header that is not a number.
     pub fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
         let micros =
             |name| number(headers, name).map(|it| it.map(|it| Duration::from_micros(it.into())));
@@ -57,18 +57,19 @@ fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u32>, &'stat
     parsed.map(Some).ok_or(name)
 }
 
-/// What befalls one answer.
+/// Faults to inject into one response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Fate {
+pub struct InjectedFaults {
     pub status: Option<u16>,
-    /// Silent for so long after so many tokens.
+    /// Pause of this length after this many tokens.
     pub stall: Option<(u32, Duration)>,
-    /// Breaks off after so many tokens.
+    /// Break the connection after this many tokens.
     pub cut: Option<u32>,
 }
 
-impl Fate {
-    /// Always draws three times, so that one probability does not shift the luck of the others.
+impl InjectedFaults {
+    /// Draws the faults. Always draws three random numbers, so that one probability does not affect the other
+    /// faults.
     pub fn draw(profile: &Profile, overrides: &Overrides, random: &mut Rng) -> Self {
         let [fails, stalls, breaks] = [
             profile.failure.probability,
@@ -88,11 +89,11 @@ impl Fate {
     }
 }
 
-/// The schedule of one answer. Due times are absolute: a piece that went out late does not delay the next, so the
-/// average rate holds although timers are a millisecond coarse.
+/// Schedule of one response. Due times are absolute: a late chunk does not delay the next, so the average rate is
+/// correct although timers have a resolution of 1 ms.
 #[derive(Debug)]
-pub struct Pace {
-    busy: Busy,
+pub struct TokenSchedule {
+    slot: BatchSlot,
     random: Rng,
     gap: Option<Duration>,
     stall: Option<(u32, Duration)>,
@@ -100,27 +101,28 @@ pub struct Pace {
     steps: u32,
 }
 
-impl Pace {
-    /// Starts the clock: the first token is due after the prefill and `hidden` steps of thinking.
+impl TokenSchedule {
+    /// Starts the schedule. The first token is due after the prefill and `hidden` reasoning steps.
     pub fn start(
-        busy: Busy,
-        (overrides, fate): (&Overrides, Fate),
-        work: Work,
+        slot: BatchSlot,
+        (overrides, faults): (&Overrides, InjectedFaults),
+        work: PrefillWork,
         random: Rng,
         at: MonotonicInstant,
     ) -> Self {
-        let profile = busy.profile();
-        let read = work.prompt_tokens - busy.found(work.prompt_tokens);
+        let profile = slot.profile();
+        let read = work.prompt_tokens - slot.look_up_prefix(work.prompt_tokens);
         let prompt = u32::try_from(read).unwrap_or(u32::MAX);
         let prefill = profile.prefill + profile.prefill_per_token.saturating_mul(prompt);
-        let mut pace =
-            Self { gap: overrides.gap, stall: fate.stall, due: at, steps: 0, random, busy };
-        let thinking = pace.step().saturating_mul(work.hidden);
-        pace.due = at + overrides.first.unwrap_or(prefill + thinking);
-        pace
+        let mut schedule =
+            Self { gap: overrides.gap, stall: faults.stall, due: at, steps: 0, random, slot };
+        let thinking = schedule.step().saturating_mul(work.hidden);
+        schedule.due = at + overrides.first.unwrap_or(prefill + thinking);
+        schedule
     }
 
-    /// When the next piece, of so many decode steps, is due. The first token comes with the prefill: it takes no step.
+    /// Returns the due time of the next chunk, which takes `steps` decode steps. The first token comes with the
+    /// prefill and takes no step.
     pub fn next(&mut self, steps: u32) -> MonotonicInstant {
         if let Some((_, length)) = self.stall.take_if(|(after, _)| self.steps >= *after) {
             self.due = self.due + length;
@@ -131,7 +133,7 @@ impl Pace {
         self.due
     }
 
-    /// Decode steps that have been due.
+    /// Returns the number of decode steps scheduled so far.
     pub const fn steps(&self) -> u32 {
         self.steps
     }
@@ -140,19 +142,19 @@ impl Pace {
         if let Some(gap) = self.gap {
             return gap;
         }
-        let profile = self.busy.profile();
-        let batch = self.busy.batch();
+        let profile = self.slot.profile();
+        let batch = self.slot.batch();
         let step = profile.step + profile.step_per_stream.saturating_mul(batch);
         let jitter = profile.jitter * (2.0 * self.random.f64() - 1.0);
         step.mul_f64((1.0 + jitter).max(0.0))
     }
 }
 
-/// What has to be done before the first token.
+/// Work before the first token.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct PrefillWork {
     pub prompt_tokens: u64,
-    /// Decode steps of reasoning that is not shown.
+    /// Decode steps of hidden reasoning.
     pub hidden: u32,
 }
 
@@ -163,16 +165,16 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
 
-    const WORK: Work = Work { prompt_tokens: 1_000, hidden: 0 };
+    const WORK: PrefillWork = PrefillWork { prompt_tokens: 1_000, hidden: 0 };
 
     fn engine(text: &str) -> Arc<Engine> {
         Arc::new(Engine::new(text.parse().unwrap()))
     }
 
-    fn pace(engine: &Arc<Engine>, fate: Fate, work: Work) -> Pace {
-        Pace::start(
-            engine.enter_now(),
-            (&Overrides::default(), fate),
+    fn schedule(engine: &Arc<Engine>, faults: InjectedFaults, work: PrefillWork) -> TokenSchedule {
+        TokenSchedule::start(
+            engine.take_slot_beyond_limit(),
+            (&Overrides::default(), faults),
             work,
             Rng::with_seed(1),
             MonotonicInstant::ZERO,
@@ -187,49 +189,57 @@ mod tests {
     fn prefill_grows_with_the_prompt_and_steps_with_the_batch() {
         let engine =
             engine("m:prefill-ms=10,prefill-us-per-token=20,step-ms=5,batch-ms=1,jitter=0");
-        let mut alone = pace(&engine, Fate::default(), WORK);
+        let mut alone = schedule(&engine, InjectedFaults::default(), WORK);
         assert_eq!([millis(alone.next(1)), millis(alone.next(1))], [30, 36]);
-        let others: Vec<_> = (0..9).map(|_| engine.enter_now()).collect();
+        let others: Vec<_> = (0..9).map(|_| engine.take_slot_beyond_limit()).collect();
         assert_eq!(millis(alone.next(2)), 36 + 2 * 15);
         drop(others);
         assert_eq!(millis(alone.next(1)), 66 + 6);
     }
 
     #[test]
-    fn a_stall_comes_once_and_moves_everything_after_it() {
+    fn a_stall_delays_all_later_chunks_once() {
         let engine = engine("m:prefill-ms=0,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0");
-        let fate = Fate { stall: Some((2, Duration::from_secs(1))), ..Fate::default() };
-        let mut pace = pace(&engine, fate, WORK);
-        let due: Vec<_> = (0..4).map(|_| millis(pace.next(1))).collect();
+        let faults = InjectedFaults {
+            stall: Some((2, Duration::from_secs(1))),
+            ..InjectedFaults::default()
+        };
+        let mut schedule = schedule(&engine, faults, WORK);
+        let due: Vec<_> = (0..4).map(|_| millis(schedule.next(1))).collect();
         assert_eq!(due, [0, 10, 1_020, 1_030]);
     }
 
     #[test]
-    fn hidden_thinking_comes_before_the_first_token() {
+    fn hidden_reasoning_precedes_the_first_token() {
         let engine = engine("m:prefill-ms=7,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0");
-        let mut pace = pace(&engine, Fate::default(), Work { prompt_tokens: 0, hidden: 5 });
-        assert_eq!(millis(pace.next(1)), 57);
+        let mut schedule = schedule(
+            &engine,
+            InjectedFaults::default(),
+            PrefillWork { prompt_tokens: 0, hidden: 5 },
+        );
+        assert_eq!(millis(schedule.next(1)), 57);
     }
 
     #[test]
     fn jitter_keeps_the_average() {
         let engine =
             engine("m:prefill-ms=0,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0.5");
-        let mut pace = pace(&engine, Fate::default(), WORK);
-        let last = (0..10_001).map(|_| pace.next(1)).last().unwrap();
+        let mut schedule = schedule(&engine, InjectedFaults::default(), WORK);
+        let last = (0..10_001).map(|_| schedule.next(1)).last().unwrap();
         let average = last.nanos() as f64 / 10_000.0 / 1e6;
         assert!((average - 10.0).abs() < 0.2, "{average} ms");
     }
 
     #[test]
-    fn headers_outrank_the_profile_and_must_be_numbers() {
+    fn headers_override_the_profile_and_must_be_numbers() {
         let mut headers = HeaderMap::new();
         headers.insert("x-simulate-gap-us", "2000".parse().unwrap());
         headers.insert("x-simulate-status", "503".parse().unwrap());
         let overrides = Overrides::read(&headers).unwrap();
         assert_eq!(overrides.gap, Some(Duration::from_millis(2)));
-        let fate = Fate::draw(&Profile::typical("m"), &overrides, &mut Rng::with_seed(1));
-        assert_eq!(fate.status, Some(503));
+        let faults =
+            InjectedFaults::draw(&Profile::typical("m"), &overrides, &mut Rng::with_seed(1));
+        assert_eq!(faults.status, Some(503));
         headers.insert("x-simulate-tokens", "many".parse().unwrap());
         assert_eq!(Overrides::read(&headers), Err("x-simulate-tokens"));
     }
@@ -239,11 +249,12 @@ mod tests {
         let profile: Profile =
             "m:fail=0.25,status=429,cut=0.5,cut-after=3,stall=1,stall-ms=9".parse().unwrap();
         let mut random = Rng::with_seed(3);
-        let fates: Vec<_> =
-            (0..4_000).map(|_| Fate::draw(&profile, &Overrides::default(), &mut random)).collect();
-        let failed = fates.iter().filter(|fate| fate.status == Some(429)).count();
-        let cut = fates.iter().filter(|fate| fate.cut == Some(3)).count();
+        let drawn: Vec<_> = (0..4_000)
+            .map(|_| InjectedFaults::draw(&profile, &Overrides::default(), &mut random))
+            .collect();
+        let failed = drawn.iter().filter(|faults| faults.status == Some(429)).count();
+        let cut = drawn.iter().filter(|faults| faults.cut == Some(3)).count();
         assert!((900..1_100).contains(&failed) && (1_900..2_100).contains(&cut));
-        assert!(fates.iter().all(|fate| fate.stall == Some((0, Duration::from_millis(9)))));
+        assert!(drawn.iter().all(|faults| faults.stall == Some((0, Duration::from_millis(9)))));
     }
 }

@@ -1,9 +1,10 @@
-//! Limits that a run must keep: the gate for a release.
+//! Acceptance limits of a run, for use as a release gate.
 //!
-//! An **absolute** limit is judged on the figure itself: of B where something is compared, else of all. A limit on the
-//! **change** or the **difference** is judged on the interval: it holds where all of the interval keeps it, is broken
-//! where none of it does, and is undecided between. What is undecided, or rests on fewer requests than are asked for, counts as
-//! broken unless the file says otherwise: a gate lets through what was shown to be good.
+//! An **absolute** limit applies to the figure itself: of B in a comparison, otherwise of all requests. A limit on
+//! the **change** or the **difference** applies to the confidence interval. It holds if the whole interval is
+//! within the limit, is broken if none of it is, and is undecided otherwise. A limit is also undecided if too few
+//! requests have a value. An undecided limit counts as broken unless the file says otherwise, because a
+//! gate must pass only what was shown to be good.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,16 +12,16 @@ use serde::Serialize;
 use crate::compare::{Comparison, Interval, Measure, Statistic};
 use crate::table::{Shares, Statistics};
 
-/// What an acceptance file says.
+/// Content of an acceptance file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
-    /// The fewest requests, on each side, that a figure may rest on.
-    pub fewest: u64,
+    /// Minimum number of requests on each side behind a figure.
+    pub min_requests: u64,
     pub undecided: Undecided,
     pub limits: Vec<Limit>,
 }
 
-/// What a limit counts as that can neither be said to hold nor to be broken.
+/// How an undecided limit counts.
 #[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undecided {
@@ -32,19 +33,19 @@ pub enum Undecided {
 /// One limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// Its place in the file: `ttft.p95.max`.
+    /// Key of the limit in the file, such as `ttft.p95.max`.
     pub key: String,
     pub measure: Measure,
     pub statistic: Statistic,
-    pub on: On,
+    pub on: LimitBasis,
     pub bound: Bound,
     pub value: f64,
 }
 
-/// What is limited.
+/// The quantity that a limit applies to.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum On {
+pub enum LimitBasis {
     Value,
     /// B ÷ A − 1.
     Change,
@@ -52,7 +53,7 @@ pub enum On {
     Difference,
 }
 
-/// From which side.
+/// Whether a limit is a minimum or a maximum.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -69,33 +70,33 @@ impl Bound {
     }
 }
 
-/// What became of all limits.
+/// Result of all limits.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Judgement {
+pub struct AcceptanceResult {
     pub accepted: bool,
-    /// SHA-256 of the file.
+    /// SHA-256 of the acceptance file.
     pub sha256: String,
     pub undecided: Undecided,
     pub fewest_requests: u64,
-    pub verdicts: Vec<Judged>,
+    pub verdicts: Vec<LimitResult>,
 }
 
-/// What became of one limit.
+/// Result of one limit.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Judged {
-    /// Its place in the file.
+pub struct LimitResult {
+    /// Key of the limit in the file.
     pub limit: String,
-    pub on: On,
+    pub on: LimitBasis,
     pub bound: Bound,
     pub value: f64,
-    /// What was found; absent where it is not defined.
+    /// Measured value. Absent if it is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<f64>,
-    /// The interval, where it was judged on one.
+    /// Confidence interval, for a limit on a change or a difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
     pub verdict: Verdict,
-    /// Why it is undecided, where it is.
+    /// Reason for an undecided limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }
@@ -118,51 +119,51 @@ impl Verdict {
     }
 }
 
-const NOT_DEFINED: &str = "no request has it";
-const TOO_FEW: &str = "it rests on too few requests";
-const STRADDLES: &str = "the interval lies on both sides of the limit";
-const FROM_ZERO: &str = "there is no change from 0; limit the difference";
+const NOT_DEFINED: &str = "no request has a value";
+const TOO_FEW: &str = "too few requests";
+const STRADDLES: &str = "the interval contains the limit";
+const FROM_ZERO: &str = "A is 0, so the relative change is undefined; limit the difference";
 
 impl Acceptance {
-    /// Whether any limit needs two sides.
-    pub fn compares(&self) -> bool {
-        self.limits.iter().any(|limit| limit.on != On::Value)
+    /// Returns whether any limit needs a comparison of two sides.
+    pub fn needs_comparison(&self) -> bool {
+        self.limits.iter().any(|limit| limit.on != LimitBasis::Value)
     }
 
-    /// Judges `candidate`, and `comparison` where there is one.
+    /// Checks all limits against `candidate` and, for changes and differences, against `comparison`.
     pub fn judge(
         &self,
         candidate: &Statistics,
         comparison: Option<&Comparison>,
         sha256: String,
-    ) -> Judgement {
-        let verdicts: Vec<Judged> = self
+    ) -> AcceptanceResult {
+        let verdicts: Vec<LimitResult> = self
             .limits
             .iter()
             .map(|limit| match limit.on {
-                On::Value => self.absolute(limit, candidate),
-                On::Change | On::Difference => self.relative(limit, comparison),
+                LimitBasis::Value => self.absolute(limit, candidate),
+                LimitBasis::Change | LimitBasis::Difference => self.relative(limit, comparison),
             })
             .collect();
-        let passes = |judged: &Judged| match judged.verdict {
+        let passes = |judged: &LimitResult| match judged.verdict {
             Verdict::Held => true,
             Verdict::Broken => false,
             Verdict::Undecided => self.undecided == Undecided::Held,
         };
-        Judgement {
+        AcceptanceResult {
             accepted: verdicts.iter().all(passes),
             sha256,
             undecided: self.undecided,
-            fewest_requests: self.fewest,
+            fewest_requests: self.min_requests,
             verdicts,
         }
     }
 
-    fn absolute(&self, limit: &Limit, candidate: &Statistics) -> Judged {
+    fn absolute(&self, limit: &Limit, candidate: &Statistics) -> LimitResult {
         let Some((n, found)) = figure(&limit.measure, limit.statistic, candidate) else {
             return limit.undecided(None, None, NOT_DEFINED);
         };
-        if n < self.fewest {
+        if n < self.min_requests {
             return limit.undecided(Some(found), None, TOO_FEW);
         }
         let verdict =
@@ -170,7 +171,7 @@ impl Acceptance {
         limit.judged(Some(found), None, verdict)
     }
 
-    fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> Judged {
+    fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> LimitResult {
         let compared = comparison.and_then(|comparison| {
             comparison.measures.iter().find(|compared| compared.id == limit.measure)
         });
@@ -180,13 +181,13 @@ impl Acceptance {
         let contrast =
             compared.statistics.iter().find(|contrast| contrast.statistic == limit.statistic);
         let interval = contrast.and_then(|contrast| match limit.on {
-            On::Value | On::Difference => Some(contrast.difference),
-            On::Change => contrast.change,
+            LimitBasis::Value | LimitBasis::Difference => Some(contrast.difference),
+            LimitBasis::Change => contrast.change,
         });
         let Some(interval) = interval else {
             return limit.undecided(None, None, FROM_ZERO);
         };
-        if compared.n_a.min(compared.n_b) < self.fewest {
+        if compared.n_a.min(compared.n_b) < self.min_requests {
             return limit.undecided(Some(interval.value), Some(interval), TOO_FEW);
         }
         let ends = [interval.low, interval.high].map(|end| limit.bound.holds(end, limit.value));
@@ -201,8 +202,13 @@ impl Acceptance {
 }
 
 impl Limit {
-    fn judged(&self, found: Option<f64>, interval: Option<Interval>, verdict: Verdict) -> Judged {
-        Judged {
+    fn judged(
+        &self,
+        found: Option<f64>,
+        interval: Option<Interval>,
+        verdict: Verdict,
+    ) -> LimitResult {
+        LimitResult {
             limit: self.key.clone(),
             on: self.on,
             bound: self.bound,
@@ -219,12 +225,12 @@ impl Limit {
         found: Option<f64>,
         interval: Option<Interval>,
         why: &'static str,
-    ) -> Judged {
-        Judged { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
+    ) -> LimitResult {
+        LimitResult { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
     }
 }
 
-/// A figure, and how many requests it rests on.
+/// Returns a figure and the number of requests behind it.
 fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u64, f64)> {
     let summary = match measure {
         Measure::OutputTps => of.output_tps,
@@ -249,7 +255,7 @@ fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u
     Some((summary.n, value))
 }
 
-/// A share that no request had is 0, where anything is known of the others.
+/// Returns the ratio of `name`. A result that no request has is 0 if the results of other requests are known.
 fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
     let shares = shares?;
     Some((shares.n, shares.shares.get(name).copied().unwrap_or(0.0)))
@@ -258,10 +264,10 @@ fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Compared, Contrast};
+    use crate::compare::{MeasureComparison, StatisticComparison};
     use crate::statistics::Summary;
 
-    fn limit(on: On, bound: Bound, value: f64) -> Limit {
+    fn limit(on: LimitBasis, bound: Bound, value: f64) -> Limit {
         Limit {
             key: "ttft.p95".to_owned(),
             measure: Measure::Ttft,
@@ -282,20 +288,20 @@ mod tests {
 
     fn comparison(low: f64, high: f64) -> Comparison {
         let interval = Interval { value: (low + high) / 2.0, low, high };
-        let contrast = Contrast {
+        let contrast = StatisticComparison {
             statistic: Statistic::P95,
             a: 1.0,
             b: 1.0,
             difference: interval,
             change: None,
         };
-        let compared = Compared {
+        let compared = MeasureComparison {
             measure: "ttft".to_owned(),
             n_a: 500,
             n_b: 500,
             left_out_a: 0,
             left_out_b: 0,
-            bands: Vec::new(),
+            buckets: Vec::new(),
             statistics: vec![contrast],
             id: Measure::Ttft,
         };
@@ -312,14 +318,14 @@ mod tests {
 
     fn verdict(limit: Limit, n: u64, comparison: Option<&Comparison>) -> (Verdict, bool) {
         let acceptance =
-            Acceptance { fewest: 100, undecided: Undecided::Broken, limits: vec![limit] };
+            Acceptance { min_requests: 100, undecided: Undecided::Broken, limits: vec![limit] };
         let judgement = acceptance.judge(&candidate(n), comparison, String::new());
         (judgement.verdicts[0].verdict, judgement.accepted)
     }
 
     #[test]
-    fn an_absolute_limit_is_judged_on_the_figure() {
-        let on = |bound, value, n| verdict(limit(On::Value, bound, value), n, None);
+    fn absolute_limits_apply_to_the_figure() {
+        let on = |bound, value, n| verdict(limit(LimitBasis::Value, bound, value), n, None);
         assert_eq!(on(Bound::Max, 0.5, 100), (Verdict::Held, true));
         assert_eq!(on(Bound::Max, 0.49, 100), (Verdict::Broken, false));
         assert_eq!(on(Bound::Min, 0.5, 100), (Verdict::Held, true));
@@ -328,9 +334,10 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_limit_is_judged_on_both_ends_of_the_interval() {
+    fn relative_limits_apply_to_both_ends_of_the_interval() {
         let on = |bound, value, low, high| {
-            verdict(limit(On::Difference, bound, value), 500, Some(&comparison(low, high))).0
+            verdict(limit(LimitBasis::Difference, bound, value), 500, Some(&comparison(low, high)))
+                .0
         };
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.1), Verdict::Held);
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.11), Verdict::Undecided);
@@ -338,20 +345,24 @@ mod tests {
         assert_eq!(on(Bound::Min, -0.1, -0.1, 0.2), Verdict::Held);
         assert_eq!(on(Bound::Min, -0.1, -0.11, 0.2), Verdict::Undecided);
         assert_eq!(on(Bound::Min, -0.1, -0.3, -0.2), Verdict::Broken);
-        let change = verdict(limit(On::Change, Bound::Max, 0.1), 500, Some(&comparison(0.0, 0.0)));
+        let change =
+            verdict(limit(LimitBasis::Change, Bound::Max, 0.1), 500, Some(&comparison(0.0, 0.0)));
         assert_eq!(change.0, Verdict::Undecided);
-        assert_eq!(verdict(limit(On::Change, Bound::Max, 0.1), 500, None).0, Verdict::Undecided);
+        assert_eq!(
+            verdict(limit(LimitBasis::Change, Bound::Max, 0.1), 500, None).0,
+            Verdict::Undecided
+        );
     }
 
     #[test]
-    fn what_is_undecided_counts_as_the_file_says() {
-        let limits = vec![limit(On::Value, Bound::Max, 0.5)];
-        let acceptance = Acceptance { fewest: 100, undecided: Undecided::Held, limits };
+    fn undecided_limits_count_as_configured() {
+        let limits = vec![limit(LimitBasis::Value, Bound::Max, 0.5)];
+        let acceptance = Acceptance { min_requests: 100, undecided: Undecided::Held, limits };
         assert!(acceptance.judge(&candidate(5), None, String::new()).accepted);
     }
 
     #[test]
-    fn a_share_that_did_not_occur_is_zero_and_one_of_which_nothing_is_known_is_not() {
+    fn a_ratio_without_occurrences_is_zero_if_results_are_known() {
         let mut of = candidate(100);
         let empty = Measure::Quality(crate::row::Quality::Empty);
         assert_eq!(figure(&empty, Statistic::Mean, &of), None);

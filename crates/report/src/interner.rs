@@ -1,4 +1,4 @@
-//! Texts of a log as small numbers, in bounded number.
+//! Interns strings of a log as small numbers, up to a limit.
 
 use std::collections::HashMap;
 
@@ -6,27 +6,27 @@ use rustc_hash::FxBuildHasher;
 
 use tokengauge_types::label::OTHER;
 
-/// Texts in the order in which they first came. What comes when there is no more room is `other`.
+/// Strings in order of first appearance. Strings beyond the limit become `other`.
 #[derive(Debug)]
-pub struct Texts {
+pub struct StringInterner {
     ids: HashMap<Box<str>, u32, FxBuildHasher>,
     texts: Vec<Box<str>>,
     most: usize,
-    folded: u64,
+    overflow_count: u64,
 }
 
-impl Texts {
-    /// Room for `most` texts, and for `other`.
+impl StringInterner {
+    /// Creates an interner for `most` strings, plus `other`.
     pub fn new(most: usize) -> Self {
-        Self { ids: HashMap::default(), texts: Vec::new(), most, folded: 0 }
+        Self { ids: HashMap::default(), texts: Vec::new(), most, overflow_count: 0 }
     }
 
-    pub fn id(&mut self, text: &str) -> u32 {
+    pub fn intern(&mut self, text: &str) -> u32 {
         if let Some(id) = self.ids.get(text) {
             return *id;
         }
         if self.texts.len() >= self.most {
-            self.folded += 1;
+            self.overflow_count += 1;
             return match self.ids.get(OTHER) {
                 Some(id) => *id,
                 None => self.add(OTHER),
@@ -42,7 +42,7 @@ impl Texts {
         id
     }
 
-    pub fn text(&self, id: u32) -> Option<&str> {
+    pub fn resolve(&self, id: u32) -> Option<&str> {
         self.texts.get(usize::try_from(id).ok()?).map(AsRef::as_ref)
     }
 
@@ -50,9 +50,9 @@ impl Texts {
         self.texts.iter().map(AsRef::as_ref)
     }
 
-    /// How often a text became `other`.
-    pub const fn folded(&self) -> u64 {
-        self.folded
+    /// Returns the number of strings that became `other`.
+    pub const fn overflow_count(&self) -> u64 {
+        self.overflow_count
     }
 }
 
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keep_their_names_and_the_rest_is_other() {
-        let mut texts = Texts::new(2);
-        let ids = ["a", "b", "c", "a", "d"].map(|text| texts.id(text));
+    fn strings_beyond_the_limit_become_other() {
+        let mut texts = StringInterner::new(2);
+        let ids = ["a", "b", "c", "a", "d"].map(|text| texts.intern(text));
         assert_eq!(ids, [0, 1, 2, 0, 2]);
         assert_eq!(texts.iter().collect::<Vec<_>>(), ["a", "b", "other"]);
-        assert_eq!(texts.folded(), 2);
-        assert_eq!(texts.text(9), None);
+        assert_eq!(texts.overflow_count(), 2);
+        assert_eq!(texts.resolve(9), None);
     }
 }
