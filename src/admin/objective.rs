@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use tokengauge_measure::slo::{self, Counting, Indicator, Scope};
+use tokengauge_measure::slo::{self, CountingRules, Scope, Sli};
 use tokengauge_types::label::Label;
 
 /// One objective on `/slo`.
@@ -15,7 +15,7 @@ pub struct Objective<'a> {
     indicator: &'static str,
     threshold: Option<Threshold>,
     scope: &'a Scope,
-    counting: &'a Counting,
+    counting: &'a CountingRules,
     target: f64,
     window_seconds: u64,
     good: u64,
@@ -64,7 +64,7 @@ impl<'a> Objective<'a> {
     }
 }
 
-fn threshold(indicator: Indicator) -> Option<Threshold> {
+fn threshold(indicator: Sli) -> Option<Threshold> {
     let time = indicator.longest().map(|within| Threshold {
         value: within.as_secs_f64(),
         unit: "s",

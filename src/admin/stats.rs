@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use tokengauge_measure::drift::{self, Direction};
 use tokengauge_measure::engine::Reading as BackendReading;
-use tokengauge_measure::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
-use tokengauge_measure::timing::Band;
+use tokengauge_measure::load::{
+    self, ModelKey, Percentiles, RequestPhase, RouteReading, Summary, Throughput,
+};
+use tokengauge_measure::timing::OutputRateRange;
 use tokengauge_telemetry::request_log::rfc3339;
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::ProxyPosition;
@@ -139,7 +141,7 @@ impl<'a> Stats<'a> {
 fn flows(load: &load::Reading) -> Vec<FlowView<'_>> {
     let mut flows: Vec<_> = load.flows.iter().collect();
     flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
-    let view = |reading: &'_ load::FlowReading| {
+    let view = |reading: &'_ load::ModelReading| {
         Traffic::of(&reading.input, &reading.output, &reading.recent)
     };
     flows
@@ -149,8 +151,8 @@ fn flows(load: &load::Reading) -> Vec<FlowView<'_>> {
 }
 
 impl<'a> Lane<'a> {
-    fn of(reading: &'a LaneReading) -> Self {
-        let counts = State::ALL.into_iter().zip(reading.active);
+    fn of(reading: &'a RouteReading) -> Self {
+        let counts = RequestPhase::ALL.into_iter().zip(reading.active);
         Self {
             route: &reading.lane.route,
             vantage: reading.lane.vantage,
@@ -162,7 +164,7 @@ impl<'a> Lane<'a> {
 }
 
 impl<'a> Names<'a> {
-    const fn of(flow: &'a Flow) -> Self {
+    const fn of(flow: &'a ModelKey) -> Self {
         Self {
             provider: &flow.provider,
             model: &flow.model,
@@ -210,7 +212,8 @@ impl Windows {
 
 impl Recent {
     fn of(summary: &Summary) -> Self {
-        let bands = Band::ALL.into_iter().map(Band::as_str).zip(summary.bands);
+        let bands =
+            OutputRateRange::ALL.into_iter().map(OutputRateRange::as_str).zip(summary.bands);
         Self {
             finished: summary.finished,
             failed: summary.failed,
@@ -224,7 +227,7 @@ impl Recent {
 }
 
 impl<'a> DriftView<'a> {
-    fn of(reading: &'a drift::FlowReading) -> Self {
+    fn of(reading: &'a drift::ModelDrift) -> Self {
         let lengths = Direction::ALL.into_iter().zip(reading.lengths);
         Self {
             names: Names::of(&reading.flow),

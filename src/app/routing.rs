@@ -8,7 +8,7 @@ use crate::forward::{self, Identity, RouteTable, Upstream};
 use crate::route::RouteMatcher;
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
-use tokengauge_measure::load::Lane;
+use tokengauge_measure::load::RouteKey;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
@@ -51,8 +51,8 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
     }
 }
 
-pub(super) fn lane(facts: &RouteFacts) -> Lane {
-    Lane { route: facts.name.clone(), vantage: facts.vantage }
+pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
+    RouteKey { route: facts.name.clone(), vantage: facts.vantage }
 }
 
 /// The upstreams that are scraped or whose warm-up is tracked, with their routes.

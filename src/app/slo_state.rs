@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::Config;
-use tokengauge_measure::slo::{Malformed, Objective, Restored, Scope, State};
+use tokengauge_measure::slo::{CorruptState, Objective, Restored, Scope, SloState};
 use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
@@ -61,14 +61,14 @@ pub enum Rejection {
     TooLarge,
     #[error("it was not written by this program")]
     Foreign,
-    #[error("unsupported version {0}; this release reads version {version}", version = State::VERSION)]
+    #[error("unsupported version {0}; this release reads version {version}", version = SloState::VERSION)]
     Version(String),
     #[error("wrong checksum; it was truncated or modified")]
     Damaged,
     #[error("invalid content: {0}")]
     InvalidJson(#[from] serde_json::Error),
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] CorruptState),
 }
 
 /// Reads the file at `path`, if it exists, into `requests`, and writes it again, so that a file that is not writable is
@@ -109,7 +109,7 @@ fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Rest
 }
 
 /// Checks the version and the checksum before the content is parsed.
-fn decode(bytes: &[u8]) -> Result<State, Rejection> {
+fn decode(bytes: &[u8]) -> Result<SloState, Rejection> {
     let end = memchr::memchr(b'\n', bytes.get(..MAX_FIRST_LINE).unwrap_or(bytes));
     let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Rejection::Foreign)?;
     let body = rest.get(1..).unwrap_or_default();
@@ -120,7 +120,7 @@ fn decode(bytes: &[u8]) -> Result<State, Rejection> {
     else {
         return Err(Rejection::Foreign);
     };
-    if version != State::VERSION.to_string() {
+    if version != SloState::VERSION.to_string() {
         return Err(Rejection::Version(version.to_owned()));
     }
     if sum != checksum(body) {
@@ -129,9 +129,9 @@ fn decode(bytes: &[u8]) -> Result<State, Rejection> {
     Ok(serde_json::from_slice(body)?)
 }
 
-fn encode(state: &State) -> io::Result<Vec<u8>> {
+fn encode(state: &SloState) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(state)?;
-    let line = format!("{MAGIC} {} {}\n", State::VERSION, checksum(&body));
+    let line = format!("{MAGIC} {} {}\n", SloState::VERSION, checksum(&body));
     Ok([line.into_bytes(), body].concat())
 }
 
@@ -140,7 +140,7 @@ fn checksum(body: &[u8]) -> String {
 }
 
 /// Replaces the file atomically, even if the machine loses power.
-fn write(path: &Path, state: &State) -> io::Result<()> {
+fn write(path: &Path, state: &SloState) -> io::Result<()> {
     let bytes = encode(state)?;
     let temporary = with_suffix(path, ".tmp");
     let mut options = OpenOptions::new();
@@ -244,24 +244,24 @@ fn log_transition(written: &io::Result<()>, is_failing: &mut bool) {
 mod tests {
     use super::*;
     use tokengauge_measure::record::Verdict;
-    use tokengauge_measure::slo::{Counting, Indicator, Judged, Ledger};
+    use tokengauge_measure::slo::{CountingRules, Sli, SloTracker, WeightedVerdict};
     use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
-    fn ledger() -> Ledger {
+    fn ledger() -> SloTracker {
         let objective = Objective {
             name: Label::known("a"),
-            indicator: Indicator::Availability,
+            indicator: Sli::Availability,
             target: 0.999,
             window: Duration::from_secs(86_400),
             scope: Scope::default(),
-            counting: Counting::default(),
+            counting: CountingRules::default(),
         };
-        Ledger::new(vec![objective])
+        SloTracker::new(vec![objective])
     }
 
-    fn state(bad: u64) -> State {
+    fn state(bad: u64) -> SloState {
         let mut ledger = ledger();
-        let judged = Judged { verdict: Verdict::Bad, events: bad };
+        let judged = WeightedVerdict { verdict: Verdict::Bad, events: bad };
         let at = MonotonicInstant::from_secs(100);
         ledger.note(at, 0, judged);
         ledger.state(at, WallTime::from_unix_nanos(1))

@@ -16,10 +16,10 @@ use crate::route;
 use crate::scrape;
 use tokengauge_llm::content::{CapturePolicies, CapturePolicy};
 use tokengauge_llm::count::{TokenizerAssignment, Tokenizers};
-use tokengauge_measure::cost::{Allowance, Budget};
+use tokengauge_measure::cost::{Budget, BudgetLimit};
 use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
-use tokengauge_measure::slo::{Indicator, Objective, Scope};
+use tokengauge_measure::slo::{Objective, Scope, Sli};
 use tokengauge_telemetry::request_log::{self, Destination};
 use tokengauge_types::label::{self, GlobPattern};
 use tokengauge_types::url::{PathOrUrl, Url};
@@ -212,18 +212,16 @@ fn objective(objective: &Objective) -> raw::Objective {
     let time = indicator.longest().map(|time| ThresholdValue(DurationValue(time).to_string()));
     let rate = indicator.lowest().map(|rate| ThresholdValue(rate.to_string()));
     let (indicator, min_streams) = match indicator {
-        Indicator::Availability => (raw::Indicator::Availability, None),
-        Indicator::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
-        Indicator::FirstVisible(_) => (raw::Indicator::FirstVisible, None),
-        Indicator::OutputRate(_) => (raw::Indicator::OutputRate, None),
-        Indicator::TotalRate(_) => (raw::Indicator::TotalRate, None),
-        Indicator::StallFree => (raw::Indicator::StallFree, None),
-        Indicator::InterToken(_) => (raw::Indicator::InterToken, None),
-        Indicator::Duration(_) => (raw::Indicator::Duration, None),
-        Indicator::TokensAboveRate(_) => (raw::Indicator::TokensAboveRate, None),
-        Indicator::SystemRate { min_streams, .. } => {
-            (raw::Indicator::SystemRate, Some(min_streams))
-        }
+        Sli::Availability => (raw::Indicator::Availability, None),
+        Sli::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
+        Sli::FirstVisible(_) => (raw::Indicator::FirstVisible, None),
+        Sli::OutputRate(_) => (raw::Indicator::OutputRate, None),
+        Sli::TotalRate(_) => (raw::Indicator::TotalRate, None),
+        Sli::StallFree => (raw::Indicator::StallFree, None),
+        Sli::InterToken(_) => (raw::Indicator::InterToken, None),
+        Sli::Duration(_) => (raw::Indicator::Duration, None),
+        Sli::TokensAboveRate(_) => (raw::Indicator::TokensAboveRate, None),
+        Sli::SystemRate { min_streams, .. } => (raw::Indicator::SystemRate, Some(min_streams)),
     };
     let counting = &objective.counting;
     raw::Objective {
@@ -267,8 +265,8 @@ fn tokenizers(tokenizers: &Tokenizers) -> Field<BTreeMap<String, Field<PathBuf>>
 fn budget(budget: &Budget) -> raw::Budget {
     let pattern = |pattern: &Option<GlobPattern>| text(pattern.as_ref());
     let (money, tokens) = match &budget.allowance {
-        Allowance::Tokens(tokens) => (Field::Absent, Field::of(whole(*tokens))),
-        Allowance::Money { amount, currency } => {
+        BudgetLimit::Tokens(tokens) => (Field::Absent, Field::of(whole(*tokens))),
+        BudgetLimit::Money { amount, currency } => {
             let money = raw::Money {
                 amount: Field::of(MoneyAmount(*amount)),
                 currency: Field::of(Currency(currency.to_string())),

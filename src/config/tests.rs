@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::load::load_text;
 use super::*;
 use crate::route::ConcurrencyLimit;
-use tokengauge_measure::slo::{Indicator, Preset};
+use tokengauge_measure::slo::{Preset, Sli};
 use tokengauge_telemetry::request_log::Destination;
 
 const FILE: &str = "f.yaml";
@@ -351,10 +351,10 @@ fn has_default_objectives() {
     assert_eq!(
         objectives,
         [
-            ("availability", Indicator::Availability, 0.995),
-            ("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2)), 0.95),
-            ("output_rate", Indicator::OutputRate(15.0), 0.95),
-            ("duration", Indicator::Duration(Duration::from_secs(60)), 0.95),
+            ("availability", Sli::Availability, 0.995),
+            ("ttft", Sli::TimeToFirstToken(Duration::from_secs(2)), 0.95),
+            ("output_rate", Sli::OutputRate(15.0), 0.95),
+            ("duration", Sli::Duration(Duration::from_secs(60)), 0.95),
         ]
     );
     let thirty_days = Duration::from_secs(30 * 24 * 3_600);
@@ -394,7 +394,7 @@ fn supports_every_indicator() {
         ("tokens_above_rate", "threshold: 2"),
         ("system_rate", "threshold: 2, min_streams: 3"),
     ];
-    for ((word, rest), message) in words.into_iter().zip(Indicator::WORDS) {
+    for ((word, rest), message) in words.into_iter().zip(Sli::WORDS) {
         let written = format!("  - {{name: x, target: 95%, indicator: {word}, {rest}}}");
         let bound = match rest.split(',').next().unwrap() {
             "" => "(None, None)",

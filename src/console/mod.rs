@@ -107,7 +107,7 @@ impl View {
 
 impl Row {
     /// Adds one route of the model. Rates and counts add up; percentiles are those of the route with the most exchanges.
-    fn add(&mut self, flow: &load::FlowReading) {
+    fn add(&mut self, flow: &load::ModelReading) {
         let recent = &flow.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {
             let first = recent.time_to_first_token;
@@ -130,7 +130,7 @@ impl Totals {
         let in_flight = load.lanes.iter().map(|lane| lane.active.iter().sum::<u64>());
         Self {
             output: rows.iter().fold(None, |total, row| sum(total, row.output)),
-            queue: load.lanes.iter().map(load::LaneReading::queue_depth).sum(),
+            queue: load.lanes.iter().map(load::RouteReading::queue_depth).sum(),
             in_flight: in_flight.sum(),
             finished: rows.iter().map(|row| row.finished).sum(),
             failed: rows.iter().map(|row| row.failed).sum(),
@@ -168,14 +168,14 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use tokengauge_measure::load::{
-        Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput,
+        ModelKey, ModelReading, Percentiles, RouteKey, RouteReading, Summary, Throughput,
     };
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> FlowReading {
-        FlowReading {
-            flow: Flow {
+    fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> ModelReading {
+        ModelReading {
+            flow: ModelKey {
                 provider: Label::known("p"),
                 model: Label::known(model),
                 route: Label::known(route),
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn merges_routes_of_a_model_and_sorts_by_output() {
-        let lane = Lane { route: Label::known("a"), vantage: ProxyPosition::Outbound };
+        let lane = RouteKey { route: Label::known("a"), vantage: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
-            lanes: vec![LaneReading {
+            lanes: vec![RouteReading {
                 lane,
                 active: [1, 2, 3, 4],
                 backend_waiting: None,
-                silence: [load::Silence::default(); 2],
+                silence: [load::StalledStreams::default(); 2],
             }],
             flows: vec![
                 flow("idle", "a", None, 1),
@@ -234,11 +234,11 @@ mod tests {
     fn reads_burn_rates_of_their_windows() {
         let objective = slo::Objective {
             name: Label::known("o"),
-            indicator: slo::Indicator::Availability,
+            indicator: slo::Sli::Availability,
             target: 0.99,
             window: Duration::from_secs(3_600),
             scope: slo::Scope::default(),
-            counting: slo::Counting::default(),
+            counting: slo::CountingRules::default(),
         };
         let reading = slo::Reading {
             objective,

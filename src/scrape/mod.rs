@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::forward::{self, HttpProbe, ProbeError, SetupError};
-use tokengauge_measure::engine::{self, Asked, Engine, LARGEST_BODY, Told};
+use tokengauge_measure::engine::{self, Engine, EngineReading, LARGEST_BODY, ScrapeResult};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
 
@@ -49,7 +49,7 @@ impl Config {
 }
 
 /// Receives the result of each scrape, with the name of the upstream.
-pub type Sink = Box<dyn Fn(&Label, Result<Told, Asked>) + Send + Sync>;
+pub type Sink = Box<dyn Fn(&Label, Result<EngineReading, ScrapeResult>) + Send + Sync>;
 
 /// Why endpoints cannot be scraped.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +149,7 @@ async fn scrape_periodically(config: Config, probe: HttpProbe, sink: Arc<Sink>) 
     loop {
         ticks.tick().await;
         let reading = scrape(&config, &probe).await;
-        let result = reading.as_ref().map_or_else(ScrapeError::kind, |_| Asked::Ok);
+        let result = reading.as_ref().map_or_else(ScrapeError::kind, |_| ScrapeResult::Ok);
         if previous.replace(result) != Some(result) {
             log_change(&config, &reading);
         }
@@ -162,10 +162,10 @@ async fn scrape_periodically(config: Config, probe: HttpProbe, sink: Arc<Sink>) 
 enum ScrapeError {
     Probe(ProbeError),
     Timeout(Duration),
-    Invalid(Asked),
+    Invalid(ScrapeResult),
 }
 
-async fn scrape(config: &Config, probe: &HttpProbe) -> Result<Told, ScrapeError> {
+async fn scrape(config: &Config, probe: &HttpProbe) -> Result<EngineReading, ScrapeError> {
     let page = tokio::time::timeout(config.timeout, probe.fetch())
         .await
         .map_err(|_| ScrapeError::Timeout(config.timeout))?
@@ -174,13 +174,13 @@ async fn scrape(config: &Config, probe: &HttpProbe) -> Result<Told, ScrapeError>
 }
 
 impl ScrapeError {
-    const fn kind(&self) -> Asked {
+    const fn kind(&self) -> ScrapeResult {
         match self {
-            Self::Probe(ProbeError::Unreachable(_)) => Asked::Unreachable,
-            Self::Probe(ProbeError::Redirect(_)) => Asked::Redirect,
-            Self::Probe(ProbeError::Status(_)) => Asked::Status,
-            Self::Probe(ProbeError::TooLarge(_)) => Asked::TooLarge,
-            Self::Probe(ProbeError::TimedOut) | Self::Timeout(_) => Asked::Timeout,
+            Self::Probe(ProbeError::Unreachable(_)) => ScrapeResult::Unreachable,
+            Self::Probe(ProbeError::Redirect(_)) => ScrapeResult::Redirect,
+            Self::Probe(ProbeError::Status(_)) => ScrapeResult::Status,
+            Self::Probe(ProbeError::TooLarge(_)) => ScrapeResult::TooLarge,
+            Self::Probe(ProbeError::TimedOut) | Self::Timeout(_) => ScrapeResult::Timeout,
             Self::Invalid(result) => *result,
         }
     }
@@ -191,7 +191,7 @@ impl std::fmt::Display for ScrapeError {
         match self {
             Self::Probe(error) => error.fmt(f),
             Self::Timeout(limit) => write!(f, "no complete response within {limit:?}"),
-            Self::Invalid(Asked::Unknown) => {
+            Self::Invalid(ScrapeResult::Unknown) => {
                 f.write_str("the response has no known metric of the engine")
             }
             Self::Invalid(_) => f.write_str("the response has no metrics"),
@@ -200,7 +200,7 @@ impl std::fmt::Display for ScrapeError {
 }
 
 /// Logs that scraping an endpoint started to work or to fail.
-fn log_change(config: &Config, reading: &Result<Told, ScrapeError>) {
+fn log_change(config: &Config, reading: &Result<EngineReading, ScrapeError>) {
     let upstream = config.upstream.as_str();
     match reading {
         Ok(reading) => {

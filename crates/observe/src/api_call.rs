@@ -13,8 +13,10 @@ use tokengauge_llm::dialect::{
     ResponseReader,
 };
 use tokengauge_llm::frame::{Frame, Framer, ParseError};
-use tokengauge_measure::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
-use tokengauge_measure::timing::{Points, Rates, Sample, Stalls, rates};
+use tokengauge_measure::record::{
+    self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, WebSocket,
+};
+use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps, rates};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Direction, Headers, RequestHead, ResponseHead, RouteFacts};
 use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
@@ -36,7 +38,7 @@ pub(super) struct ApiCall {
     session: Option<Box<Realtime>>,
     pub(super) answer: ResponseAccumulator,
     /// Final once the head of the response has confirmed the model.
-    series: Option<Series>,
+    series: Option<MetricLabels>,
     provider: Label,
     quota: Option<RateLimits>,
     tokenizers: Tokenizers,
@@ -47,7 +49,7 @@ pub(super) struct ApiCall {
 /// What the exchange adds to a call when it is closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
-    pub(super) points: Points,
+    pub(super) points: Timestamps,
     pub(super) outcome: Outcome,
     /// Whether HTTP delivered the body completely.
     pub(super) delivered: bool,
@@ -199,7 +201,7 @@ impl ApiCall {
         &mut self,
         direction: Direction,
         text: &[u8],
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         let Some(session) = &mut self.session else {
             return;
@@ -278,8 +280,8 @@ impl ApiCall {
         &mut self,
         at: MonotonicInstant,
         bytes: &[u8],
-        points: &mut Points,
-        out: &mut impl FnMut(Sample),
+        points: &mut Timestamps,
+        out: &mut impl FnMut(LiveSample),
     ) {
         let Self { response: Some((framer, reader)), response_coding, lost, answer, .. } = self
         else {
@@ -301,8 +303,8 @@ impl ApiCall {
         &mut self,
         at: MonotonicInstant,
         delivered: bool,
-        points: &mut Points,
-        out: &mut impl FnMut(Sample),
+        points: &mut Timestamps,
+        out: &mut impl FnMut(LiveSample),
     ) {
         let Self { response: Some((framer, reader)), response_coding, answer, .. } = self else {
             return;
@@ -330,7 +332,7 @@ impl ApiCall {
         open: &RequestHead,
         is_confirmed: bool,
         gate: &CardinalityLimiter,
-    ) -> Series {
+    ) -> MetricLabels {
         if let Some(series) = self.series.as_ref().filter(|_| is_confirmed) {
             return series.clone();
         }
@@ -344,22 +346,22 @@ impl ApiCall {
     /// Returns everything that is known about the call after its end.
     pub(super) fn close(
         mut self,
-        series: Series,
+        series: MetricLabels,
         closing: Closing,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) -> Call {
         let streamed = self.is_streamed();
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
         // No counted token means no generated token only if everything was observed.
-        let seen = closing.outcome == Outcome::Ok && complete != Complete::Unobserved;
+        let seen = closing.outcome == Outcome::Ok && complete != Completeness::Unobserved;
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
         let rates = self.rates(closing, output.as_ref(), complete);
-        let is_truncated = generates && complete == Complete::Cut && closing.answering;
+        let is_truncated = generates && complete == Completeness::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
-        let seen = complete != Complete::Unobserved;
+        let seen = complete != Completeness::Unobserved;
         let (finish_reasons, choices) = self.answer.finish_reasons(is_truncated, seen);
         let heard = self.answer.heard.as_deref();
         let captured = self
@@ -367,7 +369,7 @@ impl ApiCall {
             .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
         let usage = self.answer.usage;
         Call {
-            bands: Bands::of(&request, usage.as_ref(), output.as_ref()),
+            bands: LengthBuckets::of(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,
             finish_reasons,
@@ -393,7 +395,12 @@ impl ApiCall {
         }
     }
 
-    fn rates(&mut self, closing: Closing, output: Option<&Output>, complete: Complete) -> Rates {
+    fn rates(
+        &mut self,
+        closing: Closing,
+        output: Option<&Output>,
+        complete: Completeness,
+    ) -> Rates {
         let Some(output) = output else {
             return Rates::default();
         };
@@ -404,11 +411,11 @@ impl ApiCall {
                 counted_first: output.counted_first,
             };
             let blocked = self.answer.stream().blocked_in_decode();
-            let seen = complete != Complete::Unobserved;
+            let seen = complete != Completeness::Unobserved;
             return Rates::of_stream(&closing.points, tokens, blocked, seen);
         }
         // A session is many responses with silence between them, so it has no rate.
-        let one = closing.websocket.is_none() && complete == Complete::True;
+        let one = closing.websocket.is_none() && complete == Completeness::True;
         let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
         rates.unwrap_or_default()
     }
@@ -417,12 +424,12 @@ impl ApiCall {
         self.response.as_ref().map(|(framer, _)| framer)
     }
 
-    fn complete(&self, closing: Closing, streamed: bool) -> Complete {
+    fn complete(&self, closing: Closing, streamed: bool) -> Completeness {
         // Without a framer the body was not parsed, because of an unknown content encoding.
         let unread = closing.answering && self.response.is_none();
         let missed = closing.websocket.is_some_and(|socket| socket.lost || socket.compressed);
         if closing.gap || unread || missed || self.lost {
-            return Complete::Unobserved;
+            return Completeness::Unobserved;
         }
         let ended = if let Some(socket) = &closing.websocket {
             socket.is_finished()
@@ -431,7 +438,7 @@ impl ApiCall {
         } else {
             closing.delivered && !self.response_coding.is_short()
         };
-        if ended { Complete::True } else { Complete::Cut }
+        if ended { Completeness::True } else { Completeness::Cut }
     }
 
     fn name_series(
@@ -439,7 +446,7 @@ impl ApiCall {
         open: &RequestHead,
         is_confirmed: bool,
         gate: &CardinalityLimiter,
-    ) -> Series {
+    ) -> MetricLabels {
         let (route, who) = (&open.route, &open.who);
         let label = |dimension, name: &Name| match is_confirmed {
             true => gate.admit(dimension, name),
@@ -448,7 +455,7 @@ impl ApiCall {
         let asked = self.asked().or(self.answer.model.as_ref());
         let model =
             asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
-        Series {
+        MetricLabels {
             operation: self.api.operation(),
             provider: self.provider.clone(),
             model,
@@ -468,8 +475,8 @@ fn apply_frame(
     reader: &mut ResponseReader,
     answer: &mut ResponseAccumulator,
     (at, frame): (MonotonicInstant, Frame<'_>),
-    points: &mut Points,
-    out: &mut impl FnMut(Sample),
+    points: &mut Timestamps,
+    out: &mut impl FnMut(LiveSample),
 ) {
     let mut content = FrameContent::default();
     reader.read(&frame, &mut |event| answer.event(&event, &mut content, out));

@@ -100,7 +100,7 @@ mod tests {
     use crate::Exchange;
     use crate::tests::{STREAMED, at, chunk, open, usage};
     use tokengauge_llm::count::Tokenizers;
-    use tokengauge_measure::record::{Complete, Outcome, Record};
+    use tokengauge_measure::record::{Completeness, Outcome, Record};
     use tokengauge_types::event::{
         BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, ResponseHead,
     };
@@ -277,13 +277,13 @@ mod tests {
             let record = call((Some(header), &request), (None, &bytes(&events())), None);
             assert_eq!(record.anomalies, [(ParseError::Encoding, 1)], "{header}");
             let call = record.call.unwrap();
-            assert_eq!(call.complete, Complete::True, "{header}");
+            assert_eq!(call.complete, Completeness::True, "{header}");
             assert_eq!(call.output.unwrap().counted, 2, "{header}");
         }
     }
 
     /// Completeness, outcome, parse errors and counted tokens.
-    type Brief = (Complete, Outcome, Vec<(ParseError, u32)>, Option<u64>);
+    type Brief = (Completeness, Outcome, Vec<(ParseError, u32)>, Option<u64>);
 
     fn brief(record: Record) -> Brief {
         let call = record.call.unwrap();
@@ -298,7 +298,7 @@ mod tests {
             // Invalid for every encoding.
             wire[2] = vec![0xff; 64];
             let odd = vec![(ParseError::Encoding, 1)];
-            let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+            let expected = (Completeness::Unobserved, Outcome::Ok, odd, Some(1));
             assert_eq!(brief(answered(Some(header), &wire)), expected, "{header}");
         }
     }
@@ -309,7 +309,7 @@ mod tests {
             let wire = encode(&events());
             let record = call((None, &streamed()), (Some(header), &wire), Some(2));
             let odd = vec![(ParseError::Gap, 1)];
-            let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+            let expected = (Completeness::Unobserved, Outcome::Ok, odd, Some(1));
             assert_eq!(brief(record), expected, "{header}");
         }
     }
@@ -336,7 +336,7 @@ mod tests {
         arrival(&mut exchange, 300, Direction::Response, &wire[0]);
         let record = exchange.end(at(400), Ending::ClientDisconnected, &mut |_| ());
         assert_eq!(record.anomalies, []);
-        assert_eq!(record.call.unwrap().complete, Complete::Cut);
+        assert_eq!(record.call.unwrap().complete, Completeness::Cut);
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         let mut pieces = events();
         pieces.insert(2, " ".repeat(16 << 20));
         let odd = vec![(ParseError::Oversize, 1), (ParseError::Inflation, 1)];
-        let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+        let expected = (Completeness::Unobserved, Outcome::Ok, odd, Some(1));
         assert_eq!(brief(answered(Some("gzip"), &gzip(&pieces))), expected);
     }
 
@@ -352,7 +352,7 @@ mod tests {
     fn unknown_encoding_leaves_response_unobserved() {
         let odd = vec![(ParseError::Encoding, 1)];
         // A body that was not decoded has no count.
-        let expected = (Complete::Unobserved, Outcome::Ok, odd, None);
+        let expected = (Completeness::Unobserved, Outcome::Ok, odd, None);
         let record = answered(Some("compress"), &bytes(&events()));
         assert_eq!(brief(record), expected);
     }
@@ -362,12 +362,12 @@ mod tests {
         let mut wire = gzip(&events());
         wire.pop();
         let odd = vec![(ParseError::Encoding, 1)];
-        let expected = (Complete::True, Outcome::Ok, odd, Some(2));
+        let expected = (Completeness::True, Outcome::Ok, odd, Some(2));
         let record = answered(Some("gzip"), &wire);
         assert_eq!(brief(record), expected, "the end marker was received");
         let wire = &gzip(&[r#"{"id":"a","choices":[]"#.to_owned()])[..1];
         let record = answered(Some("gzip"), wire);
         assert!(record.anomalies.contains(&(ParseError::Encoding, 1)));
-        assert_eq!(record.call.unwrap().complete, Complete::Cut);
+        assert_eq!(record.call.unwrap().complete, Completeness::Cut);
     }
 }

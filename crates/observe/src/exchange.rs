@@ -14,10 +14,11 @@ use tokengauge_llm::content::{CaptureBudget, CapturePolicy};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{self, RateLimits};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::load::State;
-use tokengauge_measure::record::{self, Answered, Http, Record, Series, WebSocket};
+use tokengauge_measure::load::RequestPhase;
+use tokengauge_measure::record::{self, Http, MetricLabels, Record, ResponseSummary, WebSocket};
 use tokengauge_measure::timing::{
-    Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait,
+    LiveSample, PauseDetector, Stall, StallClock, StallPhase, StallThresholds, Timestamps,
+    edge_wait,
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
@@ -38,8 +39,8 @@ pub struct Exchange {
     id: ExchangeId,
     open: Box<RequestHead>,
     gate: Arc<CardinalityLimiter>,
-    points: Points,
-    watch: Watch,
+    points: Timestamps,
+    watch: StallClock,
     connected: Option<Box<ConnectTimings>>,
     connections: Connections,
     head: Option<Box<ResponseHead>>,
@@ -92,8 +93,8 @@ impl Exchange {
             id,
             open,
             gate,
-            points: Points { accept: at, ..Points::default() },
-            watch: Watch::default(),
+            points: Timestamps { accept: at, ..Timestamps::default() },
+            watch: StallClock::default(),
             connected: None,
             connections,
             head: None,
@@ -123,7 +124,7 @@ impl Exchange {
         at: MonotonicInstant,
         event: ObserverEvent,
         bytes: &[u8],
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         match event {
             ObserverEvent::RequestHead(_) | ObserverEvent::End(_) | ObserverEvent::Trailers(_) => {}
@@ -131,7 +132,7 @@ impl Exchange {
             ObserverEvent::Admitted => {
                 self.queued = false;
                 self.points.admit = Some(at);
-                self.watch.progress(at, Awaited::FirstToken);
+                self.watch.progress(at, StallPhase::FirstToken);
             }
             ObserverEvent::Connected(mut connected) => {
                 self.connections.upstream.set(connected.connection.take());
@@ -163,8 +164,8 @@ impl Exchange {
         &mut self,
         at: MonotonicInstant,
         unread: Duration,
-        pauses: &Pauses,
-        out: &mut impl FnMut(Sample),
+        pauses: &PauseDetector,
+        out: &mut impl FnMut(LiveSample),
     ) {
         let Some(since) = self.watch.since() else {
             return;
@@ -179,7 +180,7 @@ impl Exchange {
         let patience = self.patience();
         let stall = self.watch.look(at, unread, pauses.within(since, at), patience);
         if let Some(stall) = stall {
-            out(Sample::Stalled(stall));
+            out(LiveSample::Stalled(stall));
         }
     }
 
@@ -188,7 +189,7 @@ impl Exchange {
         mut self,
         at: MonotonicInstant,
         ending: Ending,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) -> Record {
         self.points.end = Some(at);
         report_end_of_stall(self.watch.stop(at), out);
@@ -248,23 +249,23 @@ impl Exchange {
     }
 
     /// Returns the state that the exchange counts as while it is open.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> RequestPhase {
         match &self.call {
-            _ if self.queued => State::Queued,
-            Some(call) if !call.is_stream() => State::Unstreamed,
-            Some(_) if self.points.token.is_some() => State::Streaming,
-            Some(_) => State::Waiting,
-            None => State::Unstreamed,
+            _ if self.queued => RequestPhase::Queued,
+            Some(call) if !call.is_stream() => RequestPhase::Unstreamed,
+            Some(_) if self.points.token.is_some() => RequestPhase::Streaming,
+            Some(_) => RequestPhase::Waiting,
+            None => RequestPhase::Unstreamed,
         }
     }
 
     /// Returns the stall clock while a token is expected.
-    pub fn watch(&self) -> Option<&Watch> {
+    pub fn watch(&self) -> Option<&StallClock> {
         self.is_awaiting().then_some(&self.watch)
     }
 
     /// Returns the labels of its live metrics.
-    pub fn series(&mut self) -> Option<Series> {
+    pub fn series(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
         Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
     }
@@ -287,7 +288,7 @@ impl Exchange {
         self.id
     }
 
-    pub const fn points(&self) -> &Points {
+    pub const fn points(&self) -> &Timestamps {
         &self.points
     }
 
@@ -342,10 +343,10 @@ impl Exchange {
         call.is_some_and(|call| answering && call.is_awaiting(self.head.is_some()))
     }
 
-    fn patience(&self) -> Patience {
+    fn patience(&self) -> StallThresholds {
         let route = &self.open.route;
         let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
-        Patience {
+        StallThresholds {
             first: if reasons {
                 route.hung_after.saturating_mul(REASONING_PATIENCE)
             } else {
@@ -357,13 +358,13 @@ impl Exchange {
 
     /// Restarts the stall clock until the response begins, because the backend cannot respond before it has the whole
     /// request.
-    fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(Sample)) {
+    fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         if self.head.is_none() && self.watch.since().is_some() {
-            report_end_of_stall(self.watch.progress(at, Awaited::FirstToken), out);
+            report_end_of_stall(self.watch.progress(at, StallPhase::FirstToken), out);
         }
     }
 
-    fn request(&mut self, at: MonotonicInstant, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+    fn request(&mut self, at: MonotonicInstant, bytes: &[u8], out: &mut impl FnMut(LiveSample)) {
         self.request_bytes += bytes.len() as u64;
         self.uploaded(at, out);
         if self.socket.is_some() {
@@ -373,7 +374,7 @@ impl Exchange {
         }
     }
 
-    fn messages(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+    fn messages(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(LiveSample)) {
         let Self { socket, call, .. } = self;
         let Some(socket) = socket else { return };
         socket.push(direction, bytes, &mut |text| {
@@ -383,7 +384,7 @@ impl Exchange {
         });
     }
 
-    fn request_end(&mut self, at: MonotonicInstant, out: &mut impl FnMut(Sample)) {
+    fn request_end(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         self.points.uploaded = Some(at);
         self.uploaded(at, out);
         if let Some(call) = &mut self.call {
@@ -408,7 +409,7 @@ impl Exchange {
         at: MonotonicInstant,
         bytes: &[u8],
         blocked: Duration,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         self.points.byte.get_or_insert(at);
         self.response_bytes += bytes.len() as u64;
@@ -423,7 +424,7 @@ impl Exchange {
             if self.points.last == before {
                 self.watch.arrival();
             } else {
-                report_end_of_stall(self.watch.progress(at, Awaited::NextToken), out);
+                report_end_of_stall(self.watch.progress(at, StallPhase::NextToken), out);
             }
             if self.watch.is_stalled() && !self.is_awaiting() {
                 report_end_of_stall(self.watch.stop(at), out);
@@ -453,11 +454,11 @@ impl Exchange {
         })
     }
 
-    fn answered(&self, ending: Ending) -> Answered {
+    fn answered(&self, ending: Ending) -> ResponseSummary {
         let call = self.call.as_deref();
         let delivered = ending == Ending::Complete;
         let streamed = call.is_some_and(ApiCall::is_streamed);
-        Answered {
+        ResponseSummary {
             status: self.head.as_ref().map(|head| head.status),
             own: self.head.as_ref().is_some_and(|head| head.own),
             streamed,
@@ -487,8 +488,8 @@ impl Exchange {
 }
 
 /// Reports a stall that has ended.
-fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(Sample)) {
+fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(LiveSample)) {
     if let Some(stall) = ended {
-        out(Sample::Resumed(stall));
+        out(LiveSample::Resumed(stall));
     }
 }

@@ -6,8 +6,8 @@ use tokengauge_llm::content::ResponseCapture;
 use tokengauge_llm::count::{Source, TokenCounter, Tokenizers};
 use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::record::{Became, Counted, Said};
-use tokengauge_measure::timing::{Points, Sample, Stream};
+use tokengauge_measure::record::{ChoiceContent, ChoiceStatus, TokenCounts};
+use tokengauge_measure::timing::{LiveSample, StreamTiming, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::{Label, Name};
 
@@ -19,8 +19,8 @@ const MOST_CHOICES: usize = 128;
 pub(super) struct ResponseAccumulator {
     counter: TokenCounter,
     /// The count of the finished turns of a session.
-    past: Counted,
-    stream: Stream,
+    past: TokenCounts,
+    stream: StreamTiming,
     pub(super) id: Option<Name>,
     pub(super) model: Option<Name>,
     pub(super) service_tier: Option<Name>,
@@ -41,7 +41,7 @@ pub(super) struct ResponseAccumulator {
 
 #[derive(Clone, Debug, Default)]
 struct Choice {
-    said: Said,
+    said: ChoiceContent,
     stopped: Option<Name>,
 }
 
@@ -59,8 +59,8 @@ impl ResponseAccumulator {
     pub(super) fn new(model: Option<&Name>, tokenizers: &Tokenizers) -> Self {
         Self {
             counter: counter(model, tokenizers),
-            past: Counted::default(),
-            stream: Stream::default(),
+            past: TokenCounts::default(),
+            stream: StreamTiming::default(),
             id: None,
             model: None,
             service_tier: None,
@@ -83,7 +83,7 @@ impl ResponseAccumulator {
         &mut self,
         event: &Event<'_>,
         content: &mut FrameContent,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         if let Some(heard) = &mut self.heard {
             heard.event(event);
@@ -122,8 +122,8 @@ impl ResponseAccumulator {
         &mut self,
         at: MonotonicInstant,
         content: FrameContent,
-        points: &mut Points,
-        out: &mut impl FnMut(Sample),
+        points: &mut Timestamps,
+        out: &mut impl FnMut(LiveSample),
     ) {
         if !content.event {
             return;
@@ -146,17 +146,17 @@ impl ResponseAccumulator {
         self.anomalies.note(anomaly);
     }
 
-    pub(super) const fn stream(&mut self) -> &mut Stream {
+    pub(super) const fn stream(&mut self) -> &mut StreamTiming {
         &mut self.stream
     }
 
     /// Returns exact totals. Reports standard tokens that could not be counted before.
-    pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
+    pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
         let totals = self.counter.finish();
         if totals.standard_unreported > 0 {
-            out(Sample::Standard { tokens: totals.standard_unreported });
+            out(LiveSample::Standard { tokens: totals.standard_unreported });
         }
-        let last = Counted {
+        let last = TokenCounts {
             total: totals.native,
             first: self.first,
             standard: totals.standard,
@@ -172,7 +172,7 @@ impl ResponseAccumulator {
         &mut self,
         model: Option<&Name>,
         tokenizers: &Tokenizers,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         self.past = self.count(out);
         self.counter = counter(self.model.as_ref().or(model), tokenizers);
@@ -190,23 +190,23 @@ impl ResponseAccumulator {
     /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. `cut`: the
     /// response was truncated, so a choice without a stop reason gets `error`. `seen`: the response was observed
     /// completely.
-    pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<Became>) {
+    pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<ChoiceStatus>) {
         let truncated = || Name::new("error").filter(|_| cut);
         let mut reasons = Vec::new();
         for (index, choice) in (0..).zip(&self.choices) {
             let Some(reason) = choice.stopped.clone().or_else(truncated) else {
                 continue;
             };
-            let said = Said {
+            let said = ChoiceContent {
                 anything: choice.said.anything || !seen,
                 broken_arguments: seen && self.arguments.are_broken(index),
                 ..choice.said
             };
-            let became = Became::of(&reason, said);
+            let became = ChoiceStatus::of(&reason, said);
             reasons.push((reason, became));
         }
         if reasons.is_empty() {
-            reasons.extend(truncated().map(|reason| (reason, Became::Unfinished)));
+            reasons.extend(truncated().map(|reason| (reason, ChoiceStatus::Unfinished)));
         }
         reasons.into_iter().unzip()
     }
@@ -241,7 +241,7 @@ impl ResponseAccumulator {
         (choice, part): (u32, Part),
         text: &str,
         content: &mut FrameContent,
-        out: &mut impl FnMut(Sample),
+        out: &mut impl FnMut(LiveSample),
     ) {
         if let Some(choice) = self.choice(choice) {
             choice.said.anything = true;
@@ -252,10 +252,14 @@ impl ResponseAccumulator {
         }
         let added = self.counter.push(choice, part, text);
         if added.native > 0 {
-            out(Sample::Tokens { kind: part.kind(), tokens: added.native, source: self.source() });
+            out(LiveSample::Tokens {
+                kind: part.kind(),
+                tokens: added.native,
+                source: self.source(),
+            });
         }
         if added.standard > 0 {
-            out(Sample::Standard { tokens: added.standard });
+            out(LiveSample::Standard { tokens: added.standard });
         }
         content.text = true;
         content.visible |= part.is_visible();

@@ -2,8 +2,8 @@
 //! as slowly.
 
 use opentelemetry::{KeyValue, StringValue, Value};
-use tokengauge_measure::load::{Flow, Lane};
-use tokengauge_measure::record::Series;
+use tokengauge_measure::load::{ModelKey, RouteKey};
+use tokengauge_measure::record::MetricLabels;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
@@ -32,7 +32,7 @@ pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {
     attributes
 }
 
-pub fn of_series(series: &Series) -> Vec<KeyValue> {
+pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
     let mut attributes = vec![
         word(key::OPERATION, series.operation.as_str()),
         label(key::PROVIDER, &series.provider),
@@ -49,7 +49,7 @@ pub fn of_series(series: &Series) -> Vec<KeyValue> {
     sorted(attributes)
 }
 
-pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
+pub fn of_flow(flow: &ModelKey) -> Vec<KeyValue> {
     sorted(vec![
         label(key::PROVIDER, &flow.provider),
         label(key::REQUEST_MODEL, &flow.model),
@@ -58,7 +58,7 @@ pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
     ])
 }
 
-pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {
+pub fn of_lane(lane: &RouteKey) -> Vec<KeyValue> {
     sorted(vec![label(key::ROUTE, &lane.route), word(key::VANTAGE, lane.vantage.as_str())])
 }
 
@@ -66,6 +66,6 @@ pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
     sorted(vec![label(key::BUDGET, name), label(key::BUDGET_UNIT, unit)])
 }
 
-pub fn lane_of(route: &RouteFacts) -> Lane {
-    Lane { route: route.name.clone(), vantage: route.vantage }
+pub fn lane_of(route: &RouteFacts) -> RouteKey {
+    RouteKey { route: route.name.clone(), vantage: route.vantage }
 }

@@ -6,11 +6,11 @@ use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokengauge_measure::drift::Direction;
-use tokengauge_measure::engine::{self, Asked};
-use tokengauge_measure::load::{Limited, QuotaReading, State, Throughput};
-use tokengauge_measure::record::Warm;
+use tokengauge_measure::engine::{self, ScrapeResult};
+use tokengauge_measure::load::{LimitType, RateLimitReading, RequestPhase, Throughput};
+use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
-use tokengauge_measure::timing::Awaited;
+use tokengauge_measure::timing::StallPhase;
 
 use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
 use crate::catalog::attributes as key;
@@ -85,7 +85,7 @@ impl Registrar<'_> {
         self.up_down(&tokengauge::ACTIVE_REQUESTS, move |snapshot, counter| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
-                for (state, count) in State::ALL.into_iter().zip(reading.active) {
+                for (state, count) in RequestPhase::ALL.into_iter().zip(reading.active) {
                     let count = i64::try_from(count).unwrap_or(i64::MAX);
                     counter.observe(count, &with(&base, &[word(key::STATE, state.as_str())]));
                 }
@@ -104,7 +104,7 @@ impl Registrar<'_> {
         self.count_gauge(&tokengauge::STREAM_STALLED, move |snapshot, gauge| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
-                for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
                     let own = [word(key::AWAITED, awaited.as_str())];
                     gauge.observe(silence.stalled, &with(&base, &own));
                 }
@@ -113,7 +113,7 @@ impl Registrar<'_> {
         self.gauge(&tokengauge::STREAM_IDLE, move |snapshot, gauge| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
-                for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
                     if let Some(longest) = silence.longest {
                         let own = [word(key::AWAITED, awaited.as_str())];
                         gauge.observe(longest.as_secs_f64(), &with(&base, &own));
@@ -148,10 +148,10 @@ impl Registrar<'_> {
 
     /// What is left of the provider's rate limits.
     fn rate_limits(&self) {
-        let most = self.limits.series * Limited::ALL.len();
+        let most = self.limits.series * LimitType::ALL.len();
         let count = |metric: &Metric,
-                     value: fn(&QuotaReading) -> Option<u64>,
-                     applies: fn(Limited) -> bool| {
+                     value: fn(&RateLimitReading) -> Option<u64>,
+                     applies: fn(LimitType) -> bool| {
             let with_type = metric.has(key::LIMITED);
             self.count_gauge(metric, move |snapshot, gauge| {
                 let readings = snapshot.load.quotas.iter().take(most);
@@ -162,8 +162,8 @@ impl Registrar<'_> {
                 }
             });
         };
-        let requests = |limited| limited == Limited::Requests;
-        let tokens = |limited| limited != Limited::Requests;
+        let requests = |limited| limited == LimitType::Requests;
+        let tokens = |limited| limited != LimitType::Requests;
         count(&quota::QUOTA_REQUESTS_REMAINING, |reading| reading.allowance.remaining, requests);
         count(&quota::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, requests);
         count(&quota::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, tokens);
@@ -246,7 +246,7 @@ impl Registrar<'_> {
                 let Some(now) = reading.warm else {
                     continue;
                 };
-                for state in Warm::ALL {
+                for state in WarmupState::ALL {
                     let own = [word(key::WARM, state.as_str())];
                     gauge.observe(u64::from(state == now), &with(&of_upstream(reading), &own));
                 }
@@ -258,7 +258,7 @@ impl Registrar<'_> {
         self.counter(&backend::SELF_SCRAPES, |snapshot, counter| {
             for reading in &snapshot.backends {
                 let counts = reading.asked.iter().flatten();
-                for (result, count) in Asked::ALL.into_iter().zip(counts) {
+                for (result, count) in ScrapeResult::ALL.into_iter().zip(counts) {
                     let own = [word(key::ASKED, result.as_str())];
                     counter.observe(*count, &with(&of_upstream(reading), &own));
                 }
@@ -387,7 +387,7 @@ fn of_objective(reading: &slo::Reading) -> Vec<KeyValue> {
 }
 
 /// `with_type`: add what is limited, for metrics whose name does not say it.
-fn of_rate_limit(reading: &QuotaReading, with_type: bool) -> Vec<KeyValue> {
+fn of_rate_limit(reading: &RateLimitReading, with_type: bool) -> Vec<KeyValue> {
     let limited = with_type.then(|| word(key::LIMITED, reading.limited.as_str()));
     with(&of_flow(&reading.flow), limited.as_slice())
 }

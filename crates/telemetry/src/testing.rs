@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_measure::record::{
-    Bands, Became, Call, Complete, ConnectionSample, Cost, Http, LengthBand, Network, Outcome,
-    Output, Record, Series, Verdict, Warm,
+    Call, ChoiceStatus, Completeness, ConnectionSample, Cost, Http, LengthBucket, LengthBuckets,
+    MetricLabels, Network, Outcome, Output, Record, Verdict, WarmupState,
 };
 use tokengauge_measure::timing::rates::Tokens;
-use tokengauge_measure::timing::{Points, Rates, Stalls};
+use tokengauge_measure::timing::{Rates, Stalls, Timestamps};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition,
@@ -52,8 +52,8 @@ pub fn route() -> Arc<RouteFacts> {
     })
 }
 
-pub fn series() -> Series {
-    Series {
+pub fn series() -> MetricLabels {
+    MetricLabels {
         operation: Operation::Chat,
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
@@ -67,9 +67,9 @@ pub fn series() -> Series {
     }
 }
 
-fn points() -> Points {
+fn points() -> Timestamps {
     let at = |millis| Some(MonotonicInstant::from_millis(millis));
-    Points {
+    Timestamps {
         accept: MonotonicInstant::from_millis(100),
         admit: at(100),
         sent: at(120),
@@ -105,7 +105,7 @@ fn http(method: http::Method, path: &str) -> Http {
 
 /// Plain HTTP: no call of a known API.
 pub fn plain() -> Record {
-    let points = Points { event: None, token: None, visible: None, last: None, ..points() };
+    let points = Timestamps { event: None, token: None, visible: None, last: None, ..points() };
     Record {
         exchange: ExchangeId(7),
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
@@ -201,17 +201,20 @@ pub fn streamed() -> Record {
             service_tier: name("default"),
             system_fingerprint: name("fp_1"),
             finish_reasons: name("stop").into_iter().collect(),
-            choices: vec![Became::Complete],
-            bands: Bands { input: Some(LengthBand::Below128), output: Some(LengthBand::From128) },
+            choices: vec![ChoiceStatus::Complete],
+            bands: LengthBuckets {
+                input: Some(LengthBucket::Below128),
+                output: Some(LengthBucket::From128),
+            },
             usage: Some(usage()),
             timings: Some(timings()),
             quota: Some(quota()),
             output: Some(output()),
             tokenizer: Some(Label::known("o200k_base")),
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
-            complete: Complete::True,
+            complete: Completeness::True,
             queue_depth: 3,
-            warm: Some(Warm::Warming),
+            warm: Some(WarmupState::Warming),
             stalls: Stalls::default(),
             cost: Some(Cost {
                 amount: 0.0125,

@@ -8,7 +8,7 @@ use crate::config::deserialize::{self, Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::value::{Currency, MoneyAmount};
 use crate::config::{file, prices, raw, yaml};
-use tokengauge_measure::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
+use tokengauge_measure::cost::{Budget, BudgetLimit, Costs, HardwareCost, Price, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// Each budget makes up to three series and is checked for each request.
@@ -88,7 +88,7 @@ fn allowance(
     tokens: Field<u64>,
     budget: NodeId,
     errors: &mut ErrorCollector,
-) -> Option<Allowance> {
+) -> Option<BudgetLimit> {
     let message = match (money.spanned(), tokens.spanned()) {
         (Some(Spanned { value, node }), None) => {
             let hint = "write an amount, such as 500";
@@ -96,12 +96,12 @@ fn allowance(
             let hint = "write an ISO 4217 code, such as USD";
             let currency = value.currency.required(errors, node, "currency", hint);
             let (amount, currency) = (amount?.value.0, label(&currency?.value));
-            return Some(Allowance::Money { amount, currency });
+            return Some(BudgetLimit::Money { amount, currency });
         }
         (None, Some(tokens)) => {
             #[expect(clippy::cast_precision_loss, reason = "budgets stay below 2^52 tokens")]
             let tokens = tokens.value as f64;
-            return Some(Allowance::Tokens(tokens));
+            return Some(BudgetLimit::Tokens(tokens));
         }
         (Some(_), Some(_)) => "a budget limits either money or tokens; write two budgets",
         (None, None) => {
@@ -181,14 +181,14 @@ fn rental(
     default_currency: Option<&Currency>,
     routes: &[String],
     errors: &mut ErrorCollector,
-) -> Option<Rental> {
+) -> Option<HardwareCost> {
     let Spanned { value, node } = written;
     let hint = "name the route to the backend on this hardware";
     let route = value.route.required(errors, node, "route", hint)?;
     check_route(&route, routes, errors);
     let hint = "write the cost of one GPU per hour, such as 2.5";
     let hour = value.hour.required(errors, node, "hour", hint)?;
-    Some(Rental {
+    Some(HardwareCost {
         route: Label::known(&route.value),
         hour: hour.value.0 * f64::from(value.count.or(1)),
         currency: currency(value.currency, default_currency, node, errors)?,
@@ -254,7 +254,7 @@ mod tests {
                     request: 1.0,
                 },
             ],
-            rentals: vec![Rental {
+            rentals: vec![HardwareCost {
                 route: Label::known("local"),
                 hour: 20.0,
                 currency: Label::known("USD"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::ErrorCollector;
 use crate::config::{file, raw};
-use tokengauge_measure::drift::{Baseline, Config, Saved};
+use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
 
 /// The baselines that are not files. A file of such a name is `./first`.
 pub(in crate::config) const OFF: &str = "off";
@@ -42,9 +42,9 @@ fn baseline(written: Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Base
     }
 }
 
-fn load(path: &Path) -> Result<Saved, String> {
+fn load(path: &Path) -> Result<SavedBaseline, String> {
     let json = file::read_bytes(path, MAX_BYTES)?;
-    Saved::read(&json).map_err(|error| error.to_string())
+    SavedBaseline::read(&json).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

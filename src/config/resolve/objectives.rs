@@ -9,7 +9,9 @@ use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::raw;
 use crate::config::value::{DurationValue, ThresholdValue};
 use tokengauge_llm::dialect::Operation;
-use tokengauge_measure::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
+use tokengauge_measure::slo::{
+    CountingRules, Exclusion, Objective, Preset, PresetObjective, Scope, Sli,
+};
 use tokengauge_types::label::Label;
 
 /// A month of 30 days, for which the usual burn-rate factors (14.4, 6, 3, 1) are made.
@@ -60,10 +62,10 @@ pub(super) fn state(written: Field<raw::SloState>, errors: &mut ErrorCollector) 
 /// - Complete within 60 s for 95 %: where nginx and common load balancers abort a response that is not streamed.
 fn defaults() -> Vec<Objective> {
     let objectives = [
-        ("availability", Indicator::Availability, 0.995),
-        ("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2)), 0.95),
-        ("output_rate", Indicator::OutputRate(15.0), 0.95),
-        ("duration", Indicator::Duration(Duration::from_secs(60)), 0.95),
+        ("availability", Sli::Availability, 0.995),
+        ("ttft", Sli::TimeToFirstToken(Duration::from_secs(2)), 0.95),
+        ("output_rate", Sli::OutputRate(15.0), 0.95),
+        ("duration", Sli::Duration(Duration::from_secs(60)), 0.95),
     ];
     let common = Common::default();
     let objective =
@@ -108,7 +110,7 @@ fn names(written: &raw::Objective) -> Vec<String> {
     }
 }
 
-fn preset_name(prefix: &str, promise: &Promise) -> String {
+fn preset_name(prefix: &str, promise: &PresetObjective) -> String {
     format!("{prefix}-{}", promise.name)
 }
 
@@ -172,7 +174,7 @@ impl Common {
     fn objective(
         &self,
         name: Label,
-        indicator: Indicator,
+        indicator: Sli,
         target: f64,
         min_output_tokens: Option<u32>,
     ) -> Objective {
@@ -184,13 +186,13 @@ impl Common {
             target,
             window: *window,
             scope: scope.clone(),
-            counting: Counting { warmup: *warmup, min_output_tokens, exclude },
+            counting: CountingRules { warmup: *warmup, min_output_tokens, exclude },
         }
     }
 
     fn preset(&self, preset: Preset, name: Option<&str>, target: Option<f64>) -> Vec<Objective> {
         let prefix = name.unwrap_or(preset.as_str());
-        let objective = |promise: &Promise| {
+        let objective = |promise: &PresetObjective| {
             let name = Label::known(&preset_name(prefix, promise));
             self.objective(name, promise.indicator, target.unwrap_or(promise.target), None)
         };
@@ -257,11 +259,11 @@ struct OwnIndicator {
 
 /// How an indicator uses its threshold.
 enum ThresholdKind {
-    None(Indicator),
+    None(Sli),
     /// The longest good time.
-    Time(fn(Duration) -> Indicator),
+    Time(fn(Duration) -> Sli),
     /// The lowest good rate.
-    Rate(fn(f64) -> Indicator),
+    Rate(fn(f64) -> Sli),
     /// The lowest good rate, with a minimum number of streams.
     SystemRate,
 }
@@ -281,17 +283,13 @@ impl OwnIndicator {
     }
 
     /// The indicator, and the minimum number of output tokens of a rated exchange.
-    fn resolve(
-        self,
-        objective: NodeId,
-        errors: &mut ErrorCollector,
-    ) -> Option<(Indicator, Option<u32>)> {
+    fn resolve(self, objective: NodeId, errors: &mut ErrorCollector) -> Option<(Sli, Option<u32>)> {
         let hint = format!("write one of {INDICATORS}; or a preset");
         let kind = self.indicator.required(errors, objective, "indicator", &hint)?.value;
         let min_streams = min_streams(kind, self.min_streams, objective, errors);
         let indicator = indicator(kind, self.threshold, min_streams, objective, errors);
         let min_output_tokens = self.min_output_tokens.spanned();
-        if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Indicator::is_rate)) {
+        if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Sli::is_rate)) {
             let message = "this indicator does not rate single exchanges; remove this key";
             errors.add(field.node, message);
         }
@@ -318,15 +316,15 @@ fn min_streams(
 
 const fn threshold_kind(kind: raw::Indicator) -> ThresholdKind {
     match kind {
-        raw::Indicator::Availability => ThresholdKind::None(Indicator::Availability),
-        raw::Indicator::StallFree => ThresholdKind::None(Indicator::StallFree),
-        raw::Indicator::Ttft => ThresholdKind::Time(Indicator::TimeToFirstToken),
-        raw::Indicator::FirstVisible => ThresholdKind::Time(Indicator::FirstVisible),
-        raw::Indicator::InterToken => ThresholdKind::Time(Indicator::InterToken),
-        raw::Indicator::Duration => ThresholdKind::Time(Indicator::Duration),
-        raw::Indicator::OutputRate => ThresholdKind::Rate(Indicator::OutputRate),
-        raw::Indicator::TotalRate => ThresholdKind::Rate(Indicator::TotalRate),
-        raw::Indicator::TokensAboveRate => ThresholdKind::Rate(Indicator::TokensAboveRate),
+        raw::Indicator::Availability => ThresholdKind::None(Sli::Availability),
+        raw::Indicator::StallFree => ThresholdKind::None(Sli::StallFree),
+        raw::Indicator::Ttft => ThresholdKind::Time(Sli::TimeToFirstToken),
+        raw::Indicator::FirstVisible => ThresholdKind::Time(Sli::FirstVisible),
+        raw::Indicator::InterToken => ThresholdKind::Time(Sli::InterToken),
+        raw::Indicator::Duration => ThresholdKind::Time(Sli::Duration),
+        raw::Indicator::OutputRate => ThresholdKind::Rate(Sli::OutputRate),
+        raw::Indicator::TotalRate => ThresholdKind::Rate(Sli::TotalRate),
+        raw::Indicator::TokensAboveRate => ThresholdKind::Rate(Sli::TokensAboveRate),
         raw::Indicator::SystemRate => ThresholdKind::SystemRate,
     }
 }
@@ -337,7 +335,7 @@ fn indicator(
     min_streams: Option<u32>,
     objective: NodeId,
     errors: &mut ErrorCollector,
-) -> Option<Indicator> {
+) -> Option<Sli> {
     let kind = threshold_kind(kind);
     let hint = match &kind {
         ThresholdKind::None(indicator) => {
@@ -359,10 +357,8 @@ fn indicator(
         ThresholdKind::Time(of) => parse_time(&text).map(of),
         ThresholdKind::Rate(of) => parse_rate(&text).map(of),
         // A missing number of streams has been reported; any number will do to check the rate.
-        ThresholdKind::SystemRate => parse_rate(&text).map(|floor| Indicator::SystemRate {
-            floor,
-            min_streams: min_streams.unwrap_or_default(),
-        }),
+        ThresholdKind::SystemRate => parse_rate(&text)
+            .map(|floor| Sli::SystemRate { floor, min_streams: min_streams.unwrap_or_default() }),
     };
     if indicator.is_none() {
         errors.add(node, format!("\"{text}\" is not a threshold of this indicator; {hint}"));

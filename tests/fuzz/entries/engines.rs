@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use tokengauge_measure::engine::exposition::samples;
-use tokengauge_measure::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
+use tokengauge_measure::engine::{
+    Backend, Backends, Engine, EngineMetrics, EngineReading, PrefixCacheUsage, ScrapeResult, read,
+};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Label;
 
@@ -35,7 +37,7 @@ pub fn engines(input: &[u8]) {
         let told = read(page, named);
         match &told {
             Ok(told) => check(told, named),
-            Err(failed) => assert_eq!(*failed == Asked::Content, !any),
+            Err(failed) => assert_eq!(*failed == ScrapeResult::Content, !any),
         }
         backends.asked(MonotonicInstant::ZERO, WallTime::default(), &upstream, told);
         for reading in backends.readings(MonotonicInstant::ZERO) {
@@ -45,14 +47,14 @@ pub fn engines(input: &[u8]) {
     }
 }
 
-fn check(told: &Told, named: Option<Engine>) {
+fn check(told: &EngineReading, named: Option<Engine>) {
     assert!(named.is_none_or(|named| named == told.engine));
-    let Numbers { waiting, running, kv_cache, prefix, started: _, asleep: _ } = told.numbers;
+    let EngineMetrics { waiting, running, kv_cache, prefix, started: _, asleep: _ } = told.numbers;
     assert!([waiting, running].iter().flatten().all(|number| *number <= 1 << 53));
     assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
     match prefix {
-        Some(Prefix::Share(share)) => assert!((0.0..=1.0).contains(&share)),
-        Some(Prefix::Counted { queries, hits }) => assert!(queries >= 0.0 && hits >= 0.0),
+        Some(PrefixCacheUsage::Share(share)) => assert!((0.0..=1.0).contains(&share)),
+        Some(PrefixCacheUsage::Counted { queries, hits }) => assert!(queries >= 0.0 && hits >= 0.0),
         None => {}
     }
 }

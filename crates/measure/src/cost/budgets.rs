@@ -15,13 +15,13 @@ pub struct Budget {
     pub route: Option<Label>,
     /// A pattern on the model that was asked for.
     pub model: Option<GlobPattern>,
-    pub allowance: Allowance,
+    pub allowance: BudgetLimit,
     pub window: Duration,
 }
 
 /// How much.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Allowance {
+pub enum BudgetLimit {
     /// Input and output as reported, else as counted and estimated.
     Tokens(f64),
     Money {
@@ -30,7 +30,7 @@ pub enum Allowance {
     },
 }
 
-impl Allowance {
+impl BudgetLimit {
     pub const fn amount(&self) -> f64 {
         match self {
             Self::Tokens(amount) | Self::Money { amount, .. } => *amount,
@@ -51,8 +51,8 @@ impl Budget {
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
         match &self.allowance {
-            Allowance::Tokens(_) => tokens(call),
-            Allowance::Money { currency, .. } => {
+            BudgetLimit::Tokens(_) => tokens(call),
+            BudgetLimit::Money { currency, .. } => {
                 let cost = call.cost.as_ref()?;
                 (cost.currency == *currency).then_some(cost.amount)
             }
@@ -102,7 +102,7 @@ mod tests {
         record
     }
 
-    fn budget(allowance: Allowance) -> Budget {
+    fn budget(allowance: BudgetLimit) -> Budget {
         Budget {
             name: Label::known("b"),
             tenant: Some(GlobPattern::new("acme*")),
@@ -113,13 +113,13 @@ mod tests {
         }
     }
 
-    fn money(currency: &str) -> Allowance {
-        Allowance::Money { amount: 10.0, currency: Label::known(currency) }
+    fn money(currency: &str) -> BudgetLimit {
+        BudgetLimit::Money { amount: 10.0, currency: Label::known(currency) }
     }
 
     #[test]
     fn a_budget_pays_for_its_tenant_in_its_unit() {
-        let tokens = budget(Allowance::Tokens(1e6));
+        let tokens = budget(BudgetLimit::Tokens(1e6));
         assert_eq!(tokens.spent(&of("acme-1")), Some(100.0));
         assert_eq!(tokens.spent(&of("globex")), None);
         assert_eq!(tokens.spent(&stream()), None, "nobody's");

@@ -6,9 +6,9 @@ mod budgets;
 mod day;
 mod prices;
 
-pub use budgets::{Allowance, Budget};
+pub use budgets::{Budget, BudgetLimit};
 pub use day::Day;
-pub use prices::{Price, Prices, Rental};
+pub use prices::{HardwareCost, Price, Prices};
 
 use crate::record::{Call, Cost, Record};
 use tokengauge_types::label::Label;
@@ -22,7 +22,7 @@ pub struct Costs {
 
 /// Whether a call has a price.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Priced {
+pub enum PriceResult {
     At(Cost),
     /// It used tokens, and no entry of the table fits.
     Unpriced,
@@ -41,7 +41,7 @@ pub struct TokenPrice {
 
 impl Costs {
     /// What `call`, of `record`, cost.
-    pub fn price(&self, record: &Record, call: &Call) -> Priced {
+    pub fn price(&self, record: &Record, call: &Call) -> PriceResult {
         self.prices.price(record, call)
     }
 
@@ -58,7 +58,7 @@ impl Costs {
     /// 3,600 × 10⁶ ÷ sustained output TPS. `sustained` is asked by route, in tokens per second over 5 min; where it
     /// knows none, or nothing was generated, there is no such price.
     pub fn token_prices(&self, sustained: impl Fn(&Label) -> Option<f64>) -> Vec<TokenPrice> {
-        let price = |rental: &Rental| {
+        let price = |rental: &HardwareCost| {
             let rate = sustained(&rental.route).filter(|rate| *rate > 0.0)?;
             Some(TokenPrice {
                 route: rental.route.clone(),
@@ -78,7 +78,7 @@ mod tests {
     fn a_rented_gpus_tokens_are_dearer_the_slower_it_is() {
         let costs = Costs {
             prices: Prices {
-                rentals: vec![Rental {
+                rentals: vec![HardwareCost {
                     route: Label::known("local"),
                     hour: 3.6,
                     currency: Label::known("USD"),

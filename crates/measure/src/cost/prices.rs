@@ -1,6 +1,6 @@
 //! The table of prices.
 
-use crate::cost::{Day, Priced};
+use crate::cost::{Day, PriceResult};
 use crate::record::{Call, Cost, Record};
 use tokengauge_llm::count::Source;
 use tokengauge_types::label::{GlobPattern, Label};
@@ -12,7 +12,7 @@ const MILLION: f64 = 1e6;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     pub models: Vec<Price>,
-    pub rentals: Vec<Rental>,
+    pub rentals: Vec<HardwareCost>,
 }
 
 /// What the tokens of some models cost, in `currency` per million.
@@ -39,7 +39,7 @@ pub struct Price {
 
 /// Hardware of a route that is paid by the hour.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rental {
+pub struct HardwareCost {
     pub route: Label,
     /// What all of it costs an hour.
     pub hour: f64,
@@ -57,17 +57,21 @@ struct Used {
 }
 
 impl Prices {
-    pub(super) fn price(&self, record: &Record, call: &Call) -> Priced {
+    pub(super) fn price(&self, record: &Record, call: &Call) -> PriceResult {
         if self.models.is_empty() {
-            return Priced::Free;
+            return PriceResult::Free;
         }
         let Some((used, source)) = Used::of(record, call) else {
-            return Priced::Free;
+            return PriceResult::Free;
         };
         let Some(price) = self.of(record, call) else {
-            return Priced::Unpriced;
+            return PriceResult::Unpriced;
         };
-        Priced::At(Cost { amount: price.times(used), currency: price.currency.clone(), source })
+        PriceResult::At(Cost {
+            amount: price.times(used),
+            currency: price.currency.clone(),
+            source,
+        })
     }
 
     /// The narrowest entry that fits on the day of the call; of several for the same names the youngest.
@@ -171,15 +175,15 @@ mod tests {
         Some(Usage { input: Some(input), output: Some(output), ..Usage::default() })
     }
 
-    fn priced(models: Vec<Price>, record: &Record) -> Priced {
+    fn priced(models: Vec<Price>, record: &Record) -> PriceResult {
         let prices = Prices { models, rentals: Vec::new() };
         prices.price(record, record.call.as_ref().unwrap())
     }
 
     fn amount(models: Vec<Price>, record: &Record) -> (f64, Source) {
         match priced(models, record) {
-            Priced::At(cost) => (cost.amount, cost.source),
-            Priced::Unpriced | Priced::Free => panic!("no price"),
+            PriceResult::At(cost) => (cost.amount, cost.source),
+            PriceResult::Unpriced | PriceResult::Free => panic!("no price"),
         }
     }
 
@@ -219,7 +223,7 @@ mod tests {
         assert!((told - 0.007).abs() < 1e-12, "1,000 in and 500 out: {told}");
         assert_eq!(source, Source::Estimated);
         cut.call.as_mut().unwrap().output = None;
-        assert_eq!(priced(vec![price], &cut), Priced::Free, "nothing was used");
+        assert_eq!(priced(vec![price], &cut), PriceResult::Free, "nothing was used");
     }
 
     #[test]
@@ -255,12 +259,12 @@ mod tests {
             (amount(vec![price("gpt-4o", 1.0), azure.clone(), vendor], &record).0 - 5.0).abs()
                 < 1e-9
         );
-        assert_eq!(priced(vec![azure], &record), Priced::Unpriced);
+        assert_eq!(priced(vec![azure], &record), PriceResult::Unpriced);
         let answered = vec![price("gpt-4o-2024-08-06", 6.0)];
         assert!((amount(answered, &record).0 - 6.0).abs() < 1e-9);
-        assert_eq!(priced(Vec::new(), &record), Priced::Free, "no table");
+        assert_eq!(priced(Vec::new(), &record), PriceResult::Free, "no table");
         let mut other = record;
         other.call.as_mut().unwrap().request.model = Name::new("o1");
-        assert_eq!(priced(vec![price("gpt-4o", 1.0)], &other), Priced::Unpriced);
+        assert_eq!(priced(vec![price("gpt-4o", 1.0)], &other), PriceResult::Unpriced);
     }
 }

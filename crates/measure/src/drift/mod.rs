@@ -23,13 +23,13 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 pub use index::FEWEST;
-pub use saved::{Saved, Unusable};
+pub use saved::{BaselineError, SavedBaseline};
 
 use crate::drift::index::{Bins, by_chance};
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::window::Window;
-use crate::load::{Flow, MOST_FLOWS};
-use crate::record::{Call, Complete, Outcome, Record};
+use crate::load::{MOST_FLOWS, ModelKey};
+use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
 
 /// What is compared with what.
@@ -50,7 +50,7 @@ pub enum Baseline {
     /// Those of the former day: of 24 h since the start, so that no clock that is set makes a day short or long.
     Yesterday,
     /// What was saved.
-    File { path: PathBuf, saved: Arc<Saved> },
+    File { path: PathBuf, saved: Arc<SavedBaseline> },
 }
 
 impl Default for Config {
@@ -71,13 +71,13 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Everything at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    pub flows: Vec<FlowReading>,
+    pub flows: Vec<ModelDrift>,
 }
 
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FlowReading {
-    pub flow: Flow,
+pub struct ModelDrift {
+    pub flow: ModelKey,
     pub lengths: [LengthReading; Direction::ALL.len()],
 }
 
@@ -121,7 +121,7 @@ impl Direction {
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
-    flows: FxHashMap<Flow, [Track; Direction::ALL.len()]>,
+    flows: FxHashMap<ModelKey, [Track; Direction::ALL.len()]>,
 }
 
 impl Drift {
@@ -142,14 +142,14 @@ impl Drift {
         }
         let lengths = [input(record, call), output(record, call)];
         if lengths.iter().any(Option::is_some) {
-            self.note(at, &Flow::of(&call.series), lengths);
+            self.note(at, &ModelKey::of(&call.series), lengths);
         }
     }
 
     fn note(
         &mut self,
         at: MonotonicInstant,
-        flow: &Flow,
+        flow: &ModelKey,
         lengths: [Option<u64>; Direction::ALL.len()],
     ) {
         if !self.flows.contains_key(flow) {
@@ -170,23 +170,23 @@ impl Drift {
     /// In the order of the flows' names.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let most = self.config.exchanges;
-        let tell = |(flow, tracks): (&Flow, &mut [Track; Direction::ALL.len()])| FlowReading {
+        let tell = |(flow, tracks): (&ModelKey, &mut [Track; Direction::ALL.len()])| ModelDrift {
             flow: flow.clone(),
             lengths: tracks.each_mut().map(|track| track.reading(at, most)),
         };
-        let mut flows: Vec<FlowReading> = self.flows.iter_mut().map(tell).collect();
+        let mut flows: Vec<ModelDrift> = self.flows.iter_mut().map(tell).collect();
         flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
         Reading { flows }
     }
 
     /// What a later run can compare with: of each flow the latest exchanges, or the baseline as far as it has come while
     /// those are too few.
-    pub fn saved(&self) -> Saved {
-        let save = |(flow, tracks): (&Flow, &[Track; Direction::ALL.len()])| {
+    pub fn saved(&self) -> SavedBaseline {
+        let save = |(flow, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
             (flow.clone(), lengths)
         };
-        Saved::of(self.flows.iter().map(save).collect())
+        SavedBaseline::of(self.flows.iter().map(save).collect())
     }
 }
 
@@ -198,7 +198,7 @@ fn input(record: &Record, call: &Call) -> Option<u64> {
 
 /// What was counted of an answer that came to its own end: where another was cut says nothing of what was asked.
 fn output(record: &Record, call: &Call) -> Option<u64> {
-    let whole = record.outcome == Outcome::Ok && call.complete == Complete::True;
+    let whole = record.outcome == Outcome::Ok && call.complete == Completeness::True;
     call.output.filter(|_| whole).map(|output| output.counted)
 }
 
@@ -223,7 +223,7 @@ enum Reference {
 }
 
 impl Track {
-    fn new(config: &Config, flow: &Flow, direction: Direction) -> Self {
+    fn new(config: &Config, flow: &ModelKey, direction: Direction) -> Self {
         let reference = match &config.baseline {
             // Nothing is noted while off.
             Baseline::Off => Reference::Saved(None),

@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::{Direction, FEWEST};
-use crate::load::{Flow, MOST_FLOWS};
+use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
 /// The lengths of each flow.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Saved(Vec<(Flow, [Lengths; Direction::ALL.len()])>);
+pub struct SavedBaseline(Vec<(ModelKey, [Lengths; Direction::ALL.len()])>);
 
 /// Why a file is no baseline, and what to do about it. Nothing of the file is quoted: it may be another one, with
 /// secrets in it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unusable {
+pub enum BaselineError {
     #[error(
         "this is no saved baseline (line {line}, column {column}); save one with `curl http://127.0.0.1:4001/drift`"
     )]
@@ -54,8 +54,8 @@ struct Entry {
     output: Vec<(u64, u32)>,
 }
 
-impl Saved {
-    pub(super) fn of(flows: Vec<(Flow, [Lengths; Direction::ALL.len()])>) -> Self {
+impl SavedBaseline {
+    pub(super) fn of(flows: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
         let mut flows = flows;
         flows.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
         Self(flows)
@@ -63,32 +63,33 @@ impl Saved {
 
     /// # Errors
     /// Where this is no baseline, or one from which nothing can be told.
-    pub fn read(json: &[u8]) -> Result<Self, Unusable> {
-        let file: File = serde_json::from_slice(json)
-            .map_err(|error| Unusable::Malformed { line: error.line(), column: error.column() })?;
+    pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
+        let file: File = serde_json::from_slice(json).map_err(|error| {
+            BaselineError::Malformed { line: error.line(), column: error.column() }
+        })?;
         if file.version != VERSION {
-            return Err(Unusable::Version(file.version));
+            return Err(BaselineError::Version(file.version));
         }
         if file.flows.len() > MOST_FLOWS {
-            return Err(Unusable::TooMany);
+            return Err(BaselineError::TooMany);
         }
-        let mut flows: Vec<(Flow, _)> = Vec::with_capacity(file.flows.len());
+        let mut flows: Vec<(ModelKey, _)> = Vec::with_capacity(file.flows.len());
         for (index, entry) in file.flows.into_iter().enumerate() {
-            let flow = entry.flow().ok_or(Unusable::Flow(index + 1))?;
+            let flow = entry.flow().ok_or(BaselineError::Flow(index + 1))?;
             if flows.iter().any(|(other, _)| *other == flow) {
-                return Err(Unusable::Flow(index + 1));
+                return Err(BaselineError::Flow(index + 1));
             }
             flows.push((flow, [lengths(&entry.input), lengths(&entry.output)]));
         }
         let all = flows.iter().flat_map(|(_, lengths)| lengths);
         if all.map(Lengths::total).max() < Some(FEWEST) {
-            return Err(Unusable::TooFew);
+            return Err(BaselineError::TooFew);
         }
         Ok(Self::of(flows))
     }
 
     pub fn to_json(&self) -> String {
-        let entry = |(flow, lengths): &(Flow, [Lengths; Direction::ALL.len()])| {
+        let entry = |(flow, lengths): &(ModelKey, [Lengths; Direction::ALL.len()])| {
             let [input, output] = lengths.each_ref().map(pairs);
             Entry {
                 provider: flow.provider.to_string(),
@@ -104,7 +105,7 @@ impl Saved {
         serde_json::to_string(&file).unwrap_or_default()
     }
 
-    pub(super) fn lengths(&self, flow: &Flow, direction: Direction) -> Option<Lengths> {
+    pub(super) fn lengths(&self, flow: &ModelKey, direction: Direction) -> Option<Lengths> {
         let (_, [input, output]) = self.0.iter().find(|(saved, _)| saved == flow)?;
         Some(match direction {
             Direction::Input => input.clone(),
@@ -114,12 +115,12 @@ impl Saved {
 }
 
 impl Entry {
-    fn flow(&self) -> Option<Flow> {
+    fn flow(&self) -> Option<ModelKey> {
         let label = |text: &str| {
             let fits = !text.is_empty() && text.len() <= LONGEST_NAME;
             fits.then(|| Label::known(text))
         };
-        Some(Flow {
+        Some(ModelKey {
             provider: label(&self.provider)?,
             model: label(&self.model)?,
             route: label(&self.route)?,

@@ -6,8 +6,8 @@ use tokengauge_types::label::Label;
 
 const HOUR: u64 = 3_600;
 
-fn flow(model: &str) -> Flow {
-    Flow {
+fn flow(model: &str) -> ModelKey {
+    ModelKey {
         provider: Label::known("openai"),
         model: Label::known(model),
         route: Label::known("default"),
@@ -110,7 +110,7 @@ fn a_day_without_traffic_is_no_baseline() {
 fn a_baseline_that_was_saved_is_compared_with_by_flow() {
     let mut before = drift(Baseline::First, 200);
     note(&mut before, 0, 500, 1);
-    let saved = Saved::read(before.saved().to_json().as_bytes()).unwrap();
+    let saved = SavedBaseline::read(before.saved().to_json().as_bytes()).unwrap();
     let path = PathBuf::from("baseline.json");
     let mut after = drift(Baseline::File { path, saved: Arc::new(saved) }, 200);
     note(&mut after, 0, 200, 1);
@@ -166,11 +166,11 @@ fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
         (file(&entry("m", 199)), "none of its flows has 200 exchanges"),
         (file(""), "none of its flows has 200 exchanges"),
     ] {
-        let told = Saved::read(text.as_bytes()).unwrap_err().to_string();
+        let told = SavedBaseline::read(text.as_bytes()).unwrap_err().to_string();
         assert!(told.starts_with(expected), "{told}");
         assert!(!told.contains("planted") && told.contains("; save"), "{told}");
     }
-    assert!(Saved::read(file(&entry("m", 200)).as_bytes()).is_ok());
+    assert!(SavedBaseline::read(file(&entry("m", 200)).as_bytes()).is_ok());
 }
 
 #[test]
@@ -204,6 +204,6 @@ proptest! {
             drift.note(at(0), &flow(&format!("m{}", n % models)), [Some(input), Some(output)]);
         }
         let saved = drift.saved();
-        prop_assert_eq!(Saved::read(saved.to_json().as_bytes()).unwrap(), saved);
+        prop_assert_eq!(SavedBaseline::read(saved.to_json().as_bytes()).unwrap(), saved);
     }
 }

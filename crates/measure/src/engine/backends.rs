@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::engine::warm::{self, Machine};
-use crate::engine::{Asked, Engine, Numbers, Prefix, Told};
-use crate::record::Warm;
+use crate::engine::{Engine, EngineMetrics, EngineReading, PrefixCacheUsage, ScrapeResult};
+use crate::record::WarmupState;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Label;
 
@@ -48,11 +48,11 @@ pub struct Reading {
     /// Share of what was looked up in the prefix cache that was there, 0 to 1, between the last two readings.
     pub prefix_cache: Option<f64>,
     pub asleep: Option<bool>,
-    pub warm: Option<Warm>,
-    /// How often it was asked, by how that ended, in the order of [`Asked::ALL`]; `None` where it is not asked.
+    pub warm: Option<WarmupState>,
+    /// How often it was asked, by how that ended, in the order of [`ScrapeResult::ALL`]; `None` where it is not asked.
     #[serde(skip)]
-    pub asked: Option<[u64; Asked::ALL.len()]>,
-    /// Numbers that could not be true.
+    pub asked: Option<[u64; ScrapeResult::ALL.len()]>,
+    /// EngineMetrics that could not be true.
     #[serde(skip)]
     pub implausible: u64,
 }
@@ -70,9 +70,9 @@ pub struct Backends {
 struct Known {
     backend: Backend,
     engine: Option<Engine>,
-    last: Option<(MonotonicInstant, Numbers)>,
+    last: Option<(MonotonicInstant, EngineMetrics)>,
     prefix_cache: Option<f64>,
-    asked: [u64; Asked::ALL.len()],
+    asked: [u64; ScrapeResult::ALL.len()],
     implausible: u64,
     machine: Option<Machine>,
 }
@@ -103,13 +103,13 @@ impl Backends {
         at: MonotonicInstant,
         wall: WallTime,
         upstream: &Label,
-        told: Result<Told, Asked>,
+        told: Result<EngineReading, ScrapeResult>,
     ) {
         let Some(known) = self.find(upstream) else {
             return;
         };
-        let how = told.as_ref().map_or_else(|failed| *failed, |_| Asked::Ok);
-        for (kind, number) in Asked::ALL.into_iter().zip(&mut known.asked) {
+        let how = told.as_ref().map_or_else(|failed| *failed, |_| ScrapeResult::Ok);
+        for (kind, number) in ScrapeResult::ALL.into_iter().zip(&mut known.asked) {
             *number += u64::from(kind == how);
         }
         if let Ok(told) = told {
@@ -118,7 +118,11 @@ impl Backends {
     }
 
     /// A call was admitted on `route`: to which upstream it goes, and how it finds the backend. `None` where nobody asks.
-    pub fn admitted(&mut self, at: MonotonicInstant, route: &Label) -> Option<(Label, Warm)> {
+    pub fn admitted(
+        &mut self,
+        at: MonotonicInstant,
+        route: &Label,
+    ) -> Option<(Label, WarmupState)> {
         let known = self.all.get_mut(*self.of_route.get(route)?)?;
         let found = known.machine.as_mut()?.admitted(at);
         Some((known.backend.upstream.clone(), found))
@@ -136,9 +140,9 @@ impl Backends {
         &mut self,
         at: MonotonicInstant,
         upstream: &Label,
-        found: Warm,
+        found: WarmupState,
         load: Option<Duration>,
-    ) -> Warm {
+    ) -> WarmupState {
         match self.machine(upstream) {
             Some(machine) => machine.answered(at, found, load),
             None => found,
@@ -181,8 +185,8 @@ impl Known {
         }
     }
 
-    fn told(&mut self, at: MonotonicInstant, wall: WallTime, told: Told) {
-        let Told { engine, numbers, implausible } = told;
+    fn told(&mut self, at: MonotonicInstant, wall: WallTime, told: EngineReading) {
+        let EngineReading { engine, numbers, implausible } = told;
         self.implausible += implausible;
         let before = self.last.filter(|_| self.engine == Some(engine));
         let before = before.map(|(_, numbers)| numbers);
@@ -201,14 +205,14 @@ impl Known {
     }
 
     /// The last numbers, while they say how it is.
-    fn fresh(&self, at: MonotonicInstant) -> Option<&Numbers> {
+    fn fresh(&self, at: MonotonicInstant) -> Option<&EngineMetrics> {
         let (read, numbers) = self.last.as_ref()?;
         (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
     }
 
     fn reading(&self, at: MonotonicInstant) -> Reading {
         let fresh = self.fresh(at);
-        let age = |(read, _): &(MonotonicInstant, Numbers)| at.since(*read).as_secs_f64();
+        let age = |(read, _): &(MonotonicInstant, EngineMetrics)| at.since(*read).as_secs_f64();
         Reading {
             upstream: self.backend.upstream.clone(),
             engine: self.engine,
@@ -231,14 +235,14 @@ struct Impossible;
 
 /// What was there of what was looked up since the reading before; `None` where nothing was looked up, and where the
 /// counters have begun anew.
-fn share(before: Option<Numbers>, now: Numbers) -> Result<Option<f64>, Impossible> {
+fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Result<Option<f64>, Impossible> {
     let (queries, hits) = match now.prefix {
         None => return Ok(None),
-        Some(Prefix::Share(share)) => return Ok(Some(share)),
-        Some(Prefix::Counted { queries, hits }) => (queries, hits),
+        Some(PrefixCacheUsage::Share(share)) => return Ok(Some(share)),
+        Some(PrefixCacheUsage::Counted { queries, hits }) => (queries, hits),
     };
-    let Some(Numbers {
-        prefix: Some(Prefix::Counted { queries: queries_before, hits: hits_before }),
+    let Some(EngineMetrics {
+        prefix: Some(PrefixCacheUsage::Counted { queries: queries_before, hits: hits_before }),
         started,
         ..
     }) = before
@@ -282,20 +286,20 @@ mod tests {
         backends
     }
 
-    fn told(waiting: u64, queries: f64, hits: f64) -> Result<Told, Asked> {
-        Ok(Told {
+    fn told(waiting: u64, queries: f64, hits: f64) -> Result<EngineReading, ScrapeResult> {
+        Ok(EngineReading {
             engine: Engine::Vllm,
-            numbers: Numbers {
+            numbers: EngineMetrics {
                 waiting: Some(waiting),
                 kv_cache: Some(0.5),
-                prefix: Some(Prefix::Counted { queries, hits }),
-                ..Numbers::default()
+                prefix: Some(PrefixCacheUsage::Counted { queries, hits }),
+                ..EngineMetrics::default()
             },
             implausible: 0,
         })
     }
 
-    fn ask(backends: &mut Backends, at: u64, told: Result<Told, Asked>) -> Reading {
+    fn ask(backends: &mut Backends, at: u64, told: Result<EngineReading, ScrapeResult>) -> Reading {
         backends.asked(MonotonicInstant::from_secs(at), WALL, &gpu(), told);
         backends.readings(MonotonicInstant::from_secs(at)).remove(0)
     }
@@ -336,10 +340,10 @@ mod tests {
         assert_eq!((before.scrape_age, before.engine), (None, None));
         assert_eq!(before.asked, Some([0; 8]), "told as 0 from the start on");
         ask(&mut backends, 10, told(4, 0.0, 0.0));
-        let fresh = ask(&mut backends, 25, Err(Asked::Timeout));
+        let fresh = ask(&mut backends, 25, Err(ScrapeResult::Timeout));
         assert_eq!((fresh.waiting, fresh.scrape_age), (Some(4), Some(15.0)));
         assert_eq!(fresh.asked, Some([1, 0, 1, 0, 0, 0, 0, 0]));
-        let stale = ask(&mut backends, 26, Err(Asked::Timeout));
+        let stale = ask(&mut backends, 26, Err(ScrapeResult::Timeout));
         assert_eq!((stale.waiting, stale.kv_cache), (None, None));
         assert_eq!((stale.scrape_age, stale.engine), (Some(16.0), Some(Engine::Vllm)));
         let back = ask(&mut backends, 30, told(1, 0.0, 0.0));
@@ -385,12 +389,12 @@ mod tests {
             ..backend(&["chat"])
         }]);
         let found = backends.admitted(MonotonicInstant::ZERO, &chat);
-        assert_eq!(found, Some((gpu(), Warm::Warming)));
+        assert_eq!(found, Some((gpu(), WarmupState::Warming)));
         backends.left(MonotonicInstant::ZERO, &gpu());
         let load = Some(Duration::from_secs(2));
-        let state = backends.answered(MonotonicInstant::ZERO, &gpu(), Warm::Warming, load);
-        assert_eq!(state, Warm::Cold);
+        let state = backends.answered(MonotonicInstant::ZERO, &gpu(), WarmupState::Warming, load);
+        assert_eq!(state, WarmupState::Cold);
         let reading = backends.readings(MonotonicInstant::ZERO).remove(0);
-        assert_eq!((reading.warm, reading.asked), (Some(Warm::Warming), None));
+        assert_eq!((reading.warm, reading.asked), (Some(WarmupState::Warming), None));
     }
 }

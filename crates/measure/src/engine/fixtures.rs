@@ -1,6 +1,6 @@
 //! What is read of the pages in `tests/fixtures/engines`: written by each engine's documentation and source.
 
-use crate::engine::{Engine, Numbers, Prefix, read};
+use crate::engine::{Engine, EngineMetrics, PrefixCacheUsage, read};
 use tokengauge_types::clock::WallTime;
 
 fn page(name: &str) -> Vec<u8> {
@@ -9,7 +9,7 @@ fn page(name: &str) -> Vec<u8> {
 }
 
 /// What is read is the same whether the engine is recognised or named.
-fn told(name: &str, engine: Engine) -> Numbers {
+fn told(name: &str, engine: Engine) -> EngineMetrics {
     let page = page(name);
     let told = read(&page, None).unwrap();
     assert_eq!((told.engine, told.implausible), (engine, 0), "{name}");
@@ -17,8 +17,8 @@ fn told(name: &str, engine: Engine) -> Numbers {
     told.numbers
 }
 
-fn requests(waiting: u64, running: u64) -> Numbers {
-    Numbers { waiting: Some(waiting), running: Some(running), ..Numbers::default() }
+fn requests(waiting: u64, running: u64) -> EngineMetrics {
+    EngineMetrics { waiting: Some(waiting), running: Some(running), ..EngineMetrics::default() }
 }
 
 fn started(millis: u64) -> Option<WallTime> {
@@ -27,9 +27,9 @@ fn started(millis: u64) -> Option<WallTime> {
 
 #[test]
 fn vllm() {
-    let expected = Numbers {
+    let expected = EngineMetrics {
         kv_cache: Some(0.837_104_072_398_190_1),
-        prefix: Some(Prefix::Counted { queries: 1_500_000.0, hits: 600_000.0 }),
+        prefix: Some(PrefixCacheUsage::Counted { queries: 1_500_000.0, hits: 600_000.0 }),
         started: started(1_763_820_134_240),
         asleep: Some(false),
         ..requests(3, 21)
@@ -41,7 +41,7 @@ fn vllm() {
     };
     assert!(apart(told.started, expected.started) < 1_000);
     let started = expected.started;
-    assert_eq!(Numbers { started, ..told }, expected);
+    assert_eq!(EngineMetrics { started, ..told }, expected);
 }
 
 #[test]
@@ -54,8 +54,11 @@ fn vllm_before_version_1() {
 
 #[test]
 fn sglang() {
-    let expected =
-        Numbers { kv_cache: Some(0.31), prefix: Some(Prefix::Share(0.5)), ..requests(3, 25) };
+    let expected = EngineMetrics {
+        kv_cache: Some(0.31),
+        prefix: Some(PrefixCacheUsage::Share(0.5)),
+        ..requests(3, 25)
+    };
     assert_eq!(told("sglang", Engine::Sglang), expected);
 }
 
@@ -66,9 +69,9 @@ fn tgi() {
 
 #[test]
 fn tensorrt_llm() {
-    let expected = Numbers {
+    let expected = EngineMetrics {
         kv_cache: Some(0.515_625),
-        prefix: Some(Prefix::Counted { queries: 10_000.0, hits: 4_000.0 }),
+        prefix: Some(PrefixCacheUsage::Counted { queries: 10_000.0, hits: 4_000.0 }),
         started: started(1_763_820_000_000),
         ..requests(5, 31)
     };
@@ -85,7 +88,7 @@ fn nim() {
 
 #[test]
 fn triton_with_the_tensorrt_llm_backend_and_without() {
-    let expected = Numbers { kv_cache: Some(0.4875), ..requests(4, 16) };
+    let expected = EngineMetrics { kv_cache: Some(0.4875), ..requests(4, 16) };
     assert_eq!(told("triton", Engine::Triton), expected);
     let plain = told("triton_plain", Engine::Triton);
     assert_eq!((plain.waiting, plain.running), (Some(5), None));
@@ -94,13 +97,15 @@ fn triton_with_the_tensorrt_llm_backend_and_without() {
 #[test]
 fn llama_cpp_of_now_and_of_before() {
     assert_eq!(told("llama_cpp", Engine::LlamaCpp), requests(46, 4));
-    let older = Numbers { kv_cache: Some(0.375), ..requests(0, 1) };
+    let older = EngineMetrics { kv_cache: Some(0.375), ..requests(0, 1) };
     assert_eq!(told("llama_cpp_older", Engine::LlamaCpp), older);
 }
 
 #[test]
 fn openmetrics_says_the_same() {
-    let expected =
-        Numbers { prefix: Some(Prefix::Counted { queries: 100.0, hits: 25.0 }), ..requests(0, 2) };
+    let expected = EngineMetrics {
+        prefix: Some(PrefixCacheUsage::Counted { queries: 100.0, hits: 25.0 }),
+        ..requests(0, 2)
+    };
     assert_eq!(told("openmetrics", Engine::Vllm), expected);
 }

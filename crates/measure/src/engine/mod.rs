@@ -14,7 +14,7 @@ pub mod warm;
 mod fixtures;
 
 pub use backends::{Backend, Backends, Reading};
-pub use numbers::{Numbers, Prefix, Told, read};
+pub use numbers::{EngineMetrics, EngineReading, PrefixCacheUsage, read};
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ impl Engine {
 
 /// How one asking ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Asked {
+pub enum ScrapeResult {
     Ok,
     /// No connection: the name, the address, TLS, or it was closed before the end of the answer.
     Unreachable,
@@ -78,7 +78,7 @@ pub enum Asked {
     Unknown,
 }
 
-impl Asked {
+impl ScrapeResult {
     pub const ALL: [Self; 8] = [
         Self::Ok,
         Self::Unreachable,

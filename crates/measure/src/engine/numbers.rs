@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::engine::exposition::{Sample, samples};
 use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
-use crate::engine::{Asked, Engine};
+use crate::engine::{Engine, ScrapeResult};
 use tokengauge_types::clock::WallTime;
 
 /// Series of one name that are told apart: models × ranks of the largest deployments behind one page, four times over.
@@ -25,21 +25,21 @@ const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 
 /// What one page says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Told {
+pub struct EngineReading {
     pub engine: Engine,
-    pub numbers: Numbers,
-    /// Numbers that were there and cannot be true: negative, not finite, a share above 1. They are left out.
+    pub numbers: EngineMetrics,
+    /// EngineMetrics that were there and cannot be true: negative, not finite, a share above 1. They are left out.
     pub implausible: u64,
 }
 
 /// `None` where the engine does not say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Numbers {
+pub struct EngineMetrics {
     pub waiting: Option<u64>,
     pub running: Option<u64>,
     /// Share that is in use, 0 to 1.
     pub kv_cache: Option<f64>,
-    pub prefix: Option<Prefix>,
+    pub prefix: Option<PrefixCacheUsage>,
     /// When the process began, by the engine's clock.
     pub started: Option<WallTime>,
     pub asleep: Option<bool>,
@@ -47,7 +47,7 @@ pub struct Numbers {
 
 /// How much of what was looked up in the prefix cache was there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Prefix {
+pub enum PrefixCacheUsage {
     /// Since the engine's start, in tokens or in blocks: what happened of late is the difference of two pages.
     Counted { queries: f64, hits: f64 },
     /// 0 to 1, by the engine's own reckoning.
@@ -58,8 +58,8 @@ pub enum Prefix {
 /// a name is there.
 ///
 /// # Errors
-/// [`Asked::Content`] where no line is a sample, [`Asked::Unknown`] where none is known of the engine.
-pub fn read(body: &[u8], engine: Option<Engine>) -> Result<Told, Asked> {
+/// [`ScrapeResult::Content`] where no line is a sample, [`ScrapeResult::Unknown`] where none is known of the engine.
+pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, ScrapeResult> {
     let mut heard = Heard::default();
     let mut any = false;
     for sample in samples(body).flatten() {
@@ -67,14 +67,14 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<Told, Asked> {
         heard.take(&sample);
     }
     if !any {
-        return Err(Asked::Content);
+        return Err(ScrapeResult::Content);
     }
     let known = |engine: &Engine| What::ALL.iter().any(|what| heard.of(*engine, *what).is_some());
     let found = match engine {
         Some(engine) => Some(engine).filter(known),
         None => Engine::ALL.into_iter().find(known),
     };
-    Ok(heard.told(found.ok_or(Asked::Unknown)?))
+    Ok(heard.told(found.ok_or(ScrapeResult::Unknown)?))
 }
 
 /// What was heard of each of [`NAMES`], and of the process's start.
@@ -112,7 +112,7 @@ impl Heard {
         found.map(|(_, series)| series)
     }
 
-    fn told(&self, engine: Engine) -> Told {
+    fn told(&self, engine: Engine) -> EngineReading {
         let mut implausible = 0;
         let mut number = |what: What, fold: fn(&Series) -> Result<f64, Implausible>| {
             let told = fold(self.of(engine, what)?);
@@ -130,14 +130,15 @@ impl Heard {
         let started = (!self.started.values.is_empty()).then(|| self.started.latest());
         implausible += u64::from(started.is_some_and(|started| started.is_err()));
         let queries = queries.or(hits.zip(misses).map(|(hits, misses)| hits + misses));
-        let counted = queries.zip(hits).map(|(queries, hits)| Prefix::Counted { queries, hits });
-        Told {
+        let counted =
+            queries.zip(hits).map(|(queries, hits)| PrefixCacheUsage::Counted { queries, hits });
+        EngineReading {
             engine,
-            numbers: Numbers {
+            numbers: EngineMetrics {
                 waiting: waiting.map(whole),
                 running: running.map(whole),
                 kv_cache,
-                prefix: counted.or(share.map(Prefix::Share)),
+                prefix: counted.or(share.map(PrefixCacheUsage::Share)),
                 started: started.and_then(Result::ok),
                 asleep: awake.map(|awake| awake < 0.5),
             },
@@ -237,13 +238,13 @@ mod tests {
 
     use super::*;
 
-    fn numbers(body: &str) -> Numbers {
+    fn numbers(body: &str) -> EngineMetrics {
         let told = read(body.as_bytes(), None).unwrap();
         assert_eq!(told.implausible, 0, "{body}");
         told.numbers
     }
 
-    fn implausible(line: &str) -> (Numbers, u64) {
+    fn implausible(line: &str) -> (EngineMetrics, u64) {
         let told = read(line.as_bytes(), None).unwrap();
         (told.numbers, told.implausible)
     }
@@ -263,7 +264,7 @@ vllm:prefix_cache_hits_total{engine=\"1\"} 30.0
         let told = numbers(body);
         assert_eq!((told.waiting, told.running), (Some(7), None));
         assert_eq!(told.kv_cache, Some(0.75));
-        let expected = Prefix::Counted { queries: 400.0, hits: 80.0 };
+        let expected = PrefixCacheUsage::Counted { queries: 400.0, hits: 80.0 };
         assert_eq!(told.prefix, Some(expected));
     }
 
@@ -310,7 +311,10 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     fn nothing_looked_up_yet_is_no_rate() {
         let body = "vllm:gpu_prefix_cache_hit_rate -1.0\nvllm:num_requests_running 0\n";
         assert_eq!(numbers(body).prefix, None);
-        assert_eq!(numbers("sglang:cache_hit_rate 0.5\n").prefix, Some(Prefix::Share(0.5)));
+        assert_eq!(
+            numbers("sglang:cache_hit_rate 0.5\n").prefix,
+            Some(PrefixCacheUsage::Share(0.5))
+        );
     }
 
     #[test]
@@ -327,10 +331,10 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
 
     #[test]
     fn a_page_without_a_known_number_says_why() {
-        assert_eq!(read(b"<html>no</html>", None), Err(Asked::Content));
-        assert_eq!(read(b"", None), Err(Asked::Content));
-        assert_eq!(read(b"up 1\n", None), Err(Asked::Unknown));
-        assert_eq!(read(b"tgi_queue_size 1\n", Some(Engine::Vllm)), Err(Asked::Unknown));
+        assert_eq!(read(b"<html>no</html>", None), Err(ScrapeResult::Content));
+        assert_eq!(read(b"", None), Err(ScrapeResult::Content));
+        assert_eq!(read(b"up 1\n", None), Err(ScrapeResult::Unknown));
+        assert_eq!(read(b"tgi_queue_size 1\n", Some(Engine::Vllm)), Err(ScrapeResult::Unknown));
         let both = b"num_requests_waiting 1\nvllm:num_requests_waiting 2\n";
         assert_eq!(read(both, None).unwrap().engine, Engine::Vllm);
         assert_eq!(read(both, Some(Engine::Nim)).unwrap().numbers.waiting, Some(1));
@@ -359,11 +363,11 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
                     format!("{}{{{key}=\"{chosen}\",dp_rank=\"{rank}\"}} {value:?}\n", NAMES[*at].name)
                 })
                 .collect();
-            let Numbers { kv_cache, prefix, .. } = read(body.as_bytes(), None).unwrap().numbers;
+            let EngineMetrics { kv_cache, prefix, .. } = read(body.as_bytes(), None).unwrap().numbers;
             prop_assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
             let plausible = match prefix {
-                Some(Prefix::Share(share)) => (0.0..=1.0).contains(&share),
-                Some(Prefix::Counted { queries, hits }) => queries >= 0.0 && hits >= 0.0,
+                Some(PrefixCacheUsage::Share(share)) => (0.0..=1.0).contains(&share),
+                Some(PrefixCacheUsage::Counted { queries, hits }) => queries >= 0.0 && hits >= 0.0,
                 None => true,
             };
             prop_assert!(plausible);

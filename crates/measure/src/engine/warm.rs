@@ -7,14 +7,14 @@
 //! answered since; or the answer itself says that the model was loaded for it.
 //! **Warming**: it answers, and what is known does not say that it has settled. Fewer than so many exchanges were answered
 //! since it was cold or idle, or since this proxy began to look; or its process is young.
-//! **Warm**: anything else.
+//! **WarmupState**: anything else.
 //!
 //! The state is that of an upstream, as an exchange would find it which is admitted now. An upstream that serves several
 //! models is one backend here: the one exchange for which a model was loaded is known by its own answer.
 
 use std::time::Duration;
 
-use crate::record::Warm;
+use crate::record::WarmupState;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
 /// When a backend counts as what.
@@ -96,19 +96,19 @@ impl Machine {
     }
 
     /// How an exchange would find it that is admitted at `at`.
-    pub fn state(&self, at: MonotonicInstant) -> Warm {
+    pub fn state(&self, at: MonotonicInstant) -> WarmupState {
         let is_young = |process: Process| process.age(at) < self.config.young;
         if self.asleep || self.untried {
-            Warm::Cold
+            WarmupState::Cold
         } else if self.missing > 0 || self.is_idle(at) || self.process.is_some_and(is_young) {
-            Warm::Warming
+            WarmupState::Warming
         } else {
-            Warm::Warm
+            WarmupState::Warm
         }
     }
 
     /// An exchange was admitted; how it finds the backend.
-    pub fn admitted(&mut self, at: MonotonicInstant) -> Warm {
+    pub fn admitted(&mut self, at: MonotonicInstant) -> WarmupState {
         let state = self.state(at);
         if self.is_idle(at) {
             self.missing = self.config.exchanges;
@@ -126,13 +126,18 @@ impl Machine {
 
     /// An exchange that found it in the state `found` was answered well, `load` of that time being spent on loading the
     /// model by the backend's own clock; gives the state in which the exchange found it, as is known by now.
-    pub fn answered(&mut self, at: MonotonicInstant, found: Warm, load: Option<Duration>) -> Warm {
+    pub fn answered(
+        &mut self,
+        at: MonotonicInstant,
+        found: WarmupState,
+        load: Option<Duration>,
+    ) -> WarmupState {
         self.answered = Some(at);
         self.untried = false;
         self.asleep = false;
         if load.is_some_and(|load| load >= self.config.load) {
             self.missing = self.config.exchanges;
-            return Warm::Cold;
+            return WarmupState::Cold;
         }
         self.missing = self.missing.saturating_sub(1);
         found
@@ -198,7 +203,7 @@ mod tests {
     }
 
     /// One exchange from `from` that is answered after a second; how it found the backend.
-    fn exchange(machine: &mut Machine, from: u64) -> Warm {
+    fn exchange(machine: &mut Machine, from: u64) -> WarmupState {
         let found = machine.admitted(at(from));
         machine.left(at(from + 1));
         machine.answered(at(from + 1), found, None)
@@ -207,7 +212,7 @@ mod tests {
     fn warmed(from: u64) -> Machine {
         let mut machine = machine();
         for second in 0..3 {
-            assert_eq!(exchange(&mut machine, from + 2 * second), Warm::Warming);
+            assert_eq!(exchange(&mut machine, from + 2 * second), WarmupState::Warming);
         }
         machine
     }
@@ -215,29 +220,29 @@ mod tests {
     #[test]
     fn the_first_exchanges_warm_it_up_and_idleness_cools_it_down() {
         let mut machine = warmed(0);
-        assert_eq!(exchange(&mut machine, 10), Warm::Warm);
-        assert_eq!(machine.state(at(310)), Warm::Warm);
-        assert_eq!(machine.state(at(311)), Warm::Warming);
+        assert_eq!(exchange(&mut machine, 10), WarmupState::Warm);
+        assert_eq!(machine.state(at(310)), WarmupState::Warm);
+        assert_eq!(machine.state(at(311)), WarmupState::Warming);
         for second in [400, 402, 404] {
-            assert_eq!(exchange(&mut machine, second), Warm::Warming);
+            assert_eq!(exchange(&mut machine, second), WarmupState::Warming);
         }
-        assert_eq!(exchange(&mut machine, 406), Warm::Warm);
+        assert_eq!(exchange(&mut machine, 406), WarmupState::Warm);
     }
 
     #[test]
     fn a_burst_is_warming_until_enough_of_it_is_answered() {
         let mut machine = machine();
-        let found: Vec<Warm> = (0..10).map(|_| machine.admitted(at(0))).collect();
-        assert_eq!(found, [Warm::Warming; 10]);
+        let found: Vec<WarmupState> = (0..10).map(|_| machine.admitted(at(0))).collect();
+        assert_eq!(found, [WarmupState::Warming; 10]);
         for _ in 0..2 {
             machine.left(at(5));
-            machine.answered(at(5), Warm::Warming, None);
+            machine.answered(at(5), WarmupState::Warming, None);
         }
-        assert_eq!(machine.state(at(5)), Warm::Warming);
+        assert_eq!(machine.state(at(5)), WarmupState::Warming);
         machine.left(at(6));
-        machine.answered(at(6), Warm::Warming, None);
-        assert_eq!(machine.state(at(6)), Warm::Warm);
-        assert_eq!(machine.state(at(2_000)), Warm::Warm, "seven are still with it");
+        machine.answered(at(6), WarmupState::Warming, None);
+        assert_eq!(machine.state(at(6)), WarmupState::Warm);
+        assert_eq!(machine.state(at(2_000)), WarmupState::Warm, "seven are still with it");
     }
 
     #[test]
@@ -247,7 +252,7 @@ mod tests {
             machine.admitted(at(second));
             machine.left(at(second));
         }
-        assert_eq!(machine.state(at(10)), Warm::Warming);
+        assert_eq!(machine.state(at(10)), WarmupState::Warming);
     }
 
     #[test]
@@ -256,60 +261,60 @@ mod tests {
         let found = machine.admitted(at(10));
         machine.left(at(20));
         let load = |millis| Some(Duration::from_millis(millis));
-        assert_eq!(machine.answered(at(20), found, load(500)), Warm::Cold);
-        assert_eq!(machine.state(at(20)), Warm::Warming);
+        assert_eq!(machine.answered(at(20), found, load(500)), WarmupState::Cold);
+        assert_eq!(machine.state(at(20)), WarmupState::Warming);
         for second in [21, 23, 25] {
             let found = machine.admitted(at(second));
             machine.left(at(second));
-            assert_eq!(machine.answered(at(second), found, load(499)), Warm::Warming);
+            assert_eq!(machine.answered(at(second), found, load(499)), WarmupState::Warming);
         }
-        assert_eq!(machine.state(at(26)), Warm::Warm);
+        assert_eq!(machine.state(at(26)), WarmupState::Warm);
     }
 
     #[test]
     fn a_process_that_begins_anew_is_cold_until_its_first_answer() {
         let mut machine = warmed(0);
         machine.told(at(10), wall(DAY), Some(wall(DAY - 3_600)), None);
-        assert_eq!(machine.state(at(10)), Warm::Warm, "up for an hour");
+        assert_eq!(machine.state(at(10)), WarmupState::Warm, "up for an hour");
         machine.told(at(15), wall(DAY + 5), Some(wall(DAY - 3_600)), None);
-        assert_eq!(machine.state(at(15)), Warm::Warm);
+        assert_eq!(machine.state(at(15)), WarmupState::Warm);
         machine.told(at(60), wall(DAY + 50), Some(wall(DAY + 40)), None);
-        assert_eq!(machine.state(at(60)), Warm::Cold);
-        assert_eq!(exchange(&mut machine, 61), Warm::Cold);
+        assert_eq!(machine.state(at(60)), WarmupState::Cold);
+        assert_eq!(exchange(&mut machine, 61), WarmupState::Cold);
         for second in [63, 65, 67] {
-            assert_eq!(exchange(&mut machine, second), Warm::Warming);
+            assert_eq!(exchange(&mut machine, second), WarmupState::Warming);
         }
-        assert_eq!(machine.state(at(169)), Warm::Warming, "119 s old");
-        assert_eq!(machine.state(at(170)), Warm::Warm, "120 s old");
+        assert_eq!(machine.state(at(169)), WarmupState::Warming, "119 s old");
+        assert_eq!(machine.state(at(170)), WarmupState::Warm, "120 s old");
     }
 
     #[test]
     fn a_young_process_that_has_answered_before_it_was_asked_about_is_not_cold() {
         let mut young = warmed(0);
         young.told(at(10), wall(DAY), Some(wall(DAY - 30)), None);
-        assert_eq!(young.state(at(10)), Warm::Warming);
+        assert_eq!(young.state(at(10)), WarmupState::Warming);
         let mut untried = machine();
         untried.told(at(10), wall(DAY), Some(wall(DAY - 30)), None);
-        assert_eq!(untried.state(at(10)), Warm::Cold);
+        assert_eq!(untried.state(at(10)), WarmupState::Cold);
         let mut ahead = machine();
         ahead.told(at(10), wall(DAY), Some(wall(DAY + 900)), None);
-        assert_eq!(ahead.state(at(10)), Warm::Cold, "its clock is ahead of ours");
+        assert_eq!(ahead.state(at(10)), WarmupState::Cold, "its clock is ahead of ours");
         exchange(&mut ahead, 20);
         for second in [30, 40, 50] {
             exchange(&mut ahead, second);
         }
-        assert_eq!(ahead.state(at(130)), Warm::Warm);
+        assert_eq!(ahead.state(at(130)), WarmupState::Warm);
     }
 
     #[test]
     fn a_sleeping_engine_is_cold_until_it_wakes_or_answers() {
         let mut machine = warmed(0);
         machine.told(at(10), wall(DAY), None, Some(true));
-        assert_eq!(machine.state(at(10)), Warm::Cold);
+        assert_eq!(machine.state(at(10)), WarmupState::Cold);
         machine.told(at(15), wall(DAY), None, Some(false));
-        assert_eq!(machine.state(at(15)), Warm::Warming);
+        assert_eq!(machine.state(at(15)), WarmupState::Warming);
         machine.told(at(20), wall(DAY), None, Some(true));
-        assert_eq!(exchange(&mut machine, 21), Warm::Cold);
-        assert_eq!(machine.state(at(23)), Warm::Warming);
+        assert_eq!(exchange(&mut machine, 21), WarmupState::Cold);
+        assert_eq!(machine.state(at(23)), WarmupState::Warming);
     }
 }

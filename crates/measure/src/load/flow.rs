@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
-use crate::load::{Ended, Flow, FlowReading, LONGEST_WINDOW, Throughput};
+use crate::load::{FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
@@ -65,7 +65,7 @@ impl Track {
         spread(&mut self.input, from, to, tokens as f64);
     }
 
-    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: Ended) {
+    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
         self.latest = self.latest.max(at);
         self.recent.ended(at, ended);
     }
@@ -80,13 +80,13 @@ impl Track {
     pub(super) fn reading(
         &self,
         at: MonotonicInstant,
-        flow: &Flow,
+        flow: &ModelKey,
         all: &mut Segment,
-    ) -> FlowReading {
+    ) -> ModelReading {
         let now = self.streamed.number(at);
         let recent = self.recent.segment(at);
         all.merge(&recent);
-        FlowReading {
+        ModelReading {
             flow: flow.clone(),
             input: throughput(now, None, |seconds| self.input_of(now, seconds)),
             output: throughput(now, peak(now, |second| self.streamed_in(second)), |seconds| {
@@ -172,8 +172,8 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow() -> Flow {
-        Flow {
+    fn flow() -> ModelKey {
+        ModelKey {
             provider: Label::known("openai"),
             model: Label::known("gpt-4o"),
             route: Label::known("default"),
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    fn at(track: &Track, moment: MonotonicInstant) -> FlowReading {
+    fn at(track: &Track, moment: MonotonicInstant) -> ModelReading {
         track.reading(moment, &flow(), &mut Segment::default())
     }
 
@@ -290,7 +290,7 @@ mod tests {
             |track, at| track.output(at, 1),
             |track, at| track.output_spread(at, at, 1),
             |track, at| track.input_spread(at, at, 1),
-            |track, at| track.ended(at, Ended::default()),
+            |track, at| track.ended(at, FinishedRequest::default()),
         ];
         for (index, used) in uses.into_iter().enumerate() {
             let mut track = Track::new();

@@ -2,39 +2,39 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::load::{Lane, LaneReading, State, queue_depth};
+use crate::load::{RequestPhase, RouteKey, RouteReading, queue_depth};
 
 /// Lanes come from configured routes, so only reloads that keep renaming routes could pile them up; at this many, those
 /// with nothing in flight are forgotten. Ten times the routes of the largest configurations we expect.
 const MOST_LANES: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Lanes(FxHashMap<Lane, [u64; State::ALL.len()]>);
+pub(super) struct Lanes(FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>);
 
 impl Lanes {
-    pub(super) fn know(&mut self, lane: &Lane) {
+    pub(super) fn know(&mut self, lane: &RouteKey) {
         self.active(lane);
     }
 
-    pub(super) fn enter(&mut self, lane: &Lane, state: State) {
+    pub(super) fn enter(&mut self, lane: &RouteKey, state: RequestPhase) {
         *self.count(lane, state) += 1;
     }
 
     /// Leaving a state that was never entered would be a fault of the caller; it is held at 0 rather than wrapped to
     /// 2⁶⁴ exchanges in flight.
-    pub(super) fn leave(&mut self, lane: &Lane, state: State) {
+    pub(super) fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
         let count = self.count(lane, state);
         debug_assert!(*count > 0, "{lane:?} has nothing {state:?} to leave");
         *count = count.saturating_sub(1);
     }
 
-    pub(super) fn queue_depth(&self, lane: &Lane) -> u64 {
+    pub(super) fn queue_depth(&self, lane: &RouteKey) -> u64 {
         self.0.get(lane).map_or(0, queue_depth)
     }
 
     /// In the order of their names.
-    pub(super) fn reading(&self) -> Vec<LaneReading> {
-        let reading = |(lane, active): (&Lane, &[u64; State::ALL.len()])| LaneReading {
+    pub(super) fn reading(&self) -> Vec<RouteReading> {
+        let reading = |(lane, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {
             lane: lane.clone(),
             active: *active,
             silence: Default::default(),
@@ -42,23 +42,23 @@ impl Lanes {
         };
         let mut lanes: Vec<_> = self.0.iter().map(reading).collect();
         lanes.sort_by(|a, b| {
-            let key = |lane: &Lane| (lane.route.clone(), lane.vantage.as_str());
+            let key = |lane: &RouteKey| (lane.route.clone(), lane.vantage.as_str());
             key(&a.lane).cmp(&key(&b.lane))
         });
         lanes
     }
 
-    fn count(&mut self, lane: &Lane, state: State) -> &mut u64 {
+    fn count(&mut self, lane: &RouteKey, state: RequestPhase) -> &mut u64 {
         let [queued, waiting, streaming, unstreamed] = self.active(lane);
         match state {
-            State::Queued => queued,
-            State::Waiting => waiting,
-            State::Streaming => streaming,
-            State::Unstreamed => unstreamed,
+            RequestPhase::Queued => queued,
+            RequestPhase::Waiting => waiting,
+            RequestPhase::Streaming => streaming,
+            RequestPhase::Unstreamed => unstreamed,
         }
     }
 
-    fn active(&mut self, lane: &Lane) -> &mut [u64; State::ALL.len()] {
+    fn active(&mut self, lane: &RouteKey) -> &mut [u64; RequestPhase::ALL.len()] {
         if self.0.len() >= MOST_LANES && !self.0.contains_key(lane) {
             self.0.retain(|_, active| active.iter().any(|count| *count > 0));
         }
@@ -72,21 +72,21 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn lane(route: &str) -> Lane {
-        Lane { route: Label::known(route), vantage: ProxyPosition::Outbound }
+    fn lane(route: &str) -> RouteKey {
+        RouteKey { route: Label::known(route), vantage: ProxyPosition::Outbound }
     }
 
     #[test]
     fn an_exchange_is_in_one_state_at_a_time() {
         let mut lanes = Lanes::default();
         let chat = lane("chat");
-        lanes.enter(&chat, State::Queued);
-        lanes.enter(&chat, State::Waiting);
-        lanes.enter(&chat, State::Unstreamed);
+        lanes.enter(&chat, RequestPhase::Queued);
+        lanes.enter(&chat, RequestPhase::Waiting);
+        lanes.enter(&chat, RequestPhase::Unstreamed);
         assert_eq!(lanes.reading()[0].active, [1, 1, 0, 1]);
         assert_eq!(lanes.queue_depth(&chat), 2, "what is not streamed is outside");
-        lanes.leave(&chat, State::Waiting);
-        lanes.enter(&chat, State::Streaming);
+        lanes.leave(&chat, RequestPhase::Waiting);
+        lanes.enter(&chat, RequestPhase::Streaming);
         assert_eq!(lanes.reading()[0].active, [1, 0, 1, 1]);
         assert_eq!((lanes.queue_depth(&chat), lanes.queue_depth(&lane("unknown"))), (1, 0));
     }
@@ -95,8 +95,8 @@ mod tests {
     fn a_known_lane_is_told_as_zero_before_and_after_its_exchanges() {
         let mut lanes = Lanes::default();
         lanes.know(&lane("b"));
-        lanes.enter(&lane("a"), State::Streaming);
-        lanes.leave(&lane("a"), State::Streaming);
+        lanes.enter(&lane("a"), RequestPhase::Streaming);
+        lanes.leave(&lane("a"), RequestPhase::Streaming);
         let told: Vec<_> = lanes
             .reading()
             .into_iter()
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn beyond_the_bound_lanes_without_exchanges_are_forgotten() {
         let mut lanes = Lanes::default();
-        lanes.enter(&lane("busy"), State::Waiting);
+        lanes.enter(&lane("busy"), RequestPhase::Waiting);
         for number in 0..2 * MOST_LANES {
             lanes.know(&lane(&number.to_string()));
             assert!(lanes.0.len() <= MOST_LANES);

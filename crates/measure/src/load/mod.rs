@@ -1,6 +1,6 @@
 //! In flight, queue depth, throughput windows: arithmetic only, `at` passed in.
 //!
-//! What is in flight is told apart by [`Lane`], tokens by [`Flow`]. Throughput is tokens in a window ÷ its length, in
+//! What is in flight is told apart by [`RouteKey`], tokens by [`ModelKey`]. Throughput is tokens in a window ÷ its length, in
 //! slots of 1 s, over windows that end at the last full second. A window is covered once the process has run that long
 //! (moments count from its start): a flow that began later brought nothing before, so its mean over the whole window is
 //! true.
@@ -12,8 +12,8 @@ mod recent;
 mod retries;
 mod total;
 
-pub use self::quota::{Limited, QuotaReading, Quotas};
-pub use self::retries::{Identity, Retries, Sign};
+pub use self::quota::{LimitType, RateLimitReading, RateLimitTracker};
+pub use self::retries::{RequestKey, Retries, RetrySignal};
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use serde::Serialize;
 use crate::load::flow::Track;
 use crate::load::lanes::Lanes;
 use crate::load::recent::Segment;
-use crate::record::Series;
-use crate::timing::Band;
+use crate::record::MetricLabels;
+use crate::timing::OutputRateRange;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
@@ -32,7 +32,7 @@ use tokengauge_types::label::{Label, OTHER};
 /// What an exchange in flight is doing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum RequestPhase {
     /// Held back by our own admission limit.
     Queued,
     /// A stream that has not brought its first token.
@@ -43,7 +43,7 @@ pub enum State {
     Unstreamed,
 }
 
-impl State {
+impl RequestPhase {
     pub const ALL: [Self; 4] = [Self::Queued, Self::Waiting, Self::Streaming, Self::Unstreamed];
 
     pub const fn as_str(self) -> &'static str {
@@ -58,22 +58,22 @@ impl State {
 
 /// What in-flight gauges are told apart by: what is known of an exchange when it begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Lane {
+pub struct RouteKey {
     pub route: Label,
     pub vantage: ProxyPosition,
 }
 
 /// What throughput is told apart by.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Flow {
+pub struct ModelKey {
     pub provider: Label,
     pub model: Label,
     pub route: Label,
     pub vantage: ProxyPosition,
 }
 
-impl Flow {
-    pub fn of(series: &Series) -> Self {
+impl ModelKey {
+    pub fn of(series: &MetricLabels) -> Self {
         Self {
             provider: series.provider.clone(),
             model: series.model.clone(),
@@ -92,11 +92,11 @@ impl Flow {
 /// Load at one moment: what gauges, `/stats` and the console show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    pub lanes: Vec<LaneReading>,
-    pub flows: Vec<FlowReading>,
+    pub lanes: Vec<RouteReading>,
+    pub flows: Vec<ModelReading>,
     pub total: TotalReading,
     /// What is left of the caller's limits; the board's to fill in.
-    pub quotas: Vec<QuotaReading>,
+    pub quotas: Vec<RateLimitReading>,
 }
 
 /// All flows together: the throughput of the system.
@@ -109,26 +109,26 @@ pub struct TotalReading {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct LaneReading {
-    pub lane: Lane,
-    /// Exchanges in each state, in the order of [`State::ALL`].
-    pub active: [u64; State::ALL.len()],
+pub struct RouteReading {
+    pub lane: RouteKey,
+    /// Exchanges in each state, in the order of [`RequestPhase::ALL`].
+    pub active: [u64; RequestPhase::ALL.len()],
     /// Streams without a token for a while: before their first one, and after it.
-    pub silence: [Silence; 2],
+    pub silence: [StalledStreams; 2],
     /// Requests that wait in the engine behind the route, where it says so and no other route leads there.
     pub backend_waiting: Option<u64>,
 }
 
 /// How well a queue's depth is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Bound {
+pub enum Precision {
     /// Queued here + waiting in the engine, by its own word.
     Exact,
     /// Queued here + awaiting their first token, which includes prefill.
     Upper,
 }
 
-impl Bound {
+impl Precision {
     pub const ALL: [Self; 2] = [Self::Exact, Self::Upper];
 
     pub const fn as_str(self) -> &'static str {
@@ -141,14 +141,14 @@ impl Bound {
 
 /// Streams that are awaited to bring a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Silence {
+pub struct StalledStreams {
     /// How many of them have stalled.
     pub stalled: u64,
     /// How long the longest has been silent; `None` where none is awaited.
     pub longest: Option<Duration>,
 }
 
-impl Silence {
+impl StalledStreams {
     /// One more such stream.
     pub fn add(&mut self, idle: Duration, stalled: bool) {
         self.stalled += u64::from(stalled);
@@ -156,8 +156,8 @@ impl Silence {
     }
 }
 
-impl LaneReading {
-    /// As well as it is known: see [`Bound`].
+impl RouteReading {
+    /// As well as it is known: see [`Precision`].
     pub const fn queue_depth(&self) -> u64 {
         let [queued, _, _, _] = self.active;
         match self.backend_waiting {
@@ -166,22 +166,22 @@ impl LaneReading {
         }
     }
 
-    pub const fn bound(&self) -> Bound {
+    pub const fn bound(&self) -> Precision {
         match self.backend_waiting {
-            Some(_) => Bound::Exact,
-            None => Bound::Upper,
+            Some(_) => Precision::Exact,
+            None => Precision::Upper,
         }
     }
 }
 
-const fn queue_depth(active: &[u64; State::ALL.len()]) -> u64 {
+const fn queue_depth(active: &[u64; RequestPhase::ALL.len()]) -> u64 {
     let [queued, waiting, _, _] = *active;
     queued + waiting
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct FlowReading {
-    pub flow: Flow,
+pub struct ModelReading {
+    pub flow: ModelKey,
     pub input: Throughput,
     pub output: Throughput,
     pub recent: Summary,
@@ -203,8 +203,8 @@ pub struct Summary {
     pub finished: u64,
     /// Those of them that did not end well, by anybody's fault but the client's.
     pub failed: u64,
-    /// Rated streams by the band of their output TPS, in the order of [`Band::ALL`].
-    pub bands: [u64; Band::ALL.len()],
+    /// Rated streams by the band of their output TPS, in the order of [`OutputRateRange::ALL`].
+    pub bands: [u64; OutputRateRange::ALL.len()],
     /// Those that kept up with speech ([`crate::timing::VOICE_RATE`]); they are in the highest band too.
     pub voice: u64,
 }
@@ -246,11 +246,11 @@ pub const MOST_FLOWS: usize = 256;
 
 /// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct FlowId(usize);
+pub struct ModelId(usize);
 
 /// What load has to know of an exchange that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ended {
+pub struct FinishedRequest {
     /// It did not end well, by anybody's fault but the client's.
     pub failed: bool,
     /// Of streams that had a first token.
@@ -266,9 +266,9 @@ pub struct Ended {
 #[derive(Debug, Default)]
 pub struct Load {
     lanes: Lanes,
-    /// A flow keeps its place for ever, so that a [`FlowId`] cannot go stale; what is forgotten is its track.
-    places: FxHashMap<Flow, FlowId>,
-    flows: Vec<(Flow, Option<Box<Track>>)>,
+    /// A flow keeps its place for ever, so that a [`ModelId`] cannot go stale; what is forgotten is its track.
+    places: FxHashMap<ModelKey, ModelId>,
+    flows: Vec<(ModelKey, Option<Box<Track>>)>,
 }
 
 impl Load {
@@ -277,30 +277,30 @@ impl Load {
     }
 
     /// Makes a lane known before its first exchange, so that it is told as 0 rather than left out.
-    pub fn know(&mut self, lane: &Lane) {
+    pub fn know(&mut self, lane: &RouteKey) {
         self.lanes.know(lane);
     }
 
-    pub fn enter(&mut self, lane: &Lane, state: State) {
+    pub fn enter(&mut self, lane: &RouteKey, state: RequestPhase) {
         self.lanes.enter(lane, state);
     }
 
-    pub fn shift(&mut self, lane: &Lane, from: State, to: State) {
+    pub fn shift(&mut self, lane: &RouteKey, from: RequestPhase, to: RequestPhase) {
         self.lanes.leave(lane, from);
         self.lanes.enter(lane, to);
     }
 
-    pub fn leave(&mut self, lane: &Lane, state: State) {
+    pub fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
         self.lanes.leave(lane, state);
     }
 
     /// Queued + awaiting their first token.
-    pub fn queue_depth(&self, lane: &Lane) -> u64 {
+    pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
         self.lanes.queue_depth(lane)
     }
 
     /// The handle of a flow; takes no memory for windows before something is counted.
-    pub fn flow(&mut self, flow: &Flow) -> FlowId {
+    pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
         if let Some(known) = self.places.get(flow) {
             return *known;
         }
@@ -309,7 +309,7 @@ impl Load {
         }
         // One more per vantage at most: the names are gone, but panels that pick a vantage still find the tokens.
         let other = Label::known(OTHER);
-        let other = Flow {
+        let other = ModelKey {
             provider: other.clone(),
             model: other.clone(),
             route: other,
@@ -322,7 +322,7 @@ impl Load {
     }
 
     /// Output tokens of a stream, at their chunk.
-    pub fn output(&mut self, at: MonotonicInstant, flow: FlowId, tokens: u64) {
+    pub fn output(&mut self, at: MonotonicInstant, flow: ModelId, tokens: u64) {
         if let Some(track) = self.track(flow) {
             track.output(at, tokens);
         }
@@ -333,7 +333,7 @@ impl Load {
         &mut self,
         from: MonotonicInstant,
         to: MonotonicInstant,
-        flow: FlowId,
+        flow: ModelId,
         tokens: u64,
     ) {
         if let Some(track) = self.track(flow) {
@@ -346,7 +346,7 @@ impl Load {
         &mut self,
         from: MonotonicInstant,
         to: MonotonicInstant,
-        flow: FlowId,
+        flow: ModelId,
         tokens: u64,
     ) {
         if let Some(track) = self.track(flow) {
@@ -355,7 +355,7 @@ impl Load {
     }
 
     /// An exchange of the flow is over.
-    pub fn ended(&mut self, at: MonotonicInstant, flow: FlowId, ended: Ended) {
+    pub fn ended(&mut self, at: MonotonicInstant, flow: ModelId, ended: FinishedRequest) {
         if let Some(track) = self.track(flow) {
             track.ended(at, ended);
         }
@@ -364,7 +364,7 @@ impl Load {
     /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
-        let tell = |(flow, track): &mut (Flow, Option<Box<Track>>)| {
+        let tell = |(flow, track): &mut (ModelKey, Option<Box<Track>>)| {
             if track.as_ref().is_some_and(|track| track.is_idle(at)) {
                 *track = None;
             }
@@ -382,14 +382,14 @@ impl Load {
         }
     }
 
-    fn place(&mut self, flow: Flow) -> FlowId {
-        let id = FlowId(self.flows.len());
+    fn place(&mut self, flow: ModelKey) -> ModelId {
+        let id = ModelId(self.flows.len());
         self.flows.push((flow.clone(), None));
         self.places.insert(flow, id);
         id
     }
 
-    fn track(&mut self, flow: FlowId) -> Option<&mut Track> {
+    fn track(&mut self, flow: ModelId) -> Option<&mut Track> {
         let (_, track) = self.flows.get_mut(flow.0)?;
         Some(track.get_or_insert_with(|| Box::new(Track::new())))
     }
@@ -399,8 +399,8 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn flow(model: &str, vantage: ProxyPosition) -> Flow {
-        Flow {
+    fn flow(model: &str, vantage: ProxyPosition) -> ModelKey {
+        ModelKey {
             provider: Label::known("openai"),
             model: Label::known(model),
             route: Label::known("default"),
@@ -408,21 +408,21 @@ mod tests {
         }
     }
 
-    fn lane() -> Lane {
-        Lane { route: Label::known("default"), vantage: ProxyPosition::Outbound }
+    fn lane() -> RouteKey {
+        RouteKey { route: Label::known("default"), vantage: ProxyPosition::Outbound }
     }
 
     #[test]
     fn a_shift_keeps_the_number_in_flight() {
         let mut load = Load::new();
         load.know(&lane());
-        load.enter(&lane(), State::Waiting);
-        load.enter(&lane(), State::Waiting);
-        load.shift(&lane(), State::Waiting, State::Streaming);
+        load.enter(&lane(), RequestPhase::Waiting);
+        load.enter(&lane(), RequestPhase::Waiting);
+        load.shift(&lane(), RequestPhase::Waiting, RequestPhase::Streaming);
         assert_eq!(load.queue_depth(&lane()), 1);
         let lanes = load.reading(MonotonicInstant::ZERO).lanes;
         assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
-        load.leave(&lane(), State::Streaming);
+        load.leave(&lane(), RequestPhase::Streaming);
         assert_eq!(load.reading(MonotonicInstant::ZERO).lanes[0].active, [0, 1, 0, 0]);
     }
 
@@ -460,7 +460,7 @@ mod tests {
             id,
             50,
         );
-        load.ended(MonotonicInstant::from_secs(400), id, Ended::default());
+        load.ended(MonotonicInstant::from_secs(400), id, FinishedRequest::default());
         let flows = load.reading(MonotonicInstant::from_secs(401)).flows;
         assert_eq!(flows[0].output.ten_seconds, Some(5.0));
         assert_eq!(flows[0].recent.finished, 1);
@@ -469,8 +469,10 @@ mod tests {
     #[test]
     fn the_total_has_the_percentiles_of_all_exchanges() {
         let mut load = Load::new();
-        let ended =
-            |millis| Ended { duration: Some(Duration::from_millis(millis)), ..Ended::default() };
+        let ended = |millis| FinishedRequest {
+            duration: Some(Duration::from_millis(millis)),
+            ..FinishedRequest::default()
+        };
         for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
             let id = load.flow(&flow(model, ProxyPosition::Outbound));
             for _ in 0..count {

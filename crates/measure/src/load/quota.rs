@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::load::Flow;
+use crate::load::ModelKey;
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
 
@@ -24,7 +24,7 @@ const MOST_FLOWS: usize = super::MOST_FLOWS;
 
 /// What a provider limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Limited {
+pub enum LimitType {
     Requests,
     /// Input and output together.
     Tokens,
@@ -32,7 +32,7 @@ pub enum Limited {
     OutputTokens,
 }
 
-impl Limited {
+impl LimitType {
     pub const ALL: [Self; 4] =
         [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
 
@@ -57,16 +57,16 @@ impl Limited {
 
 /// One limit of one flow.
 #[derive(Clone, Debug, PartialEq)]
-pub struct QuotaReading {
-    pub flow: Flow,
-    pub limited: Limited,
+pub struct RateLimitReading {
+    pub flow: ModelKey,
+    pub limited: LimitType,
     /// Its `reset` counts from the reading; `None` where it was not said or is over.
     pub allowance: RateLimit,
 }
 
 /// The latest word on every limit.
 #[derive(Debug, Default)]
-pub struct Quotas(FxHashMap<Flow, [Option<Said>; Limited::ALL.len()]>);
+pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 
 #[derive(Clone, Copy, Debug)]
 struct Said {
@@ -74,14 +74,14 @@ struct Said {
     allowance: RateLimit,
 }
 
-impl Quotas {
+impl RateLimitTracker {
     /// The head of an answer said `quota` at `at`.
-    pub fn say(&mut self, at: MonotonicInstant, flow: &Flow, quota: &RateLimits) {
+    pub fn say(&mut self, at: MonotonicInstant, flow: &ModelKey, quota: &RateLimits) {
         if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
             self.give_way(at);
         }
         let known = self.0.entry(flow.clone()).or_default();
-        for (slot, limited) in known.iter_mut().zip(Limited::ALL) {
+        for (slot, limited) in known.iter_mut().zip(LimitType::ALL) {
             let allowance = limited.of(quota);
             let newer = slot.is_none_or(|said| said.at <= at);
             if newer && allowance != RateLimit::default() {
@@ -90,14 +90,14 @@ impl Quotas {
         }
     }
 
-    /// All that is fresh enough, in the order of [`Limited::ALL`] for each flow.
-    pub fn reading(&mut self, at: MonotonicInstant) -> Vec<QuotaReading> {
+    /// All that is fresh enough, in the order of [`LimitType::ALL`] for each flow.
+    pub fn reading(&mut self, at: MonotonicInstant) -> Vec<RateLimitReading> {
         self.forget(at);
         let mut readings = Vec::new();
         for (flow, known) in &self.0 {
-            for (said, limited) in known.iter().zip(Limited::ALL) {
+            for (said, limited) in known.iter().zip(LimitType::ALL) {
                 let fresh = said.filter(|said| said.is_fresh(at));
-                readings.extend(fresh.map(|said| QuotaReading {
+                readings.extend(fresh.map(|said| RateLimitReading {
                     flow: flow.clone(),
                     limited,
                     allowance: said.now(at),
@@ -143,8 +143,8 @@ mod tests {
     use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
-    fn flow(model: &str) -> Flow {
-        Flow {
+    fn flow(model: &str) -> ModelKey {
+        ModelKey {
             provider: Label::known("openai"),
             model: Label::known(model),
             route: Label::known("default"),
@@ -166,9 +166,12 @@ mod tests {
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
     /// Remaining and seconds until the reset, `after` seconds.
-    fn told(quotas: &mut Quotas, after: u64) -> Vec<(Limited, Option<u64>, Option<u64>)> {
+    fn told(
+        quotas: &mut RateLimitTracker,
+        after: u64,
+    ) -> Vec<(LimitType, Option<u64>, Option<u64>)> {
         let readings = quotas.reading(AT + Duration::from_secs(after));
-        let told = |reading: &QuotaReading| {
+        let told = |reading: &RateLimitReading| {
             let allowance = reading.allowance;
             let reset = allowance.reset.map(|reset| reset.as_secs());
             (reading.limited, allowance.remaining, reset)
@@ -178,18 +181,18 @@ mod tests {
 
     #[test]
     fn the_latest_word_counts_whatever_order_it_is_told_in() {
-        let mut quotas = Quotas::default();
+        let mut quotas = RateLimitTracker::default();
         assert_eq!(told(&mut quotas, 0), []);
         quotas.say(AT, &flow("a"), &requests(40, None));
         quotas.say(AT.saturating_sub(Duration::from_secs(1)), &flow("a"), &requests(90, None));
-        assert_eq!(told(&mut quotas, 0), [(Limited::Requests, Some(40), None)]);
+        assert_eq!(told(&mut quotas, 0), [(LimitType::Requests, Some(40), None)]);
         quotas.say(AT + Duration::from_secs(1), &flow("a"), &requests(39, None));
-        assert_eq!(told(&mut quotas, 1), [(Limited::Requests, Some(39), None)]);
+        assert_eq!(told(&mut quotas, 1), [(LimitType::Requests, Some(39), None)]);
     }
 
     #[test]
     fn what_an_answer_does_not_say_stands_as_it_was() {
-        let mut quotas = Quotas::default();
+        let mut quotas = RateLimitTracker::default();
         quotas.say(AT, &flow("a"), &requests(40, None));
         let tokens = RateLimits {
             input_tokens: left(0, Some(Duration::from_secs(90))),
@@ -198,7 +201,7 @@ mod tests {
         quotas.say(AT + Duration::from_secs(10), &flow("a"), &tokens);
         assert_eq!(
             told(&mut quotas, 20),
-            [(Limited::Requests, Some(40), None), (Limited::InputTokens, Some(0), Some(80))],
+            [(LimitType::Requests, Some(40), None), (LimitType::InputTokens, Some(0), Some(80))],
             "nothing left is a number"
         );
     }
@@ -208,24 +211,24 @@ mod tests {
         for (reset, last) in
             [(Some(0), 60), (Some(1), 60), (Some(90), 90), (Some(9_000), 300), (None, 300)]
         {
-            let mut quotas = Quotas::default();
+            let mut quotas = RateLimitTracker::default();
             quotas.say(AT, &flow("a"), &requests(7, reset));
             assert_eq!(told(&mut quotas, last).len(), 1, "{reset:?}");
             assert_eq!(told(&mut quotas, last + 1), [], "{reset:?}");
             assert!(quotas.0.is_empty(), "and then forgotten");
         }
-        let mut quotas = Quotas::default();
+        let mut quotas = RateLimitTracker::default();
         quotas.say(AT, &flow("a"), &requests(7, Some(1)));
         assert_eq!(
             told(&mut quotas, 1),
-            [(Limited::Requests, Some(7), None)],
+            [(LimitType::Requests, Some(7), None)],
             "a reset that is over"
         );
     }
 
     #[test]
     fn beyond_the_bound_the_oldest_gives_way() {
-        let mut quotas = Quotas::default();
+        let mut quotas = RateLimitTracker::default();
         for number in 0..2 * MOST_FLOWS as u64 {
             let at = AT + Duration::from_millis(number);
             quotas.say(at, &flow(&number.to_string()), &requests(number, None));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::{Ended, LONGEST_WINDOW, Percentiles, Summary};
-use crate::timing::{Band, VOICE_RATE};
+use crate::load::{FinishedRequest, LONGEST_WINDOW, Percentiles, Summary};
+use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
@@ -36,7 +36,7 @@ impl Recent {
         Self(RollingWindow::new(SEGMENT, full))
     }
 
-    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: Ended) {
+    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
         let number = self.0.number(at);
         let Some(segment) = self.0.slot(number) else {
             return;
@@ -63,14 +63,19 @@ pub(super) struct Segment {
     per_token: Values,
     finished: u64,
     failed: u64,
-    bands: [u64; Band::ALL.len()],
+    bands: [u64; OutputRateRange::ALL.len()],
     voice: u64,
 }
 
 impl Segment {
-    fn ended(&mut self, ended: Ended) {
-        let Ended { failed, time_to_first_token, output_rate, duration, time_per_output_token } =
-            ended;
+    fn ended(&mut self, ended: FinishedRequest) {
+        let FinishedRequest {
+            failed,
+            time_to_first_token,
+            output_rate,
+            duration,
+            time_per_output_token,
+        } = ended;
         self.finished += 1;
         self.failed += u64::from(failed);
         if let Some(time) = time_to_first_token {
@@ -87,8 +92,8 @@ impl Segment {
         if let Some(rate) = output_rate {
             self.rates.record(rate * UNITS_PER_RATE);
             self.voice += u64::from(rate >= VOICE_RATE);
-            let counts = Band::ALL.into_iter().zip(&mut self.bands);
-            let own = Band::of(rate);
+            let counts = OutputRateRange::ALL.into_iter().zip(&mut self.bands);
+            let own = OutputRateRange::of(rate);
             counts.filter(|(band, _)| *band == own).for_each(|(_, count)| *count += 1);
         }
     }
@@ -170,9 +175,9 @@ impl Values {
 mod tests {
     use super::*;
 
-    fn ended(millis: u64, rate: f64) -> Ended {
+    fn ended(millis: u64, rate: f64) -> FinishedRequest {
         let time = Duration::from_millis(millis);
-        Ended {
+        FinishedRequest {
             failed: false,
             time_to_first_token: Some(time),
             output_rate: Some(rate),
@@ -215,7 +220,7 @@ mod tests {
         for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
             recent.ended(MonotonicInstant::ZERO, ended(10, rate));
         }
-        recent.ended(MonotonicInstant::ZERO, Ended::default());
+        recent.ended(MonotonicInstant::ZERO, FinishedRequest::default());
         let summary = recent.segment(MonotonicInstant::ZERO).summary();
         assert_eq!(summary.bands, [1, 1, 2, 1, 3]);
         assert_eq!((summary.voice, summary.finished), (1, 9));
@@ -233,9 +238,9 @@ mod tests {
     #[test]
     fn what_is_undefined_is_left_out_but_counted_as_finished() {
         let mut recent = Recent::new();
-        let failed = Ended { failed: true, ..Ended::default() };
+        let failed = FinishedRequest { failed: true, ..FinishedRequest::default() };
         recent.ended(MonotonicInstant::from_secs(1), failed);
-        recent.ended(MonotonicInstant::from_secs(1), Ended::default());
+        recent.ended(MonotonicInstant::from_secs(1), FinishedRequest::default());
         let summary = recent.segment(MonotonicInstant::from_secs(1)).summary();
         assert_eq!((summary.time_to_first_token, summary.output_rate), (None, None));
         assert_eq!((summary.finished, summary.failed), (2, 1));

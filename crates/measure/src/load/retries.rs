@@ -28,13 +28,13 @@ const MOST: usize = 8_192;
 
 /// By what a retry is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Sign {
+pub enum RetrySignal {
     RetryCount,
     IdempotencyKey,
     RequestId,
 }
 
-impl Sign {
+impl RetrySignal {
     pub const ALL: [Self; 3] = [Self::RetryCount, Self::IdempotencyKey, Self::RequestId];
 
     pub const fn as_str(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Sign {
 
 /// Stands for a request that has an id, to say later that it did not end well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Identity(u64);
+pub struct RequestKey(u64);
 
 /// The requests of the last minutes, as far as they can be known again.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Retries {
         &mut self,
         at: MonotonicInstant,
         open: &RequestHead,
-    ) -> (Option<Sign>, Option<Identity>) {
+    ) -> (Option<RetrySignal>, Option<RequestKey>) {
         let header = |name| open.headers.get(name);
         let call = (&open.route.name, &open.method, &open.path);
         let counted = header("x-stainless-retry-count")
@@ -78,19 +78,19 @@ impl Retries {
             repeated
         });
         let identity = header("x-request-id")
-            .map(|id| Identity(self.hasher.hash_one((call, open.length, id))));
-        let failed = identity.is_some_and(|Identity(hash)| self.failed.take(at, hash));
+            .map(|id| RequestKey(self.hasher.hash_one((call, open.length, id))));
+        let failed = identity.is_some_and(|RequestKey(hash)| self.failed.take(at, hash));
         let signs = [
-            (counted, Sign::RetryCount),
-            (repeated, Sign::IdempotencyKey),
-            (failed, Sign::RequestId),
+            (counted, RetrySignal::RetryCount),
+            (repeated, RetrySignal::IdempotencyKey),
+            (failed, RetrySignal::RequestId),
         ];
         let sign = signs.into_iter().find(|(is, _)| *is);
         (sign.map(|(_, sign)| sign), identity)
     }
 
     /// The request did not end well: whoever comes with its id again tries again.
-    pub fn failed(&mut self, at: MonotonicInstant, Identity(hash): Identity) {
+    pub fn failed(&mut self, at: MonotonicInstant, RequestKey(hash): RequestKey) {
         self.failed.note(at, hash);
     }
 }
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(sign(&mut retries, first), None, "{first:?}");
         }
         for later in ["1", "2", " 3 "] {
-            assert_eq!(sign(&mut retries, later), Some(Sign::RetryCount), "{later:?}");
+            assert_eq!(sign(&mut retries, later), Some(RetrySignal::RetryCount), "{later:?}");
         }
     }
 
@@ -202,10 +202,10 @@ mod tests {
             |at, length, key| retries.opened(at, &open(length, &[("idempotency-key", key)])).0;
         assert_eq!(sign(AT, 5, "a"), None);
         assert_eq!(sign(AT, 5, "b"), None);
-        assert_eq!(sign(after(600), 6, "a"), Some(Sign::IdempotencyKey));
+        assert_eq!(sign(after(600), 6, "a"), Some(RetrySignal::IdempotencyKey));
         assert_eq!(
             sign(after(1_200), 5, "a"),
-            Some(Sign::IdempotencyKey),
+            Some(RetrySignal::IdempotencyKey),
             "counted from the last one"
         );
         assert_eq!(sign(after(1_200), 5, "b"), None, "too long ago");
@@ -227,7 +227,7 @@ mod tests {
         let other = [("x-request-id", "r2")];
         assert_eq!(retries.opened(after(2), &open(5, &other)).0, None);
         let (sign, second) = retries.opened(after(3), &open(5, &id));
-        assert_eq!((sign, second), (Some(Sign::RequestId), first));
+        assert_eq!((sign, second), (Some(RetrySignal::RequestId), first));
         assert_eq!(retries.opened(after(4), &open(5, &id)).0, None, "one failure, one retry");
         retries.failed(after(5), second.unwrap());
         assert_eq!(retries.opened(after(606), &open(5, &id)).0, None, "too long ago");
@@ -238,9 +238,9 @@ mod tests {
         let mut retries = Retries::default();
         let headers = |count| [("x-stainless-retry-count", count), ("idempotency-key", "k")];
         assert_eq!(retries.opened(AT, &open(5, &headers("0"))).0, None);
-        assert_eq!(retries.opened(AT, &open(5, &headers("1"))).0, Some(Sign::RetryCount));
+        assert_eq!(retries.opened(AT, &open(5, &headers("1"))).0, Some(RetrySignal::RetryCount));
         let silent = [("idempotency-key", "k")];
-        assert_eq!(retries.opened(AT, &open(5, &silent)).0, Some(Sign::IdempotencyKey));
+        assert_eq!(retries.opened(AT, &open(5, &silent)).0, Some(RetrySignal::IdempotencyKey));
     }
 
     #[test]

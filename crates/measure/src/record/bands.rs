@@ -1,4 +1,4 @@
-//! Bands of lengths, so that like is compared with like: a long prompt takes longer to begin, and a short answer says
+//! LengthBuckets of lengths, so that like is compared with like: a long prompt takes longer to begin, and a short answer says
 //! little of a rate.
 
 use serde::Serialize;
@@ -8,7 +8,7 @@ use tokengauge_llm::dialect::{RequestFacts, Usage};
 
 /// A length in tokens. Each edge is four times the one before, from where a chat's turn lies to where a document does.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-pub enum LengthBand {
+pub enum LengthBucket {
     #[serde(rename = "<128")]
     Below128,
     #[serde(rename = "128-512")]
@@ -23,7 +23,7 @@ pub enum LengthBand {
     From32K,
 }
 
-impl LengthBand {
+impl LengthBucket {
     pub const ALL: [Self; 6] =
         [Self::Below128, Self::From128, Self::From512, Self::From2K, Self::From8K, Self::From32K];
 
@@ -53,14 +53,14 @@ impl LengthBand {
 
 /// How long a call's prompt and answer are. `None` is not known.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Bands {
+pub struct LengthBuckets {
     /// Of the input that the provider reported, else of the estimate: bytes of the prompt's texts ÷ 4.
-    pub input: Option<LengthBand>,
+    pub input: Option<LengthBucket>,
     /// Of N.
-    pub output: Option<LengthBand>,
+    pub output: Option<LengthBucket>,
 }
 
-impl Bands {
+impl LengthBuckets {
     pub fn of(request: &RequestFacts, usage: Option<&Usage>, output: Option<&Output>) -> Self {
         let estimate = Some(request.prompt_bytes.div_ceil(4)).filter(|tokens| *tokens > 0);
         let input = usage.and_then(|usage| usage.input).or(estimate);
@@ -70,7 +70,7 @@ impl Bands {
             reason = "a number of tokens: not negative, and what is cut off is a fraction"
         )]
         let output = output.map(|output| output.tokens as u64);
-        Self { input: input.map(LengthBand::of), output: output.map(LengthBand::of) }
+        Self { input: input.map(LengthBucket::of), output: output.map(LengthBucket::of) }
     }
 }
 
@@ -81,12 +81,12 @@ mod tests {
     #[test]
     fn an_edge_belongs_to_the_band_above() {
         let mut edge = 128;
-        for pair in LengthBand::ALL.windows(2) {
-            assert_eq!([LengthBand::of(edge - 1), LengthBand::of(edge)], pair);
+        for pair in LengthBucket::ALL.windows(2) {
+            assert_eq!([LengthBucket::of(edge - 1), LengthBucket::of(edge)], pair);
             edge *= 4;
         }
-        assert_eq!(LengthBand::of(0), LengthBand::Below128);
-        assert_eq!(LengthBand::of(u64::MAX), LengthBand::From32K);
+        assert_eq!(LengthBucket::of(0), LengthBucket::Below128);
+        assert_eq!(LengthBucket::of(u64::MAX), LengthBucket::From32K);
     }
 
     #[test]
@@ -94,11 +94,11 @@ mod tests {
         let request = |prompt_bytes| RequestFacts { prompt_bytes, ..RequestFacts::default() };
         let usage = Usage { input: Some(600), ..Usage::default() };
         let output = Output { tokens: 127.9, ..Output::default() };
-        let bands = Bands::of(&request(400), Some(&usage), Some(&output));
-        assert_eq!(bands.input, Some(LengthBand::From512));
-        assert_eq!(bands.output, Some(LengthBand::Below128));
-        let estimated = Bands::of(&request(4 * 128), None, None);
-        assert_eq!(estimated.input, Some(LengthBand::From128));
-        assert_eq!(Bands::of(&request(0), None, None), Bands::default());
+        let bands = LengthBuckets::of(&request(400), Some(&usage), Some(&output));
+        assert_eq!(bands.input, Some(LengthBucket::From512));
+        assert_eq!(bands.output, Some(LengthBucket::Below128));
+        let estimated = LengthBuckets::of(&request(4 * 128), None, None);
+        assert_eq!(estimated.input, Some(LengthBucket::From128));
+        assert_eq!(LengthBuckets::of(&request(0), None, None), LengthBuckets::default());
     }
 }

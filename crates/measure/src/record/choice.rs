@@ -20,7 +20,7 @@ const FILTERED: [&str; 12] = [
 
 /// What an answer, or one of its choices, said; as far as was seen.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Said {
+pub struct ChoiceContent {
     /// It generated something.
     pub anything: bool,
     /// It said by the API's own means that it refuses.
@@ -31,7 +31,7 @@ pub struct Said {
 
 /// What became of a choice. The first that fits, in this order from the end.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Became {
+pub enum ChoiceStatus {
     Complete,
     /// It ended well and generated nothing.
     Empty,
@@ -45,7 +45,7 @@ pub enum Became {
     Unfinished,
 }
 
-impl Became {
+impl ChoiceStatus {
     pub const ALL: [Self; 6] = [
         Self::Complete,
         Self::Empty,
@@ -67,7 +67,7 @@ impl Became {
     }
 
     /// Of a choice that ended with `reason`; `error` is our word for one that did not.
-    pub fn of(reason: &Name, said: Said) -> Self {
+    pub fn of(reason: &Name, said: ChoiceContent) -> Self {
         let is = |known: &str| reason.as_str().eq_ignore_ascii_case(known);
         if reason.as_str() == "error" {
             Self::Unfinished
@@ -92,16 +92,16 @@ mod tests {
     #[test]
     fn what_went_wrong_comes_before_what_did_not() {
         let of = |reason: &str, anything, refusal, broken_arguments| {
-            let said = Said { anything, refusal, broken_arguments };
-            Became::of(&Name::new(reason).unwrap(), said)
+            let said = ChoiceContent { anything, refusal, broken_arguments };
+            ChoiceStatus::of(&Name::new(reason).unwrap(), said)
         };
-        assert_eq!(of("stop", true, false, false), Became::Complete);
-        assert_eq!(of("stop", false, false, false), Became::Empty);
-        assert_eq!(of("stop", true, true, false), Became::Refused);
-        assert_eq!(of("refusal", true, false, false), Became::Refused);
-        assert_eq!(of("safety", false, false, false), Became::Filtered);
-        assert_eq!(of("content_filter", true, false, false), Became::Filtered);
-        assert_eq!(of("tool_calls", true, false, true), Became::ToolJsonInvalid);
-        assert_eq!(of("error", true, false, true), Became::Unfinished);
+        assert_eq!(of("stop", true, false, false), ChoiceStatus::Complete);
+        assert_eq!(of("stop", false, false, false), ChoiceStatus::Empty);
+        assert_eq!(of("stop", true, true, false), ChoiceStatus::Refused);
+        assert_eq!(of("refusal", true, false, false), ChoiceStatus::Refused);
+        assert_eq!(of("safety", false, false, false), ChoiceStatus::Filtered);
+        assert_eq!(of("content_filter", true, false, false), ChoiceStatus::Filtered);
+        assert_eq!(of("tool_calls", true, false, true), ChoiceStatus::ToolJsonInvalid);
+        assert_eq!(of("error", true, false, true), ChoiceStatus::Unfinished);
     }
 }

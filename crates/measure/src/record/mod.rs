@@ -9,19 +9,19 @@ mod outcome;
 mod output;
 mod websocket;
 
-pub use bands::{Bands, LengthBand};
-pub use choice::{Became, Said};
+pub use bands::{LengthBucket, LengthBuckets};
+pub use choice::{ChoiceContent, ChoiceStatus};
 pub use cost::Cost;
-pub use outcome::{Answered, settle};
-pub use output::{Counted, Output};
-pub use websocket::{Closed, Session, WebSocket};
+pub use outcome::{ResponseSummary, settle};
+pub use output::{Output, TokenCounts};
+pub use websocket::{CloseFrame, Session, WebSocket};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::timing::{Points, Rates, Stages, Stalls};
+use crate::timing::{Rates, Stages, Stalls, Timestamps};
 use tokengauge_llm::content::CapturedContent;
 use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_llm::frame::ParseError;
@@ -39,7 +39,7 @@ pub struct Record {
     pub wall: WallTime,
     /// How long it was on its way before it reached this proxy, where a proxy before it says when it was received there.
     pub edge_wait: Option<Duration>,
-    pub points: Points,
+    pub points: Timestamps,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
     /// Whom the request said it was for.
@@ -128,7 +128,7 @@ impl Http {
 /// A call of a known API.
 #[derive(Clone, Debug)]
 pub struct Call {
-    pub series: Series,
+    pub series: MetricLabels,
     pub request: RequestFacts,
     /// Whether the answer came as a stream.
     pub streamed: bool,
@@ -140,7 +140,7 @@ pub struct Call {
     /// The provider's raw words, one per choice in order; `error` where one was owed and never came.
     pub finish_reasons: Vec<Name>,
     /// What became of the choices, one for each finish reason.
-    pub choices: Vec<Became>,
+    pub choices: Vec<ChoiceStatus>,
     /// As reported, harmonised.
     pub usage: Option<Usage>,
     /// What the backend says of its own phases.
@@ -152,12 +152,12 @@ pub struct Call {
     /// The name of the encoding in which [`Output::counted`] was counted.
     pub tokenizer: Option<Label>,
     pub rates: Rates,
-    pub bands: Bands,
-    pub complete: Complete,
+    pub bands: LengthBuckets,
+    pub complete: Completeness,
     /// Queue depth when the exchange was admitted.
     pub queue_depth: u32,
     /// How the exchange found its backend when it was admitted; `None` where nobody asks.
-    pub warm: Option<Warm>,
+    pub warm: Option<WarmupState>,
     /// When it brought no token for longer than its route allows. All of them are over.
     pub stalls: Stalls,
     /// What it cost; `None` where it used nothing, or where that has no price.
@@ -171,7 +171,7 @@ pub struct Call {
 /// Whether what was counted is all there was.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Complete {
+pub enum Completeness {
     True,
     /// Ended before its end.
     Cut,
@@ -179,7 +179,7 @@ pub enum Complete {
     Unobserved,
 }
 
-impl Complete {
+impl Completeness {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "true",
@@ -192,7 +192,7 @@ impl Complete {
 /// How warm the backend was that answered.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Warm {
+pub enum WarmupState {
     /// It had to load before it could answer.
     Cold,
     /// It answered, and had not settled.
@@ -200,7 +200,7 @@ pub enum Warm {
     Warm,
 }
 
-impl Warm {
+impl WarmupState {
     pub const ALL: [Self; 3] = [Self::Cold, Self::Warming, Self::Warm];
 
     pub const fn as_str(self) -> &'static str {
@@ -267,7 +267,7 @@ impl Verdict {
 
 /// What every per-call metric is told apart by, with bounded values throughout.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Series {
+pub struct MetricLabels {
     pub operation: Operation,
     pub provider: Label,
     pub model: Label,

@@ -6,7 +6,7 @@ use tokengauge_types::label::Name;
 
 /// What is known of the answer when the exchange ends.
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct ResponseSummary {
     pub status: Option<u16>,
     /// Whether it is a streamed call of a known API.
     pub streamed: bool,
@@ -29,7 +29,7 @@ pub struct Answered {
 /// and whoever ended it: clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
 /// unobserved. An error status is the caller's fault below 500, except for what says that
 /// the backend had no room or no time (408, 429).
-pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, Option<Name>) {
+pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
@@ -58,7 +58,7 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, Opt
     }
 }
 
-fn failed(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, Option<Name>) {
+fn failed(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
     if let (Ending::UpstreamFailed(failure), true) = (ending, answered.own) {
         return (Outcome::Error, ErrorSource::Upstream, Name::new(failure_word(failure)));
     }
@@ -105,18 +105,23 @@ const fn failure_word(failure: UpstreamFailure) -> &'static str {
 mod tests {
     use super::*;
 
-    fn told(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, String) {
+    fn told(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, String) {
         let (outcome, fault, kind) = settle(ending, answered);
         (outcome, fault, kind.map(|kind| kind.to_string()).unwrap_or_default())
     }
 
-    fn stream(finished: bool) -> Answered {
-        Answered { status: Some(200), streamed: true, finished, ..Answered::default() }
+    fn stream(finished: bool) -> ResponseSummary {
+        ResponseSummary {
+            status: Some(200),
+            streamed: true,
+            finished,
+            ..ResponseSummary::default()
+        }
     }
 
     #[test]
     fn what_went_by_unobserved_is_not_called_truncated() {
-        let lost = Answered { lost: true, ..stream(false) };
+        let lost = ResponseSummary { lost: true, ..stream(false) };
         assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, ErrorSource::None, String::new()));
         assert_eq!(
             told(Ending::ClientDisconnected, &lost),
@@ -152,11 +157,11 @@ mod tests {
 
     #[test]
     fn the_providers_own_word_names_the_error_before_the_status_does() {
-        let answer = |status, failure: Option<&str>| Answered {
+        let answer = |status, failure: Option<&str>| ResponseSummary {
             status: Some(status),
             failed: true,
             failure: failure.and_then(Name::new),
-            ..Answered::default()
+            ..ResponseSummary::default()
         };
         let named = told(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
         assert_eq!(named, (Outcome::Error, ErrorSource::Upstream, "rate_limit_exceeded".into()));
@@ -176,22 +181,24 @@ mod tests {
 
     #[test]
     fn what_the_proxy_answers_itself_names_its_cause() {
-        let own = Answered { status: Some(502), own: true, ..Answered::default() };
+        let own = ResponseSummary { status: Some(502), own: true, ..ResponseSummary::default() };
         let refused = told(Ending::UpstreamFailed(UpstreamFailure::Connect), &own);
         assert_eq!(refused, (Outcome::Error, ErrorSource::Upstream, "upstream_connect".into()));
         let slow = told(
             Ending::TimedOut(TimeoutKind::ResponseHeader),
-            &Answered { status: Some(504), ..own.clone() },
+            &ResponseSummary { status: Some(504), ..own.clone() },
         );
         assert_eq!(slow, (Outcome::Timeout, ErrorSource::Upstream, "timeout_head".into()));
-        let lost =
-            told(Ending::Rejected(RejectReason::NoRoute), &Answered { status: Some(404), ..own });
+        let lost = told(
+            Ending::Rejected(RejectReason::NoRoute),
+            &ResponseSummary { status: Some(404), ..own },
+        );
         assert_eq!(lost, (Outcome::Rejected, ErrorSource::Client, "no_route".into()));
     }
 
     #[test]
     fn plain_http_is_ok_unless_its_status_says_otherwise() {
-        let plain = |status| Answered { status: Some(status), ..Answered::default() };
+        let plain = |status| ResponseSummary { status: Some(status), ..ResponseSummary::default() };
         assert_eq!(
             told(Ending::Complete, &plain(204)),
             (Outcome::Ok, ErrorSource::None, String::new())

@@ -25,7 +25,7 @@ pub struct Output {
 
 /// What was counted of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counted {
+pub struct TokenCounts {
     pub total: u64,
     pub first: u64,
     pub standard: u64,
@@ -33,7 +33,7 @@ pub struct Counted {
     pub source: Option<Source>,
 }
 
-impl Counted {
+impl TokenCounts {
     /// Both together, one after the other.
     pub fn followed_by(&self, later: &Self) -> Self {
         let mut by_kind = self.by_kind;
@@ -69,7 +69,7 @@ impl Output {
     ///
     /// The report is not taken where it cannot be compared with what was streamed: usage without a reasoning split
     /// beside streamed reasoning (nobody knows whether it is in the number), and usage of zero beside text.
-    pub fn reconcile(counted: &Counted, usage: Option<&Usage>) -> Self {
+    pub fn reconcile(counted: &TokenCounts, usage: Option<&Usage>) -> Self {
         let reported = usage.and_then(|usage| usage.output);
         let reasoning = usage.and_then(|usage| usage.reasoning);
         let hidden = reasoning.map_or(0, |reasoning| reasoning.saturating_sub(counted.reasoning()));
@@ -98,8 +98,8 @@ impl Output {
 mod tests {
     use super::*;
 
-    fn counted(text: u64, reasoning: u64) -> Counted {
-        Counted {
+    fn counted(text: u64, reasoning: u64) -> TokenCounts {
+        TokenCounts {
             total: text + reasoning,
             first: 1,
             standard: text + reasoning,
@@ -112,15 +112,16 @@ mod tests {
         Usage { output: Some(output), reasoning, ..Usage::default() }
     }
 
-    fn n(counted: &Counted, usage: Option<Usage>) -> (f64, Option<Source>, u64) {
+    fn n(counted: &TokenCounts, usage: Option<Usage>) -> (f64, Option<Source>, u64) {
         let output = Output::reconcile(counted, usage.as_ref());
         (output.tokens, output.source, output.hidden)
     }
 
     #[test]
     fn turns_add_up_and_one_estimate_makes_all_of_it_one() {
-        let source = |total, source| Counted { total, source: Some(source), ..Counted::default() };
-        let told = |earlier: Counted, later: Counted| {
+        let source =
+            |total, source| TokenCounts { total, source: Some(source), ..TokenCounts::default() };
+        let told = |earlier: TokenCounts, later: TokenCounts| {
             let both = earlier.followed_by(&later);
             (both.total, both.source)
         };
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(told(source(1, counted), source(2, estimated)), (3, Some(estimated)));
         assert_eq!(told(source(1, estimated), source(2, counted)), (3, Some(estimated)));
         assert_eq!(told(source(1, counted), source(0, estimated)), (1, Some(counted)));
-        assert_eq!(told(Counted::default(), source(2, counted)), (2, Some(counted)));
+        assert_eq!(told(TokenCounts::default(), source(2, counted)), (2, Some(counted)));
     }
 
     fn counted_turns() -> (u64, u64, u64, [u64; 5]) {
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn without_usage_our_count_stands_with_its_own_source() {
         assert_eq!(n(&counted(42, 0), None), (42.0, Some(Source::Counted), 0));
-        let estimated = Counted { source: Some(Source::Estimated), ..counted(42, 0) };
+        let estimated = TokenCounts { source: Some(Source::Estimated), ..counted(42, 0) };
         assert_eq!(n(&estimated, None), (42.0, Some(Source::Estimated), 0));
     }
 
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_empty_answer_reported_as_empty_is_zero() {
-        let nothing = Counted {
+        let nothing = TokenCounts {
             total: 0,
             first: 0,
             standard: 0,

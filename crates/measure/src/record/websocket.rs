@@ -1,6 +1,6 @@
 //! What an exchange was that went on as a WebSocket, and how it came out.
 
-use crate::record::{Answered, Outcome, settle};
+use crate::record::{Outcome, ResponseSummary, settle};
 use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
@@ -22,7 +22,7 @@ pub struct WebSocket {
     /// Messages from the upstream.
     pub response_messages: u64,
     /// The first closing frame.
-    pub closed: Option<Closed>,
+    pub closed: Option<CloseFrame>,
     /// Whose side of the connection ended first.
     pub left: Option<Direction>,
     /// Frames could not be followed to the end: messages, and the closing frame, may have gone by unseen.
@@ -33,7 +33,7 @@ pub struct WebSocket {
 
 /// A closing frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Closed {
+pub struct CloseFrame {
     /// Which way it went.
     pub by: Direction,
     /// `None`: it had no code.
@@ -93,7 +93,7 @@ impl WebSocket {
             (Ending::Complete, Some(Direction::Request) | None) => Ending::ClientDisconnected,
             (other, _) => other,
         };
-        let cut_short = Answered { streamed: true, ..Answered::default() };
+        let cut_short = ResponseSummary { streamed: true, ..ResponseSummary::default() };
         settle(ending, &cut_short)
     }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn closed(by: Direction, code: Option<u16>) -> WebSocket {
-        WebSocket { closed: Some(Closed { by, code }), ..WebSocket::default() }
+        WebSocket { closed: Some(CloseFrame { by, code }), ..WebSocket::default() }
     }
 
     fn left(by: Direction) -> WebSocket {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::record::{Call, Record, Warm};
-use crate::slo::{Indicator, seconds};
+use crate::record::{Call, Record, WarmupState};
+use crate::slo::{Sli, seconds};
 use tokengauge_types::event::{Ending, RejectReason};
 
 /// The status by which a backend says that its caller asks too often, or that it cannot keep up.
@@ -13,7 +13,7 @@ const TOO_MANY_REQUESTS: u16 = 429;
 
 /// What is left out of the books, good and bad alike, beside what is the client's fault anyway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Counting {
+pub struct CountingRules {
     /// Exchanges that were accepted within this time after the process began, and minutes that began in it: caches,
     /// connections and weights are cold then, and a rollout shall not spend what was saved for failures.
     #[serde(serialize_with = "seconds")]
@@ -75,7 +75,7 @@ impl Exclusion {
     }
 }
 
-impl Counting {
+impl CountingRules {
     /// Whether how it failed is held against nobody.
     pub(super) fn excuses(&self, record: &Record) -> bool {
         self.exclude.iter().any(|it| it.covers(record))
@@ -83,12 +83,12 @@ impl Counting {
 
     /// Whether its backend had not settled, and that is held against nobody.
     pub(super) fn is_burning_in(&self, call: &Call) -> bool {
-        let settled = call.warm.is_none_or(|warm| warm == Warm::Warm);
+        let settled = call.warm.is_none_or(|warm| warm == WarmupState::Warm);
         !settled && self.exclude.contains(&Exclusion::Warming)
     }
 
     /// Whether it is too short for a verdict of this indicator.
-    pub(super) fn is_too_short(&self, indicator: Indicator, call: &Call) -> bool {
+    pub(super) fn is_too_short(&self, indicator: Sli, call: &Call) -> bool {
         let Some(fewest) = self.min_output_tokens.filter(|_| indicator.is_rate()) else {
             return false;
         };
@@ -96,7 +96,7 @@ impl Counting {
     }
 }
 
-impl Indicator {
+impl Sli {
     /// Whether a short answer makes it uncertain, so that a least number of output tokens is sensible.
     pub const fn is_rate(self) -> bool {
         match self {

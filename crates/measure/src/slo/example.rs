@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
-use crate::slo::{Counting, Indicator, Objective, Scope};
-use crate::timing::{Points, Rates, Stalls};
+use crate::record::{
+    Call, Completeness, Http, LengthBuckets, MetricLabels, Network, Outcome, Output, Record,
+};
+use crate::slo::{CountingRules, Objective, Scope, Sli};
+use crate::timing::{Rates, Stalls, Timestamps};
 use tokengauge_llm::dialect::{Operation, RequestFacts};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -22,17 +24,17 @@ pub(crate) fn at(millis: u64) -> MonotonicInstant {
 pub(crate) fn objective(name: &str) -> Objective {
     Objective {
         name: Label::known(name),
-        indicator: Indicator::Availability,
+        indicator: Sli::Availability,
         target: 0.99,
         window: Duration::from_secs(86_400),
         scope: Scope::default(),
-        counting: Counting::default(),
+        counting: CountingRules::default(),
     }
 }
 
 /// `gpt-4o` on route `default`: first token after 400 ms, 160 tokens at 100 per second, over after 2 s.
 pub(crate) fn stream() -> Record {
-    let points = Points {
+    let points = Timestamps {
         accept: at(0),
         sent: Some(at(5)),
         head: Some(at(390)),
@@ -40,7 +42,7 @@ pub(crate) fn stream() -> Record {
         visible: Some(at(400)),
         last: Some(at(1_990)),
         end: Some(at(2_000)),
-        ..Points::default()
+        ..Timestamps::default()
     };
     Record {
         edge_wait: None,
@@ -99,7 +101,7 @@ fn http() -> Http {
 
 fn call() -> Call {
     Call {
-        series: Series {
+        series: MetricLabels {
             operation: Operation::Chat,
             provider: Label::known("openai"),
             model: Label::known("gpt-4o"),
@@ -123,7 +125,7 @@ fn call() -> Call {
         system_fingerprint: None,
         finish_reasons: Vec::new(),
         choices: Vec::new(),
-        bands: Bands::default(),
+        bands: LengthBuckets::default(),
         usage: None,
         timings: None,
         quota: None,
@@ -135,7 +137,7 @@ fn call() -> Call {
             time_per_output_token: Some(Duration::from_millis(10)),
             unrated: None,
         },
-        complete: Complete::True,
+        complete: Completeness::True,
         queue_depth: 0,
         warm: None,
         stalls: Stalls::default(),

@@ -10,7 +10,7 @@ use crate::slo::seconds;
 /// [`SystemRate`](Self::SystemRate) a minute of the whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "threshold", rename_all = "snake_case")]
-pub enum Indicator {
+pub enum Sli {
     /// It succeeded, or failed by the client's own fault (which is excluded).
     Availability,
     /// The first token came within this time (streams only).
@@ -39,7 +39,7 @@ pub enum Indicator {
     },
 }
 
-impl Indicator {
+impl Sli {
     /// All words of [`as_str`](Self::as_str).
     pub const WORDS: [&'static str; 10] = [
         "availability",
@@ -110,18 +110,18 @@ mod tests {
     fn the_list_of_words_is_that_of_all_indicators() {
         let time = Duration::from_secs(1);
         let all = [
-            Indicator::Availability,
-            Indicator::TimeToFirstToken(time),
-            Indicator::FirstVisible(time),
-            Indicator::OutputRate(1.0),
-            Indicator::TotalRate(1.0),
-            Indicator::StallFree,
-            Indicator::InterToken(time),
-            Indicator::Duration(time),
-            Indicator::TokensAboveRate(1.0),
-            Indicator::SystemRate { floor: 1.0, min_streams: 1 },
+            Sli::Availability,
+            Sli::TimeToFirstToken(time),
+            Sli::FirstVisible(time),
+            Sli::OutputRate(1.0),
+            Sli::TotalRate(1.0),
+            Sli::StallFree,
+            Sli::InterToken(time),
+            Sli::Duration(time),
+            Sli::TokensAboveRate(1.0),
+            Sli::SystemRate { floor: 1.0, min_streams: 1 },
         ];
-        assert_eq!(all.map(Indicator::as_str), Indicator::WORDS);
+        assert_eq!(all.map(Sli::as_str), Sli::WORDS);
         for indicator in all {
             let json = serde_json::to_value(indicator).unwrap();
             assert_eq!(json["kind"], indicator.as_str());

@@ -8,19 +8,21 @@ use crate::slo::coverage::Coverage;
 use crate::slo::scope::{Filter, Subject};
 use crate::slo::slices::{Closed, Slices};
 use crate::slo::state::Kept;
-use crate::slo::{BURN_WINDOWS, Indicator, Judged, Malformed, Objective, Reading, Restored, State};
+use crate::slo::{
+    BURN_WINDOWS, CorruptState, Objective, Reading, Restored, Sli, SloState, WeightedVerdict,
+};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
 /// All objectives, each with its history.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct SloTracker {
     accounts: Vec<Account>,
     /// What the time line of the windows is ahead of the process's clock: the life of the processes before, and the
     /// time between them.
     ahead: Duration,
 }
 
-impl Ledger {
+impl SloTracker {
     /// With objectives that are observed since the process began.
     pub fn new(objectives: Vec<Objective>) -> Self {
         let open = |objective| Account::open(objective, MonotonicInstant::ZERO, Duration::ZERO);
@@ -52,7 +54,7 @@ impl Ledger {
     }
 
     /// What the objectives in whose scope the exchange is say of it, by their index. Plain HTTP is in no scope.
-    pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, Judged)> {
+    pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, WeightedVerdict)> {
         let judge = move |(index, account): (usize, &Account)| {
             let call = record.call.as_ref()?;
             let in_scope = account.filter.matches(&Subject::of(record, call));
@@ -63,7 +65,7 @@ impl Ledger {
     }
 
     /// Enters a verdict in the book. What is excluded is only counted.
-    pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: Judged) {
+    pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
         let at = at + self.ahead;
         if let Some(account) = self.accounts.get_mut(index) {
             account.enter(at, judged);
@@ -120,9 +122,9 @@ impl Ledger {
     }
 
     /// What a process that begins later has to know of this one, which goes on. `wall` is the time of day at `at`.
-    pub fn state(&self, at: MonotonicInstant, wall: WallTime) -> State {
+    pub fn state(&self, at: MonotonicInstant, wall: WallTime) -> SloState {
         let clock = at + self.ahead;
-        State {
+        SloState {
             wall: wall.unix_nanos(),
             clock: clock.nanos(),
             accounts: self.accounts.iter().map(|it| it.kept(clock)).collect(),
@@ -136,10 +138,10 @@ impl Ledger {
     /// Where no ledger can have written `state`; then nothing changes.
     pub fn restore(
         &mut self,
-        state: &State,
+        state: &SloState,
         at: MonotonicInstant,
         wall: WallTime,
-    ) -> Result<Restored, Malformed> {
+    ) -> Result<Restored, CorruptState> {
         let clock = MonotonicInstant::from_nanos(state.clock);
         let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
         let down = between(state.wall, wall.unix_nanos());
@@ -156,7 +158,7 @@ impl Ledger {
             accounts.push(match kept {
                 Some(kept) => {
                     objectives += 1;
-                    fresh.going_on(kept, clock).ok_or(Malformed)?
+                    fresh.going_on(kept, clock).ok_or(CorruptState)?
                 }
                 None => fresh,
             });
@@ -185,18 +187,18 @@ impl Account {
     fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
         let warm = MonotonicInstant::ZERO + objective.counting.warmup;
         let slices = match objective.indicator {
-            Indicator::SystemRate { floor, min_streams } => {
+            Sli::SystemRate { floor, min_streams } => {
                 Some(Box::new(Slices::new(floor, min_streams, warm)))
             }
-            Indicator::Availability
-            | Indicator::TimeToFirstToken(_)
-            | Indicator::FirstVisible(_)
-            | Indicator::OutputRate(_)
-            | Indicator::TotalRate(_)
-            | Indicator::StallFree
-            | Indicator::InterToken(_)
-            | Indicator::Duration(_)
-            | Indicator::TokensAboveRate(_) => None,
+            Sli::Availability
+            | Sli::TimeToFirstToken(_)
+            | Sli::FirstVisible(_)
+            | Sli::OutputRate(_)
+            | Sli::TotalRate(_)
+            | Sli::StallFree
+            | Sli::InterToken(_)
+            | Sli::Duration(_)
+            | Sli::TokensAboveRate(_) => None,
         };
         Self {
             filter: Filter::new(&objective.scope),
@@ -253,12 +255,12 @@ impl Account {
     fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<Closed>) {
         let closed = self.slices.as_deref_mut().and_then(of);
         if let Some(Closed { at, verdict }) = closed {
-            self.enter(at + ahead, Judged { verdict, events: 1 });
+            self.enter(at + ahead, WeightedVerdict { verdict, events: 1 });
         }
     }
 
-    fn enter(&mut self, at: MonotonicInstant, judged: Judged) {
-        let Judged { verdict, events } = judged;
+    fn enter(&mut self, at: MonotonicInstant, judged: WeightedVerdict) {
+        let WeightedVerdict { verdict, events } = judged;
         let counts = match verdict {
             Verdict::Good => Counts { good: events, bad: 0 },
             Verdict::Bad => Counts { good: 0, bad: events },
@@ -312,20 +314,20 @@ mod tests {
 
     use super::*;
     use crate::slo::example::{objective, stream};
-    use crate::slo::{Counting, Scope};
+    use crate::slo::{CountingRules, Scope};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    const fn once(verdict: Verdict) -> Judged {
-        Judged { verdict, events: 1 }
+    const fn once(verdict: Verdict) -> WeightedVerdict {
+        WeightedVerdict { verdict, events: 1 }
     }
 
-    fn one(ledger: &Ledger, at: MonotonicInstant) -> Reading {
+    fn one(ledger: &SloTracker, at: MonotonicInstant) -> Reading {
         let [reading] = <[Reading; 1]>::try_from(ledger.reading(at)).unwrap();
         reading
     }
 
-    fn note(ledger: &mut Ledger, at: MonotonicInstant, good: u64, bad: u64) {
+    fn note(ledger: &mut SloTracker, at: MonotonicInstant, good: u64, bad: u64) {
         for _ in 0..good {
             ledger.note(at, 0, once(Verdict::Good));
         }
@@ -345,8 +347,8 @@ mod tests {
             scope: Scope { model: Some(model.to_owned()), ..Scope::default() },
             ..objective(name)
         };
-        let slow = Objective { indicator: Indicator::OutputRate(200.0), ..objective("voice") };
-        let ledger = Ledger::new(vec![scoped("a", "claude*"), scoped("b", "gpt*"), slow]);
+        let slow = Objective { indicator: Sli::OutputRate(200.0), ..objective("voice") };
+        let ledger = SloTracker::new(vec![scoped("a", "claude*"), scoped("b", "gpt*"), slow]);
         let mut record = stream();
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         let expected = [(1, once(Verdict::Good)), (2, once(Verdict::Bad))];
@@ -358,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_is_excluded_leaves_no_trace() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(7_200);
         ledger.note(at, 0, once(Verdict::Excluded));
         let reading = one(&ledger, at);
@@ -370,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_burn_is_told_from_the_moment_its_window_is_covered() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         for (index, (name, length)) in BURN_WINDOWS.into_iter().enumerate() {
             let covered = MonotonicInstant::ZERO + length;
             note(&mut ledger, covered, 98, 2);
@@ -384,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_that_of_what_is_covered() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(1_800);
         note(&mut ledger, at, 399, 1);
         let reading = one(&ledger, at);
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_budget_that_burns_faster_than_it_is_earned_has_an_end() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         for hour in 0..23 {
             note(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
         }
@@ -423,19 +425,19 @@ mod tests {
             (1.0, 72, 0.1, "3d"),
         ] {
             let tokens = Objective {
-                indicator: Indicator::TokensAboveRate(30.0),
+                indicator: Sli::TokensAboveRate(30.0),
                 target: 0.999,
                 window: Duration::from_secs(MONTH * 3_600),
                 ..objective("tokens")
             };
-            let mut ledger = Ledger::new(vec![tokens]);
+            let mut ledger = SloTracker::new(vec![tokens]);
             for hour in 0..MONTH {
                 let at = MonotonicInstant::from_secs(hour * 3_600 + 1_800);
                 let bad = if hour >= MONTH - hours { rate * 10.0 } else { 0.0 };
                 let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
                 let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
                 for (verdict, events) in judged {
-                    ledger.note(at, 0, Judged { verdict, events });
+                    ledger.note(at, 0, WeightedVerdict { verdict, events });
                 }
             }
             let reading = one(&ledger, MonotonicInstant::from_secs(MONTH * 3_600));
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn an_objective_that_did_not_change_keeps_its_history() {
-        let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
+        let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         ledger.note(at, 1, once(Verdict::Bad));
@@ -473,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_window_of_a_new_objective_is_covered_from_when_it_came() {
-        let mut ledger = Ledger::new(vec![]);
+        let mut ledger = SloTracker::new(vec![]);
         let came = MonotonicInstant::from_secs(50_000);
         ledger.replace(came, vec![objective("a")]);
         let at = came + Duration::from_secs(299);
@@ -484,7 +486,7 @@ mod tests {
 
     #[test]
     fn an_index_that_is_no_more_is_ignored() {
-        let mut ledger = Ledger::new(vec![]);
+        let mut ledger = SloTracker::new(vec![]);
         ledger.note(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
         assert!(ledger.reading(MonotonicInstant::ZERO).is_empty() && ledger.objective(0).is_none());
     }
@@ -498,16 +500,16 @@ mod tests {
 
     /// Put away at `at` and taken up again in a process that begins `down` later and is `age` old by then.
     fn restarted(
-        ledger: &Ledger,
+        ledger: &SloTracker,
         at: MonotonicInstant,
         down: Duration,
         age: MonotonicInstant,
-    ) -> Ledger {
+    ) -> SloTracker {
         let state = ledger.state(at, wall(at, 1_000_000));
         let text = serde_json::to_string(&state).unwrap();
-        let state: State = serde_json::from_str(&text).unwrap();
+        let state: SloState = serde_json::from_str(&text).unwrap();
         let objectives = ledger.accounts.iter().map(|it| it.objective.clone());
-        let mut next = Ledger::new(objectives.collect());
+        let mut next = SloTracker::new(objectives.collect());
         let told = next.restore(&state, age, wall(at, 1_000_000) + down);
         let told = told.unwrap();
         assert_eq!((told.down, told.set_back), (down, None));
@@ -516,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_restart_goes_on_where_it_was_and_totals_begin_anew() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(40 * 3_600);
         note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
         let before = one(&ledger, at);
@@ -540,7 +542,7 @@ mod tests {
 
     #[test]
     fn what_lies_longer_back_than_a_window_is_gone_and_a_long_gap_silences_it() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(80 * 3_600);
         note(&mut ledger, at, 90, 10);
         let next = restarted(&ledger, at, 2 * HOUR, MonotonicInstant::ZERO);
@@ -556,11 +558,11 @@ mod tests {
 
     #[test]
     fn a_wall_clock_that_was_set_back_lets_no_time_pass() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 500));
-        let mut next = Ledger::new(vec![objective("a")]);
+        let mut next = SloTracker::new(vec![objective("a")]);
         let told = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
         assert_eq!((told.objectives, told.down), (1, Duration::ZERO));
         assert_eq!(told.set_back, Some(Duration::from_secs(300)));
@@ -572,14 +574,14 @@ mod tests {
 
     #[test]
     fn an_objective_that_changed_over_a_restart_starts_afresh() {
-        let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
+        let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
         for index in 0..2 {
             ledger.note(at, index, once(Verdict::Bad));
         }
         let state = ledger.state(at, wall(at, 0));
         let changed = Objective { target: 0.98, ..objective("a") };
-        let mut next = Ledger::new(vec![objective("c"), changed, objective("b")]);
+        let mut next = SloTracker::new(vec![objective("c"), changed, objective("b")]);
         let age = MonotonicInstant::from_secs(2);
         let told = next.restore(&state, age, wall(at, 10)).unwrap();
         assert_eq!(told.objectives, 1);
@@ -593,12 +595,12 @@ mod tests {
     fn a_warm_up_is_not_observed_at_any_start() {
         let minute = Duration::from_secs(60);
         let warm = Objective {
-            counting: Counting { warmup: minute, ..Counting::default() },
+            counting: CountingRules { warmup: minute, ..CountingRules::default() },
             ..objective("a")
         };
-        let mut ledger = Ledger::new(vec![warm]);
+        let mut ledger = SloTracker::new(vec![warm]);
         let covered =
-            |ledger: &Ledger, secs| one(ledger, MonotonicInstant::from_secs(secs)).covered;
+            |ledger: &SloTracker, secs| one(ledger, MonotonicInstant::from_secs(secs)).covered;
         assert_eq!(covered(&ledger, 59), Duration::ZERO);
         assert_eq!(covered(&ledger, 100), Duration::from_secs(40));
         let at = MonotonicInstant::from_secs(100);
@@ -610,7 +612,7 @@ mod tests {
             restarted(&next, MonotonicInstant::from_secs(10), minute, MonotonicInstant::ZERO);
         assert_eq!(covered(&early, 61), Duration::from_secs(41));
         let unseen = restarted(
-            &Ledger::new(vec![one(&next, at).objective]),
+            &SloTracker::new(vec![one(&next, at).objective]),
             MonotonicInstant::ZERO,
             minute,
             MonotonicInstant::ZERO,
@@ -620,19 +622,19 @@ mod tests {
 
     #[test]
     fn a_state_that_cannot_be_one_is_refused_and_changes_nothing() {
-        let mut ledger = Ledger::new(vec![objective("a")]);
+        let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 0));
-        let spoil = |spoil: fn(&mut State)| {
+        let spoil = |spoil: fn(&mut SloState)| {
             let mut spoilt = state.clone();
             spoil(&mut spoilt);
-            let mut next = Ledger::new(vec![objective("a")]);
+            let mut next = SloTracker::new(vec![objective("a")]);
             let told = next.restore(&spoilt, MonotonicInstant::ZERO, wall(at, 0));
-            assert_eq!(told, Err(Malformed));
+            assert_eq!(told, Err(CorruptState));
             assert_eq!(
                 one(&next, MonotonicInstant::ZERO),
-                one(&Ledger::new(vec![objective("a")]), MonotonicInstant::ZERO)
+                one(&SloTracker::new(vec![objective("a")]), MonotonicInstant::ZERO)
             );
         };
         spoil(|state| state.clock = 1);
@@ -644,11 +646,11 @@ mod tests {
     #[test]
     fn minutes_of_the_system_stand_in_the_books_of_their_objective() {
         let system = Objective {
-            indicator: Indicator::SystemRate { floor: 10.0, min_streams: 1 },
+            indicator: Sli::SystemRate { floor: 10.0, min_streams: 1 },
             ..objective("system")
         };
-        let mut ledger = Ledger::new(vec![objective("a"), system]);
-        assert!(ledger.has_slices() && !Ledger::new(vec![objective("a")]).has_slices());
+        let mut ledger = SloTracker::new(vec![objective("a"), system]);
+        assert!(ledger.has_slices() && !SloTracker::new(vec![objective("a")]).has_slices());
         let record = stream();
         let subject = Subject::of(&record, record.call.as_ref().unwrap());
         let slices = ledger.slices_of(&subject);
@@ -682,8 +684,8 @@ mod tests {
             const STEP: u64 = 720;
             let mut events = events;
             events.sort_unstable();
-            let tokens = Objective { indicator: Indicator::TokensAboveRate(1.0), ..objective("a") };
-            let mut ledger = Ledger::new(vec![tokens]);
+            let tokens = Objective { indicator: Sli::TokensAboveRate(1.0), ..objective("a") };
+            let mut ledger = SloTracker::new(vec![tokens]);
             // The time of day at which this process began, and how long none ran so far.
             let (mut began, mut gone) = (0, 0);
             let mut raw: Vec<(u64, Counts)> = Vec::new();
@@ -699,7 +701,7 @@ mod tests {
                 let day = step * STEP + gone;
                 let at = MonotonicInstant::from_secs(day - began);
                 let verdict = if good { Verdict::Good } else { Verdict::Bad };
-                ledger.note(at, 0, Judged { verdict, events: tokens });
+                ledger.note(at, 0, WeightedVerdict { verdict, events: tokens });
                 let (good, bad) = if good { (tokens, 0) } else { (0, tokens) };
                 raw.push((day, Counts { good, bad }));
                 let mut sum = Counts::default();
@@ -725,7 +727,7 @@ mod tests {
             events.retain(|(step, _)| *step <= read);
             events.sort_unstable();
             let window = Duration::from_secs(days * 86_400);
-            let mut ledger = Ledger::new(vec![Objective { target, window, ..objective("a") }]);
+            let mut ledger = SloTracker::new(vec![Objective { target, window, ..objective("a") }]);
             for &(step, kind) in &events {
                 let verdict = match kind {
                     0 => Verdict::Bad,

@@ -22,14 +22,14 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 pub use budget::Counts;
-pub use counting::{Counting, Exclusion};
-pub use indicator::Indicator;
-pub use ledger::Ledger;
-pub use preset::{Preset, Promise};
+pub use counting::{CountingRules, Exclusion};
+pub use indicator::Sli;
+pub use ledger::SloTracker;
+pub use preset::{Preset, PresetObjective};
 pub use scope::{Scope, Subject};
 pub use slices::SLICE;
-pub use state::{Malformed, Restored, State};
-pub use verdict::Judged;
+pub use state::{CorruptState, Restored, SloState};
+pub use verdict::WeightedVerdict;
 
 use tokengauge_types::label::Label;
 
@@ -38,14 +38,14 @@ use tokengauge_types::label::Label;
 pub struct Objective {
     /// Unique; the value of the `tokengauge.slo` attribute.
     pub name: Label,
-    pub indicator: Indicator,
+    pub indicator: Sli,
     /// The share that shall be good, above 0 and below 1.
     pub target: f64,
     /// The rolling window of the budget: 1 h to 90 d.
     #[serde(serialize_with = "seconds")]
     pub window: Duration,
     pub scope: Scope,
-    pub counting: Counting,
+    pub counting: CountingRules,
 }
 
 /// The windows over which burn rates are told, shortest first.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::slo::Indicator;
+use crate::slo::Sli;
 use crate::timing::rates;
 
 /// A kind of use, each with its own promises.
@@ -33,10 +33,10 @@ pub enum Preset {
 
 /// One promise of a preset.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Promise {
+pub struct PresetObjective {
     /// What is put behind the preset's name.
     pub name: &'static str,
-    pub indicator: Indicator,
+    pub indicator: Sli,
     pub target: f64,
 }
 
@@ -63,7 +63,7 @@ impl Preset {
         }
     }
 
-    pub const fn promises(self) -> &'static [Promise] {
+    pub const fn promises(self) -> &'static [PresetObjective] {
         match self {
             Self::Chat => CHAT,
             Self::Voice => VOICE,
@@ -74,63 +74,63 @@ impl Preset {
     }
 }
 
-const fn promise(name: &'static str, indicator: Indicator, target: f64) -> Promise {
-    Promise { name, indicator, target }
+const fn promise(name: &'static str, indicator: Sli, target: f64) -> PresetObjective {
+    PresetObjective { name, indicator, target }
 }
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const CHAT: &[Promise] = &[
-    promise("availability", Indicator::Availability, AVAILABLE),
+const CHAT: &[PresetObjective] = &[
+    promise("availability", Sli::Availability, AVAILABLE),
     // Half a second is taken for an answer that begins at once; from a second on attention wanders.
-    promise("ttft", Indicator::TimeToFirstToken(millis(500)), MOSTLY),
+    promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
     // Six times as fast as people read (240 words, some 320 tokens a minute): enough to skim by.
-    promise("output_rate", Indicator::OutputRate(30.0), MOSTLY),
-    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+    promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
+    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
-const VOICE: &[Promise] = &[
-    promise("availability", Indicator::Availability, AVAILABLE),
+const VOICE: &[PresetObjective] = &[
+    promise("availability", Sli::Availability, AVAILABLE),
     // Turns in conversation are 200 ms apart; speech recognition and synthesis need their own share of what is borne.
     // Visible, since thinking is not spoken.
-    promise("first_visible", Indicator::FirstVisible(millis(300)), MOSTLY),
+    promise("first_visible", Sli::FirstVisible(millis(300)), MOSTLY),
     // Synthesis works on whole sentences: at this rate one of 25 tokens is there in a quarter of a second.
-    promise("output_rate", Indicator::OutputRate(rates::VOICE_RATE), MOSTLY),
+    promise("output_rate", Sli::OutputRate(rates::VOICE_RATE), MOSTLY),
     // A stall is dead air.
-    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
-const CODE: &[Promise] = &[
-    promise("availability", Indicator::Availability, AVAILABLE),
+const CODE: &[PresetObjective] = &[
+    promise("availability", Sli::Availability, AVAILABLE),
     // A second is how long a thought is held while waiting; prompts with files in them take longer to read than those of
     // a chat.
-    promise("ttft", Indicator::TimeToFirstToken(millis(1_000)), MOSTLY),
+    promise("ttft", Sli::TimeToFirstToken(millis(1_000)), MOSTLY),
     // Code is not read word by word: 60 lines, some 600 tokens, are there in ten seconds.
-    promise("output_rate", Indicator::OutputRate(60.0), MOSTLY),
-    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+    promise("output_rate", Sli::OutputRate(60.0), MOSTLY),
+    promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
-const BATCH: &[Promise] = &[
+const BATCH: &[PresetObjective] = &[
     // Jobs are tried again: one in a hundred costs time, and nobody notices.
-    promise("availability", Indicator::Availability, 0.99),
+    promise("availability", Sli::Availability, 0.99),
     // Where the clients of OpenAI and Anthropic give up by default.
-    promise("duration", Indicator::Duration(Duration::from_secs(600)), MOSTLY),
+    promise("duration", Sli::Duration(Duration::from_secs(600)), MOSTLY),
     // The long answers of jobs, 4,096 tokens, then take 7 of those 10 min. Total, since queueing and prefill cost a job
     // as much as decoding does.
-    promise("total_rate", Indicator::TotalRate(10.0), MOSTLY),
+    promise("total_rate", Sli::TotalRate(10.0), MOSTLY),
 ];
 
-const AGENT: &[Promise] = &[
+const AGENT: &[PresetObjective] = &[
     // Of runs of 20 steps, one in fifty fails; at 99.5 % it would be one in ten.
-    promise("availability", Indicator::Availability, 0.999),
+    promise("availability", Sli::Availability, 0.999),
     // 20 steps then spend 10 s waiting at most.
-    promise("ttft", Indicator::TimeToFirstToken(millis(500)), MOSTLY),
+    promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
     // The call of a tool, some 150 tokens, is written in 5 s.
-    promise("output_rate", Indicator::OutputRate(30.0), MOSTLY),
+    promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
     // Of runs of 20 steps, one in ten meets a stall; at 99 % it would be one in five.
-    promise("stall_free", Indicator::StallFree, 0.995),
+    promise("stall_free", Sli::StallFree, 0.995),
 ];
 
 #[cfg(test)]

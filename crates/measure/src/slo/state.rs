@@ -13,7 +13,7 @@ use crate::slo::budget::Slot;
 /// Everything that a ledger has to remember. Instants are nanoseconds on its time line, but for `wall`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct SloState {
     /// When it was put away, in nanoseconds since the Unix epoch.
     pub(super) wall: u64,
     /// The same on the time line.
@@ -21,7 +21,7 @@ pub struct State {
     pub(super) accounts: Vec<Kept>,
 }
 
-impl State {
+impl SloState {
     /// To be raised whenever what stands in a state is read differently: other windows, other slots, other instants.
     pub const VERSION: u32 = 1;
 }
@@ -52,4 +52,4 @@ pub struct Restored {
 /// A state that no ledger can have left behind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("its slots, gaps or windows are not such as this program writes")]
-pub struct Malformed;
+pub struct CorruptState;

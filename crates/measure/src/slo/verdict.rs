@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::record::{Call, Complete, Outcome, Record, Verdict};
+use crate::record::{Call, Completeness, Outcome, Record, Verdict};
 use crate::slo::scope::is_stream;
-use crate::slo::{Counting, Indicator, Objective};
+use crate::slo::{CountingRules, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, ErrorSource};
 
@@ -13,29 +13,29 @@ const TOO_MANY_REQUESTS: u16 = 429;
 
 /// A verdict, and how many events of that kind it stands for: an exchange is one, but where its tokens are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Judged {
+pub struct WeightedVerdict {
     pub verdict: Verdict,
     pub events: u64,
 }
 
 impl Objective {
     /// `None` where the indicator is not about such exchanges at all.
-    pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<Judged> {
+    pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<WeightedVerdict> {
         let Self { indicator, counting, .. } = self;
         let standing = Standing::of(record, counting);
         let verdict = indicator.judge(record, call, standing)?;
         let left_out = record.points.accept < MonotonicInstant::ZERO + counting.warmup
             || counting.is_burning_in(call)
             || counting.is_too_short(*indicator, call);
-        let tokens = matches!(indicator, Indicator::TokensAboveRate(_));
-        Some(Judged {
+        let tokens = matches!(indicator, Sli::TokensAboveRate(_));
+        Some(WeightedVerdict {
             verdict: if left_out { Verdict::Excluded } else { verdict },
             events: if tokens { output_tokens(call) } else { 1 },
         })
     }
 }
 
-impl Indicator {
+impl Sli {
     /// `None` where the indicator is not about such exchanges at all: what is no stream has no first token and no
     /// output rate, how long a session lasts is its client's choice, and a minute of the system is no exchange.
     fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
@@ -125,7 +125,7 @@ fn first(
     limit: Duration,
     standing: Standing,
 ) -> Verdict {
-    let unobserved = call.complete == Complete::Unobserved;
+    let unobserved = call.complete == Completeness::Unobserved;
     match time {
         Some(time) if time <= limit => Verdict::Good,
         // The first token may have been in what the observer lost: too late is not proven.
@@ -152,7 +152,7 @@ fn gave_up_after(record: &Record, limit: Duration) -> bool {
 fn stall_free(call: &Call, standing: Standing) -> Verdict {
     match standing {
         // What the observer lost may have ended a silence early, or have made one.
-        _ if call.complete == Complete::Unobserved => Verdict::Excluded,
+        _ if call.complete == Completeness::Unobserved => Verdict::Excluded,
         _ if !call.stalls.is_empty() => Verdict::Bad,
         Standing::Served => Verdict::Good,
         Standing::Failed | Standing::Excused => Verdict::Excluded,
@@ -183,7 +183,7 @@ enum Standing {
 }
 
 impl Standing {
-    fn of(record: &Record, counting: &Counting) -> Self {
+    fn of(record: &Record, counting: &CountingRules) -> Self {
         let excused = match record.outcome {
             Outcome::Ok => return Self::Served,
             Outcome::Cancelled => true,
@@ -216,10 +216,10 @@ fn refused_the_request(record: &Record) -> bool {
 mod tests {
     use super::*;
     use crate::record::Output;
-    use crate::record::Warm;
+    use crate::record::WarmupState;
     use crate::slo::example::{at, objective, stream};
-    use crate::slo::{Counting, Exclusion};
-    use crate::timing::{Awaited, Silence, Stall, Stalls};
+    use crate::slo::{CountingRules, Exclusion};
+    use crate::timing::{Stall, StallKind, StallPhase, Stalls};
     use tokengauge_llm::dialect::Operation;
     use tokengauge_types::clock::MonotonicInstant;
     use tokengauge_types::event::{RejectReason, TimeoutKind, UpstreamFailure};
@@ -228,28 +228,27 @@ mod tests {
     const BAD: Option<Verdict> = Some(Verdict::Bad);
     const EXCLUDED: Option<Verdict> = Some(Verdict::Excluded);
 
-    const FIRST_TOKEN: Indicator = Indicator::TimeToFirstToken(Duration::from_millis(500));
-    const RATE: Indicator = Indicator::OutputRate(30.0);
-    const DURATION: Indicator = Indicator::Duration(Duration::from_secs(10));
+    const FIRST_TOKEN: Sli = Sli::TimeToFirstToken(Duration::from_millis(500));
+    const RATE: Sli = Sli::OutputRate(30.0);
+    const DURATION: Sli = Sli::Duration(Duration::from_secs(10));
 
-    const VISIBLE: Indicator = Indicator::FirstVisible(Duration::from_millis(800));
-    const TOTAL: Indicator = Indicator::TotalRate(40.0);
-    const GAPS: Indicator = Indicator::InterToken(Duration::from_millis(20));
-    const TOKENS: Indicator = Indicator::TokensAboveRate(30.0);
+    const VISIBLE: Sli = Sli::FirstVisible(Duration::from_millis(800));
+    const TOTAL: Sli = Sli::TotalRate(40.0);
+    const GAPS: Sli = Sli::InterToken(Duration::from_millis(20));
+    const TOKENS: Sli = Sli::TokensAboveRate(30.0);
 
-    fn judged(objective: &Objective, record: &Record) -> Option<Judged> {
+    fn judged(objective: &Objective, record: &Record) -> Option<WeightedVerdict> {
         objective.judge(record, record.call.as_ref().unwrap())
     }
 
-    fn judge(indicator: Indicator, record: &Record) -> Option<Verdict> {
+    fn judge(indicator: Sli, record: &Record) -> Option<Verdict> {
         let objective = Objective { indicator, ..objective("a") };
         judged(&objective, record).map(|judged| judged.verdict)
     }
 
     /// The others: first visible, total rate, stall-free, inter-token, tokens above a rate.
     fn others(record: &Record) -> [Option<Verdict>; 5] {
-        [VISIBLE, TOTAL, Indicator::StallFree, GAPS, TOKENS]
-            .map(|indicator| judge(indicator, record))
+        [VISIBLE, TOTAL, Sli::StallFree, GAPS, TOKENS].map(|indicator| judge(indicator, record))
     }
 
     fn stalled(mut record: Record) -> Record {
@@ -257,8 +256,8 @@ mod tests {
             count: 1,
             total: Duration::from_secs(3),
             first: vec![Stall {
-                awaited: Awaited::NextToken,
-                silence: Silence::Silent,
+                awaited: StallPhase::NextToken,
+                silence: StallKind::Silent,
                 begun: at(500),
                 raised: at(2_500),
                 lasted: Some(Duration::from_secs(3)),
@@ -269,8 +268,7 @@ mod tests {
 
     /// Availability, first token, rate, duration.
     fn verdicts(record: &Record) -> [Option<Verdict>; 4] {
-        [Indicator::Availability, FIRST_TOKEN, RATE, DURATION]
-            .map(|indicator| judge(indicator, record))
+        [Sli::Availability, FIRST_TOKEN, RATE, DURATION].map(|indicator| judge(indicator, record))
     }
 
     fn call(record: &mut Record) -> &mut Call {
@@ -372,7 +370,7 @@ mod tests {
     #[test]
     fn what_the_observer_lost_is_not_held_against_anybody() {
         let mut record = stream();
-        call(&mut record).complete = Complete::Unobserved;
+        call(&mut record).complete = Completeness::Unobserved;
         assert_eq!(judge(FIRST_TOKEN, &record), GOOD, "early enough even so");
         record.points.token = Some(at(501));
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
@@ -475,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_bad_however_the_stream_ended_and_none_is_good_only_of_a_whole_one() {
-        let of = |record: &Record| judge(Indicator::StallFree, record);
+        let of = |record: &Record| judge(Sli::StallFree, record);
         for (outcome, ending, without) in [
             (Outcome::Ok, Ending::Complete, GOOD),
             (Outcome::Cancelled, Ending::ClientDisconnected, EXCLUDED),
@@ -485,7 +483,7 @@ mod tests {
             assert_eq!(of(&record), without, "{ending:?}");
             let mut stalled = stalled(record);
             assert_eq!(of(&stalled), BAD, "{ending:?}");
-            call(&mut stalled).complete = Complete::Unobserved;
+            call(&mut stalled).complete = Completeness::Unobserved;
             assert_eq!(of(&stalled), EXCLUDED, "{ending:?}");
         }
         assert_eq!(of(&refused(500)), EXCLUDED);
@@ -517,7 +515,7 @@ mod tests {
 
     #[test]
     fn what_is_too_short_has_no_verdict_on_rates_and_keeps_the_others() {
-        let counting = Counting { min_output_tokens: Some(160), ..Counting::default() };
+        let counting = CountingRules { min_output_tokens: Some(160), ..CountingRules::default() };
         let told = |indicator, tokens| {
             let objective = Objective { indicator, counting: counting.clone(), ..objective("a") };
             let mut record = stream();
@@ -528,7 +526,7 @@ mod tests {
             assert_eq!(told(indicator, 160.0), GOOD, "{indicator:?}");
             assert_eq!(told(indicator, 159.9), EXCLUDED, "{indicator:?}");
         }
-        for indicator in [Indicator::Availability, FIRST_TOKEN, VISIBLE, DURATION] {
+        for indicator in [Sli::Availability, FIRST_TOKEN, VISIBLE, DURATION] {
             assert_eq!(told(indicator, 1.0), GOOD, "{indicator:?}");
         }
     }
@@ -537,7 +535,7 @@ mod tests {
     fn what_began_in_the_warm_up_is_excluded_good_and_bad_alike() {
         let accepted = MonotonicInstant::from_millis(1_000_000);
         let told = |warmup, record: &Record| {
-            let counting = Counting { warmup, ..Counting::default() };
+            let counting = CountingRules { warmup, ..CountingRules::default() };
             let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
@@ -551,7 +549,7 @@ mod tests {
     #[test]
     fn what_the_operator_holds_against_nobody_is_excluded() {
         let told = |exclude: &[Exclusion], record: &Record| {
-            let counting = Counting { exclude: exclude.to_vec(), ..Counting::default() };
+            let counting = CountingRules { exclude: exclude.to_vec(), ..CountingRules::default() };
             let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
@@ -570,10 +568,10 @@ mod tests {
         assert_eq!(excused(&[Exclusion::Shutdown]), [false, false, true, true]);
         assert_eq!(excused(&Exclusion::ALL), [true; 4]);
         let mut early = stream();
-        early.call.as_mut().unwrap().warm = Some(Warm::Warming);
+        early.call.as_mut().unwrap().warm = Some(WarmupState::Warming);
         assert_eq!(told(&[Exclusion::Warming], &early), EXCLUDED);
         assert_eq!(told(&[Exclusion::Shutdown], &early), GOOD);
-        early.call.as_mut().unwrap().warm = Some(Warm::Warm);
+        early.call.as_mut().unwrap().warm = Some(WarmupState::Warm);
         assert_eq!(told(&[Exclusion::Warming], &early), GOOD);
         assert_eq!(told(&Exclusion::ALL, &stream()), GOOD);
         assert_eq!(told(&Exclusion::ALL, &refused(500)), BAD);

@@ -8,8 +8,8 @@ pub mod stall;
 pub mod stream;
 
 pub use edge::edge_wait;
-pub use pauses::Pauses;
-pub use points::{Points, Stage, Stages};
-pub use rates::{Band, Rates, Unrated, VOICE_RATE};
-pub use stall::{Awaited, Patience, Silence, Stall, Stalls, Watch};
-pub use stream::{Sample, Stream};
+pub use pauses::PauseDetector;
+pub use points::{Stage, Stages, Timestamps};
+pub use rates::{OutputRateRange, Rates, Unrated, VOICE_RATE};
+pub use stall::{Stall, StallClock, StallKind, StallPhase, StallThresholds, Stalls};
+pub use stream::{LiveSample, StreamTiming};

@@ -15,18 +15,18 @@ pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 /// limit (250 ms at least) comes near to.
 pub const LATE_FROM: Duration = Duration::from_millis(100);
 
-/// Pauses that are remembered: the last ones, since stalls are judged as they happen.
+/// PauseDetector that are remembered: the last ones, since stalls are judged as they happen.
 const MOST_KEPT: usize = 64;
 
 /// The pauses of late.
 #[derive(Clone, Debug, Default)]
-pub struct Pauses {
+pub struct PauseDetector {
     /// From when a beat was due until it came, oldest first.
     known: VecDeque<(MonotonicInstant, MonotonicInstant)>,
     last_beat: Option<MonotonicInstant>,
 }
 
-impl Pauses {
+impl PauseDetector {
     /// The beat of `at` came; how late it was.
     pub fn beat(&mut self, at: MonotonicInstant) -> Duration {
         let Some(last) = self.last_beat.replace(at) else {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn beats_in_time_are_no_pause() {
-        let mut pauses = Pauses::default();
+        let mut pauses = PauseDetector::default();
         for beat in 0..100 {
             assert!(pauses.beat(at(beat * 251)) <= millis(1));
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_late_beat_excuses_what_lies_behind_its_due_time() {
-        let mut pauses = Pauses::default();
+        let mut pauses = PauseDetector::default();
         pauses.beat(at(1_000));
         assert_eq!(pauses.beat(at(4_250)), millis(3_000));
         assert_eq!(pauses.within(at(0), at(10)), Duration::ZERO);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_beat_that_is_missing_excuses_what_is_looked_at_before_it() {
-        let mut pauses = Pauses::default();
+        let mut pauses = PauseDetector::default();
         assert_eq!(pauses.within(at(0), at(9_000)), Duration::ZERO, "no beat ever: not known");
         pauses.beat(at(1_000));
         assert_eq!(pauses.within(at(1_000), at(1_349)), Duration::ZERO);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_the_last_pauses_are_remembered() {
-        let mut pauses = Pauses::default();
+        let mut pauses = PauseDetector::default();
         for beat in 0..1_000 {
             pauses.beat(at(beat * 1_000));
         }

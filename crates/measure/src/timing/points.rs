@@ -8,7 +8,7 @@ use tokengauge_types::clock::MonotonicInstant;
 ///
 /// Stamped at the seam and by the forwarder, never here.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Points {
+pub struct Timestamps {
     /// Request head received from the client.
     pub accept: MonotonicInstant,
     /// Passed the admission limit.
@@ -94,7 +94,7 @@ impl Stages {
     }
 }
 
-impl Points {
+impl Timestamps {
     /// Cuts end − accept at every point there is.
     ///
     /// A point that never occurred collapses onto the next: its stage is left out and the rest still add up. A point
@@ -161,8 +161,8 @@ mod tests {
         Some(MonotonicInstant::from_millis(millis))
     }
 
-    fn full() -> Points {
-        Points {
+    fn full() -> Timestamps {
+        Timestamps {
             accept: MonotonicInstant::from_millis(100),
             admit: at(110),
             sent: at(130),
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_point_that_never_occurs_collapses_onto_the_next_and_the_rest_still_add_up() {
-        let points = Points { event: None, token: None, visible: None, last: None, ..full() };
+        let points = Timestamps { event: None, token: None, visible: None, last: None, ..full() };
         let stages = points.stages();
         assert!(stages.iter().all(|(stage, _)| !matches!(
             stage,
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_upload_that_outlasts_the_head_is_clipped_at_it() {
-        let points = Points { uploaded: at(220), ..full() };
+        let points = Timestamps { uploaded: at(220), ..full() };
         let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
         assert_eq!(points.stages().total(), Duration::from_millis(550));
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn without_an_end_there_are_no_stages() {
-        assert_eq!(Points { end: None, ..full() }.stages(), Stages::default());
+        assert_eq!(Timestamps { end: None, ..full() }.stages(), Stages::default());
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut point =
                 || random.bool().then(|| MonotonicInstant::from_millis(random.u64(100..1_000)));
-            let points = Points {
+            let points = Timestamps {
                 accept: MonotonicInstant::from_millis(100),
                 admit: point(),
                 sent: point(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::timing::points::Points;
+use crate::timing::points::Timestamps;
 
 /// The fewest output tokens after the first chunk over which an output rate says anything.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
@@ -67,7 +67,7 @@ impl Unrated {
 /// Experience bands by output TPS. A closed label rather than histogram buckets, whose integer `le` values are
 /// written differently by different stores.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-pub enum Band {
+pub enum OutputRateRange {
     #[serde(rename = "<5")]
     Below5,
     #[serde(rename = "5-15")]
@@ -80,7 +80,7 @@ pub enum Band {
     From60,
 }
 
-impl Band {
+impl OutputRateRange {
     pub const ALL: [Self; 5] =
         [Self::Below5, Self::From5, Self::From15, Self::From30, Self::From60];
 
@@ -112,7 +112,12 @@ pub const VOICE_RATE: f64 = 100.0;
 impl Rates {
     /// The rates of a streamed generation. `blocked`: time in which the client did not read between first and last
     /// token. `observed`: whether the observer saw all of it.
-    pub fn of_stream(points: &Points, tokens: Tokens, blocked: Duration, observed: bool) -> Self {
+    pub fn of_stream(
+        points: &Timestamps,
+        tokens: Tokens,
+        blocked: Duration,
+        observed: bool,
+    ) -> Self {
         let total = total(points, tokens.output);
         if !observed {
             return Self { unrated: Some(Unrated::Unobserved), ..Self::default() };
@@ -131,12 +136,12 @@ impl Rates {
     }
 
     /// The rates of an answer that came whole: it has no first and last token, so only the total is defined.
-    pub fn of_whole(points: &Points, output: f64) -> Self {
+    pub fn of_whole(points: &Timestamps, output: f64) -> Self {
         Self { total: total(points, output), ..Self::default() }
     }
 }
 
-fn total(points: &Points, output: f64) -> Option<f64> {
+fn total(points: &Timestamps, output: f64) -> Option<f64> {
     let duration = points.duration()?.as_secs_f64();
     (output > 0.0 && duration > 0.0).then(|| output / duration)
 }
@@ -162,15 +167,15 @@ mod tests {
     use super::*;
     use tokengauge_types::clock::MonotonicInstant;
 
-    fn points(token: u64, last: u64, end: u64) -> Points {
+    fn points(token: u64, last: u64, end: u64) -> Timestamps {
         let at = |millis| Some(MonotonicInstant::from_millis(millis));
-        Points {
+        Timestamps {
             accept: MonotonicInstant::ZERO,
             sent: at(1),
             token: at(token),
             last: at(last),
             end: at(end),
-            ..Points::default()
+            ..Timestamps::default()
         }
     }
 
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn none_one_and_two_tokens() {
         let none = Rates::of_stream(
-            &Points { token: None, last: None, ..points(0, 0, 1_000) },
+            &Timestamps { token: None, last: None, ..points(0, 0, 1_000) },
             tokens(0.0, 0, 0),
             Duration::ZERO,
             true,
@@ -291,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_bound_belongs_to_the_band_above_it() {
-        let bands =
-            [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6].map(|rate| Band::of(rate).as_str());
+        let bands = [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6]
+            .map(|rate| OutputRateRange::of(rate).as_str());
         assert_eq!(bands, ["<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"]);
     }
 }

@@ -13,13 +13,13 @@ pub const MOST_KEPT: usize = 16;
 /// What a stream is awaited to bring.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Awaited {
+pub enum StallPhase {
     #[default]
     FirstToken,
     NextToken,
 }
 
-impl Awaited {
+impl StallPhase {
     pub const ALL: [Self; 2] = [Self::FirstToken, Self::NextToken];
 
     pub const fn as_str(self) -> &'static str {
@@ -33,14 +33,14 @@ impl Awaited {
 /// What comes instead of tokens.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Silence {
+pub enum StallKind {
     /// Nothing at all.
     Silent,
     /// Pings, comments or events without a token: the backend is there, and generates nothing.
     Pinging,
 }
 
-impl Silence {
+impl StallKind {
     pub const ALL: [Self; 2] = [Self::Silent, Self::Pinging];
 
     pub const fn as_str(self) -> &'static str {
@@ -54,9 +54,9 @@ impl Silence {
 /// One stall.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stall {
-    pub awaited: Awaited,
+    pub awaited: StallPhase,
     /// As it was when the stall was raised.
-    pub silence: Silence,
+    pub silence: StallKind,
     /// When the silence began: the last token, or the last progress of the request.
     pub begun: MonotonicInstant,
     /// When it had lasted as long as the route allows.
@@ -83,7 +83,7 @@ impl Stalls {
 
 /// How long a stream may be silent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Patience {
+pub struct StallThresholds {
     /// Before its first token.
     pub first: Duration,
     /// After it.
@@ -93,8 +93,8 @@ pub struct Patience {
 /// The stall clock of one stream. It runs from the moment at which the backend had all that it needs, and from each
 /// token on; it stands still while the client does not read and while this process does not run.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
-    awaited: Awaited,
+pub struct StallClock {
+    awaited: StallPhase,
     /// From when the silence counts; `None` before the clock runs and after it was stopped.
     since: Option<MonotonicInstant>,
     /// Time since then in which the client did not read.
@@ -110,7 +110,7 @@ pub struct Watch {
     stalls: Stalls,
 }
 
-impl Watch {
+impl StallClock {
     /// From when the silence counts.
     pub const fn since(&self) -> Option<MonotonicInstant> {
         self.since
@@ -121,12 +121,12 @@ impl Watch {
         self.current.is_some()
     }
 
-    pub const fn awaited(&self) -> Awaited {
+    pub const fn awaited(&self) -> StallPhase {
         self.awaited
     }
 
     /// The backend has more than it had: the clock starts again. Gives the stall that this ends.
-    pub fn progress(&mut self, at: MonotonicInstant, awaited: Awaited) -> Option<Stall> {
+    pub fn progress(&mut self, at: MonotonicInstant, awaited: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
         self.awaited = awaited;
         self.since = Some(at);
@@ -173,7 +173,7 @@ impl Watch {
         at: MonotonicInstant,
         pending: Duration,
         own: Duration,
-        patience: Patience,
+        patience: StallThresholds,
     ) -> Option<Stall> {
         let begun = self.since?;
         (self.pending, self.own) = (pending, own);
@@ -182,13 +182,13 @@ impl Watch {
         }
         let (patience, opening) = match self.awaited {
             // An answer's first event says that it was taken up, and is no ping.
-            Awaited::FirstToken => (patience.first, 1),
-            Awaited::NextToken => (patience.next, 0),
+            StallPhase::FirstToken => (patience.first, 1),
+            StallPhase::NextToken => (patience.next, 0),
         };
         let over = self.idle(at)?.checked_sub(patience)?;
         let stall = Stall {
             awaited: self.awaited,
-            silence: if self.arrivals > opening { Silence::Pinging } else { Silence::Silent },
+            silence: if self.arrivals > opening { StallKind::Pinging } else { StallKind::Silent },
             begun,
             raised: at.saturating_sub(over),
             lasted: None,
@@ -217,8 +217,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { first: Duration::from_secs(30), next: Duration::from_secs(2) };
+    const PATIENCE: StallThresholds =
+        StallThresholds { first: Duration::from_secs(30), next: Duration::from_secs(2) };
 
     fn at(millis: u64) -> MonotonicInstant {
         MonotonicInstant::from_millis(millis)
@@ -228,13 +228,13 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn look(watch: &mut Watch, now: u64) -> Option<Stall> {
+    fn look(watch: &mut StallClock, now: u64) -> Option<Stall> {
         watch.look(at(now), Duration::ZERO, Duration::ZERO, PATIENCE)
     }
 
-    fn streaming(from: u64) -> Watch {
-        let mut watch = Watch::default();
-        assert_eq!(watch.progress(at(from), Awaited::NextToken), None);
+    fn streaming(from: u64) -> StallClock {
+        let mut watch = StallClock::default();
+        assert_eq!(watch.progress(at(from), StallPhase::NextToken), None);
         watch
     }
 
@@ -244,9 +244,9 @@ mod tests {
         assert_eq!(look(&mut watch, 2_999), None);
         let stall = look(&mut watch, 3_140).unwrap();
         assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
-        assert_eq!((stall.silence, stall.lasted), (Silence::Silent, None));
+        assert_eq!((stall.silence, stall.lasted), (StallKind::Silent, None));
         assert_eq!(look(&mut watch, 4_000), None, "told once");
-        let ended = watch.progress(at(6_500), Awaited::NextToken).unwrap();
+        let ended = watch.progress(at(6_500), StallPhase::NextToken).unwrap();
         assert_eq!(ended.lasted, Some(millis(5_500)));
         assert_eq!(look(&mut watch, 8_499), None);
         assert!(look(&mut watch, 8_500).is_some(), "the next one");
@@ -259,26 +259,26 @@ mod tests {
 
     #[test]
     fn the_clock_runs_from_the_requests_progress_and_not_before() {
-        let mut watch = Watch::default();
+        let mut watch = StallClock::default();
         assert_eq!(look(&mut watch, 100_000), None);
-        watch.progress(at(1_000), Awaited::FirstToken);
-        watch.progress(at(20_000), Awaited::FirstToken);
+        watch.progress(at(1_000), StallPhase::FirstToken);
+        watch.progress(at(20_000), StallPhase::FirstToken);
         assert_eq!(look(&mut watch, 49_999), None);
         let stall = look(&mut watch, 50_000).unwrap();
-        assert_eq!((stall.awaited, stall.begun), (Awaited::FirstToken, at(20_000)));
+        assert_eq!((stall.awaited, stall.begun), (StallPhase::FirstToken, at(20_000)));
     }
 
     #[test]
     fn pings_are_told_from_silence_and_the_opening_event_is_no_ping() {
-        let mut watch = Watch::default();
-        watch.progress(at(0), Awaited::FirstToken);
+        let mut watch = StallClock::default();
+        watch.progress(at(0), StallPhase::FirstToken);
         watch.arrival();
-        assert_eq!(look(&mut watch, 30_000).unwrap().silence, Silence::Silent);
-        watch.progress(at(40_000), Awaited::NextToken);
+        assert_eq!(look(&mut watch, 30_000).unwrap().silence, StallKind::Silent);
+        watch.progress(at(40_000), StallPhase::NextToken);
         watch.arrival();
-        assert_eq!(look(&mut watch, 42_000).unwrap().silence, Silence::Pinging);
-        watch.progress(at(43_000), Awaited::NextToken);
-        assert_eq!(look(&mut watch, 45_000).unwrap().silence, Silence::Silent);
+        assert_eq!(look(&mut watch, 42_000).unwrap().silence, StallKind::Pinging);
+        watch.progress(at(43_000), StallPhase::NextToken);
+        assert_eq!(look(&mut watch, 45_000).unwrap().silence, StallKind::Silent);
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
         let mut watch = streaming(0);
         for round in 1..=40 {
             assert!(look(&mut watch, round * 10_000).is_some());
-            watch.progress(at(round * 10_000), Awaited::NextToken);
+            watch.progress(at(round * 10_000), StallPhase::NextToken);
         }
         let stalls = watch.into_stalls();
         assert_eq!((stalls.count, stalls.first.len()), (40, MOST_KEPT));

@@ -9,7 +9,7 @@ use tokengauge_types::clock::MonotonicInstant;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sample {
+pub enum LiveSample {
     /// Output tokens that were generated, in the model's own encoding where `source` is counted.
     Tokens { kind: TextKind, tokens: u32, source: Source },
     /// The same text in o200k_base. Only pieces that no later text can change are told, the rest at the end: so this
@@ -34,7 +34,7 @@ pub enum Sample {
 /// Time in which the client did not read (`blocked`) is taken out of every gap: a chunk that arrives after it was
 /// held up by the client, not by the model.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stream {
+pub struct StreamTiming {
     last_chunk: Option<MonotonicInstant>,
     last_token: Option<MonotonicInstant>,
     /// Blocked time since `last_chunk` and since `last_token`.
@@ -46,7 +46,7 @@ pub struct Stream {
     blocked: Duration,
 }
 
-impl Stream {
+impl StreamTiming {
     /// The client had not read for `time` before what arrives next.
     pub fn block(&mut self, time: Duration) {
         self.blocked_since_chunk += time;
@@ -56,9 +56,9 @@ impl Stream {
 
     /// A chunk of the dialect arrived, carrying `tokens` by our count (0 where it carries none, or where the prefix
     /// count did not rise: then its gap passes on to the next).
-    pub fn chunk(&mut self, at: MonotonicInstant, tokens: u32, out: &mut impl FnMut(Sample)) {
+    pub fn chunk(&mut self, at: MonotonicInstant, tokens: u32, out: &mut impl FnMut(LiveSample)) {
         if let Some(previous) = self.last_chunk.replace(at) {
-            out(Sample::OutputChunk {
+            out(LiveSample::OutputChunk {
                 gap: at.since(previous).saturating_sub(self.blocked_since_chunk),
             });
         }
@@ -66,12 +66,12 @@ impl Stream {
         if tokens == 0 {
             return;
         }
-        out(Sample::ChunkTokens { tokens });
+        out(LiveSample::ChunkTokens { tokens });
         if let Some(previous) = self.last_token.replace(at) {
             let gap = at.since(previous).saturating_sub(self.blocked_since_token);
             self.blocked_in_decode += self.blocked_since_token;
-            out(Sample::InterChunk { gap });
-            out(Sample::InterToken { latency: gap / tokens, tokens });
+            out(LiveSample::InterChunk { gap });
+            out(LiveSample::InterToken { latency: gap / tokens, tokens });
         }
         self.blocked_since_token = Duration::ZERO;
     }
@@ -91,8 +91,8 @@ impl Stream {
 mod tests {
     use super::*;
 
-    fn run(chunks: &[(u64, u64, u32)]) -> (Vec<Sample>, Stream) {
-        let (mut samples, mut stream) = (Vec::new(), Stream::default());
+    fn run(chunks: &[(u64, u64, u32)]) -> (Vec<LiveSample>, StreamTiming) {
+        let (mut samples, mut stream) = (Vec::new(), StreamTiming::default());
         for &(millis, blocked, tokens) in chunks {
             stream.block(Duration::from_millis(blocked));
             stream.chunk(MonotonicInstant::from_millis(millis), tokens, &mut |sample| {
@@ -112,11 +112,11 @@ mod tests {
         assert_eq!(
             samples,
             [
-                Sample::ChunkTokens { tokens: 1 },
-                Sample::OutputChunk { gap: millis(60) },
-                Sample::ChunkTokens { tokens: 3 },
-                Sample::InterChunk { gap: millis(60) },
-                Sample::InterToken { latency: millis(20), tokens: 3 },
+                LiveSample::ChunkTokens { tokens: 1 },
+                LiveSample::OutputChunk { gap: millis(60) },
+                LiveSample::ChunkTokens { tokens: 3 },
+                LiveSample::InterChunk { gap: millis(60) },
+                LiveSample::InterToken { latency: millis(20), tokens: 3 },
             ]
         );
     }
@@ -127,11 +127,14 @@ mod tests {
         assert_eq!(
             samples
                 .iter()
-                .filter(|s| matches!(s, Sample::InterChunk { gap } if *gap == millis(50)))
+                .filter(|s| matches!(s, LiveSample::InterChunk { gap } if *gap == millis(50)))
                 .count(),
             1
         );
-        assert_eq!(samples.iter().filter(|s| matches!(s, Sample::OutputChunk { .. })).count(), 2);
+        assert_eq!(
+            samples.iter().filter(|s| matches!(s, LiveSample::OutputChunk { .. })).count(),
+            2
+        );
     }
 
     #[test]
@@ -139,14 +142,14 @@ mod tests {
         let (samples, _) = run(&[(0, 0, 0), (500, 0, 1)]);
         assert_eq!(
             samples,
-            [Sample::OutputChunk { gap: millis(500) }, Sample::ChunkTokens { tokens: 1 }]
+            [LiveSample::OutputChunk { gap: millis(500) }, LiveSample::ChunkTokens { tokens: 1 }]
         );
     }
 
     #[test]
     fn a_client_that_did_not_read_makes_no_slow_gap() {
         let (samples, stream) = run(&[(0, 0, 1), (1_010, 1_000, 1)]);
-        assert!(samples.contains(&Sample::InterChunk { gap: millis(10) }));
+        assert!(samples.contains(&LiveSample::InterChunk { gap: millis(10) }));
         assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));
     }
 }

@@ -7,9 +7,9 @@ use crate::exchange::Exchange;
 use crate::in_flight::{StreamPhase, StreamView};
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
-use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
-use tokengauge_measure::record::{Call, Outcome, Record, Warm};
-use tokengauge_measure::timing::{Pauses, Sample, Watch};
+use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
+use tokengauge_measure::record::{Call, Outcome, Record, WarmupState};
+use tokengauge_measure::timing::{LiveSample, PauseDetector, StallClock};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
@@ -20,8 +20,8 @@ use tokengauge_types::label::Label;
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     pub(super) exchange: Exchange,
-    pub(super) lane: Lane,
-    pub(super) state: State,
+    pub(super) lane: RouteKey,
+    pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) cell: Arc<LiveState>,
     /// Up to when its time was recorded.
@@ -33,20 +33,20 @@ pub(super) struct ActiveRequest {
     /// The objectives on time slices that apply to it; `None` until the request is known.
     pub(super) slices: Option<Vec<usize>>,
     /// Samples from before the series was known. In a session, those of one batch of messages.
-    pub(super) early_samples: Vec<Sample>,
+    pub(super) early_samples: Vec<LiveSample>,
     /// Messages recorded so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
     /// The backend of an admitted call, and how warm it was then; `None` if no backend is tracked.
-    pub(super) warmth: Option<(Label, Warm)>,
+    pub(super) warmth: Option<(Label, WarmupState)>,
     /// The identity by which retries are recognized, if the request has one.
-    pub(super) identity: Option<load::Identity>,
+    pub(super) identity: Option<load::RequestKey>,
 }
 
 /// Bound instruments of one series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesInstruments {
     live: Arc<LiveInstruments>,
-    flow: FlowId,
+    flow: ModelId,
 }
 
 impl ActiveRequest {
@@ -63,7 +63,7 @@ impl ActiveRequest {
         &mut self,
         at: MonotonicInstant,
         unread: Duration,
-        pauses: &Pauses,
+        pauses: &PauseDetector,
         instruments: &Instruments,
     ) {
         let mut stall = None;
@@ -85,7 +85,7 @@ impl ActiveRequest {
     }
 
     /// Records that a stall began or ended. The series has the name of the model if a response has confirmed it.
-    pub(super) fn record_stall(&mut self, sample: Sample, instruments: &Instruments) {
+    pub(super) fn record_stall(&mut self, sample: LiveSample, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
         };
@@ -103,17 +103,17 @@ impl ActiveRequest {
         word: ObserverEvent,
         bytes: &[u8],
         load: &mut Load,
-    ) -> Vec<Sample> {
+    ) -> Vec<LiveSample> {
         let mut stalls = Vec::new();
         let Self { exchange, live, tokens, first_tokens, early_samples, .. } = self;
         let before = exchange.points().token;
         let mut sum = 0;
         exchange.apply(at, word, bytes, &mut |sample| {
-            if let Sample::Tokens { tokens, .. } = sample {
+            if let LiveSample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
             match (live.as_ref(), sample) {
-                (_, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
+                (_, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
                 (Some(meters), _) => meters.live.record(sample),
                 (None, _) => early_samples.push(sample),
             }
@@ -143,10 +143,10 @@ impl ActiveRequest {
         let Some(series) = self.exchange.series() else {
             return;
         };
-        let flow = load.flow(&Flow::of(&series));
+        let flow = load.flow(&ModelKey::of(&series));
         let live = instruments.live(&series);
         for sample in self.early_samples.drain(..) {
-            if let Sample::Tokens { tokens, .. } = sample {
+            if let LiveSample::Tokens { tokens, .. } = sample {
                 load.output(at, flow, u64::from(tokens));
             }
             live.record(sample);
@@ -155,9 +155,9 @@ impl ActiveRequest {
     }
 
     /// Returns the rate limits in the head of the response, and the model that they apply to.
-    pub(super) fn quota(&mut self) -> Option<(Flow, RateLimits)> {
+    pub(super) fn quota(&mut self) -> Option<(ModelKey, RateLimits)> {
         let quota = self.exchange.quota()?;
-        Some((Flow::of(&self.exchange.series()?), quota))
+        Some((ModelKey::of(&self.exchange.series()?), quota))
     }
 
     /// Records the messages since the last call.
@@ -181,7 +181,9 @@ impl ActiveRequest {
         instruments: &Instruments,
     ) {
         let passed = at.since(self.swept);
-        if passed.is_zero() || !matches!(self.state, State::Waiting | State::Streaming) {
+        if passed.is_zero()
+            || !matches!(self.state, RequestPhase::Waiting | RequestPhase::Streaming)
+        {
             self.swept = self.swept.max(at);
             return;
         }
@@ -192,7 +194,7 @@ impl ActiveRequest {
         let blocked = if blocked < MIN_BACKPRESSURE { Duration::ZERO } else { blocked.min(passed) };
         self.swept = at;
         match &self.live {
-            Some(meters) if self.state == State::Streaming => {
+            Some(meters) if self.state == RequestPhase::Streaming => {
                 meters.live.record_stream_time(passed.saturating_sub(blocked), blocked);
             }
             Some(_) | None => instruments.record_waiting(&self.lane, passed),
@@ -211,12 +213,12 @@ impl ActiveRequest {
         let Self { exchange, live, .. } = self;
         let id = exchange.id();
         let mut sum = 0;
-        let mut record_sample = |sample: Sample| {
-            if let Sample::Tokens { tokens, .. } = sample {
+        let mut record_sample = |sample: LiveSample| {
+            if let LiveSample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
             match (&live, sample) {
-                (None, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
+                (None, LiveSample::Stalled(_) | LiveSample::Resumed(_)) => stalls.push(sample),
                 (None, _) => {}
                 (Some(meters), _) => meters.live.record(sample),
             }
@@ -248,17 +250,17 @@ impl ActiveRequest {
             path: open.path.clone(),
             model: self.exchange.model().cloned(),
             phase: match self.state {
-                State::Queued => StreamPhase::Queued,
-                State::Waiting => StreamPhase::Waiting,
-                State::Streaming => StreamPhase::Streaming,
-                State::Unstreamed => StreamPhase::Unstreamed,
+                RequestPhase::Queued => StreamPhase::Queued,
+                RequestPhase::Waiting => StreamPhase::Waiting,
+                RequestPhase::Streaming => StreamPhase::Streaming,
+                RequestPhase::Unstreamed => StreamPhase::Unstreamed,
             },
             age: at.since(points.accept).as_secs_f64(),
             time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),
             tokens: self.tokens,
             output_rate: rate,
             idle: at.since(last).as_secs_f64(),
-            stalled: self.exchange.watch().is_some_and(Watch::is_stalled),
+            stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
             waiting_for: match self.cell.waiting().0 {
                 WaitingFor::Upstream => "upstream",
                 WaitingFor::Client => "client",
@@ -271,7 +273,7 @@ impl ActiveRequest {
 pub(super) fn record_warmth(
     backends: &mut Backends,
     at: MonotonicInstant,
-    (upstream, warmth): (Label, Warm),
+    (upstream, warmth): (Label, WarmupState),
     record: &mut Record,
 ) {
     let well = record.outcome == Outcome::Ok;
@@ -284,7 +286,7 @@ pub(super) fn record_warmth(
 
 /// Adds a finished call to throughput and percentiles. The output of a call without a stream is spread over sent…end,
 /// its input over sent…token.
-fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
+fn account(load: &mut Load, flow: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
         return;
@@ -298,7 +300,7 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u6
         load.input_spread(sent, points.token.unwrap_or(end), flow, input);
     }
     let well = record.outcome == Outcome::Ok;
-    let ended = load::Ended {
+    let ended = load::FinishedRequest {
         failed: !well && record.fault != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,

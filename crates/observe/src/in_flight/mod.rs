@@ -20,13 +20,13 @@ use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::cost::{Costs, Priced, TokenPrice};
+use tokengauge_measure::cost::{Costs, PriceResult, TokenPrice};
 use tokengauge_measure::drift::{self, Drift};
-use tokengauge_measure::engine::{self, Asked, Backend, Backends, Told};
-use tokengauge_measure::load::{self, Lane, Load};
+use tokengauge_measure::engine::{self, Backend, Backends, EngineReading, ScrapeResult};
+use tokengauge_measure::load::{self, Load, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
-use tokengauge_measure::timing::{Awaited, Pauses, pauses};
+use tokengauge_measure::timing::{PauseDetector, StallPhase, pauses};
 use tokengauge_telemetry::{BudgetReading, Component, Instruments, StateSnapshot};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -53,10 +53,10 @@ pub struct InFlightRequests {
     /// The ids are assigned in order by this process, so a client cannot provoke collisions.
     requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
-    ledger: slo::Ledger,
+    ledger: slo::SloTracker,
     drift: Drift,
-    pauses: Pauses,
-    quotas: load::Quotas,
+    pauses: PauseDetector,
+    quotas: load::RateLimitTracker,
     retries: load::Retries,
     gate: Arc<CardinalityLimiter>,
     tokenizers: Tokenizers,
@@ -115,10 +115,10 @@ impl InFlightRequests {
         Self {
             requests: FxHashMap::default(),
             load: Load::new(),
-            ledger: slo::Ledger::new(objectives),
+            ledger: slo::SloTracker::new(objectives),
             drift: Drift::default(),
-            pauses: Pauses::default(),
-            quotas: load::Quotas::default(),
+            pauses: PauseDetector::default(),
+            quotas: load::RateLimitTracker::default(),
             retries: load::Retries::default(),
             gate,
             tokenizers: Tokenizers::default(),
@@ -178,7 +178,7 @@ impl InFlightRequests {
         self.count_streams_in_slices(at);
     }
 
-    /// Records that the runtime that moves the bytes ran at `at`: see [`Pauses`].
+    /// Records that the runtime that moves the bytes ran at `at`: see [`PauseDetector`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
@@ -193,7 +193,7 @@ impl InFlightRequests {
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
-        let places: FxHashMap<Lane, usize> = load
+        let places: FxHashMap<RouteKey, usize> = load
             .lanes
             .iter()
             .enumerate()
@@ -208,8 +208,8 @@ impl InFlightRequests {
             {
                 let [first, next] = &mut reading.silence;
                 match watch.awaited() {
-                    Awaited::FirstToken => first.add(idle, watch.is_stalled()),
-                    Awaited::NextToken => next.add(idle, watch.is_stalled()),
+                    StallPhase::FirstToken => first.add(idle, watch.is_stalled()),
+                    StallPhase::NextToken => next.add(idle, watch.is_stalled()),
                 }
             }
         }
@@ -236,7 +236,7 @@ impl InFlightRequests {
         at: MonotonicInstant,
         wall: WallTime,
         upstream: &Label,
-        told: Result<Told, Asked>,
+        told: Result<EngineReading, ScrapeResult>,
     ) {
         self.backends.asked(at, wall, upstream, told);
     }
@@ -261,7 +261,7 @@ impl InFlightRequests {
     }
 
     /// Returns the recent lengths of requests and responses, as a baseline for a later comparison.
-    pub fn lengths(&self) -> drift::Saved {
+    pub fn lengths(&self) -> drift::SavedBaseline {
         self.drift.saved()
     }
 
@@ -329,13 +329,13 @@ impl InFlightRequests {
     }
 
     /// Registers a route before its first request, so that its metrics start at 0.
-    pub fn track_route(&mut self, lane: &Lane) {
+    pub fn track_route(&mut self, lane: &RouteKey) {
         self.load.know(lane);
     }
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let lane = Lane { route: open.route.name.clone(), vantage: open.route.vantage };
+        let lane = RouteKey { route: open.route.name.clone(), vantage: open.route.vantage };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&lane, sign);
@@ -458,9 +458,9 @@ impl InFlightRequests {
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
     let cost = match costs.price(record, call) {
-        Priced::At(cost) => Some(cost),
-        Priced::Free => None,
-        Priced::Unpriced => {
+        PriceResult::At(cost) => Some(cost),
+        PriceResult::Free => None,
+        PriceResult::Unpriced => {
             instruments.record_unpriced(&call.series);
             None
         }

@@ -4,8 +4,8 @@
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
-use tokengauge_measure::load::State;
-use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as SloState, Subject};
+use tokengauge_measure::load::RequestPhase;
+use tokengauge_measure::slo::{CorruptState, Objective, Restored, SloState, SloTracker, Subject};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Name;
 
@@ -32,7 +32,7 @@ impl InFlightRequests {
         state: &SloState,
         at: MonotonicInstant,
         wall: WallTime,
-    ) -> Result<Restored, Malformed> {
+    ) -> Result<Restored, CorruptState> {
         self.ledger.restore(state, at, wall)
     }
 
@@ -56,7 +56,12 @@ impl InFlightRequests {
 
 impl ActiveRequest {
     /// Records output tokens that have just arrived.
-    pub(super) fn record_slices(&mut self, at: MonotonicInstant, tokens: u64, ledger: &mut Ledger) {
+    pub(super) fn record_slices(
+        &mut self,
+        at: MonotonicInstant,
+        tokens: u64,
+        ledger: &mut SloTracker,
+    ) {
         if tokens > 0
             && ledger.has_slices()
             && let Some(slices) = self.slices(ledger)
@@ -68,15 +73,15 @@ impl ActiveRequest {
     /// Whether it is a stream that the backend works on: the request was received and the client reads.
     fn is_running(&self, at: MonotonicInstant) -> bool {
         let is_stream = match self.state {
-            State::Waiting | State::Streaming => true,
-            State::Queued | State::Unstreamed => false,
+            RequestPhase::Waiting | RequestPhase::Streaming => true,
+            RequestPhase::Queued | RequestPhase::Unstreamed => false,
         };
         is_stream && self.unread(at).is_zero()
     }
 
     /// Returns the objectives on time slices that apply to it, or `None` before the request is received completely.
     /// None apply to sessions, which are open for hours and idle for most of the time.
-    fn slices(&mut self, ledger: &Ledger) -> Option<&[usize]> {
+    fn slices(&mut self, ledger: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = self.exchange.points();
             if points.uploaded.is_none() && points.head.is_none() {
@@ -107,7 +112,7 @@ mod tests {
     use super::*;
     use crate::Sinks;
     use crate::tests::{STREAMED, at, chunk, open};
-    use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
+    use tokengauge_measure::slo::{CountingRules, Counts, Scope, Sli};
     use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
     use tokengauge_types::event::{
         BackpressureTime, Direction, Ending, ExchangeId, Headers, LiveState, ObserverEvent,
@@ -131,11 +136,11 @@ mod tests {
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
                 name: Label::known(model),
-                indicator: Indicator::SystemRate { floor: 5.0, min_streams: 2 },
+                indicator: Sli::SystemRate { floor: 5.0, min_streams: 2 },
                 target: 0.99,
                 window: Duration::from_secs(86_400),
                 scope: Scope { model: Some(model.to_owned()), ..Scope::default() },
-                counting: Counting::default(),
+                counting: CountingRules::default(),
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
             Self {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::count::Source;
-use tokengauge_measure::record::{Complete, Outcome};
-use tokengauge_measure::timing::{Sample, Stage};
+use tokengauge_measure::record::{Completeness, Outcome};
+use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, WaitingFor, ObserverEvent};
@@ -79,7 +79,7 @@ fn usage_in_every_chunk_of_a_truncated_stream() {
     let (record, _) = play.end(330, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
     let call = record.call.unwrap();
-    assert_eq!((call.usage.unwrap().output, call.complete), (Some(2), Complete::Cut));
+    assert_eq!((call.usage.unwrap().output, call.complete), (Some(2), Completeness::Cut));
 }
 
 /// Without usage, the observer counts "Hello" and " world": 2 tokens, marked as counted. Nothing is recorded as
@@ -125,7 +125,7 @@ fn client_closed_after_the_final_event() {
     let (record, _) = play.end(371, Ending::ClientDisconnected);
     assert_eq!((record.outcome, record.error_type), (Outcome::Ok, None));
     let call = record.call.unwrap();
-    assert_eq!(call.complete, Complete::True);
+    assert_eq!(call.complete, Completeness::True);
     assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
     let reasons: Vec<_> = call.finish_reasons.iter().map(|it| it.as_str()).collect();
     assert_eq!(reasons, ["stop"], "no reason is added");
@@ -143,7 +143,7 @@ fn choice_that_has_not_begun_is_missing() {
     };
     let (record, _) = play().end(320, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
-    assert_eq!(record.call.unwrap().complete, Complete::Cut);
+    assert_eq!(record.call.unwrap().complete, Completeness::Cut);
     let (record, _) = play().end(320, Ending::Complete);
     assert_eq!(record.outcome, Outcome::Ok);
 }
@@ -157,7 +157,7 @@ fn truncated_body_with_a_finish_reason_is_incomplete() {
     play.arrival(300, Direction::Response, body, 0);
     let (record, _) = play.end(310, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
-    assert_eq!(record.call.unwrap().complete, Complete::Cut);
+    assert_eq!(record.call.unwrap().complete, Completeness::Cut);
 }
 
 /// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third, the client did not read for 5,000, which the tee
@@ -231,9 +231,9 @@ fn with_usage(n: u64) -> String {
 }
 
 /// Returns the output tokens that were recorded while the stream ran.
-fn live(samples: &[Sample]) -> u64 {
+fn live(samples: &[LiveSample]) -> u64 {
     let tokens = samples.iter().filter_map(|sample| {
-        let Sample::Tokens { tokens, .. } = sample else {
+        let LiveSample::Tokens { tokens, .. } = sample else {
             return None;
         };
         Some(u64::from(*tokens))

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::tests::{at, open};
 use crate::{InFlightRequests, Sinks};
-use tokengauge_measure::cost::{Costs, Prices, Rental};
-use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
-use tokengauge_measure::load::Bound;
-use tokengauge_measure::record::{Record, Warm};
+use tokengauge_measure::cost::{Costs, Prices, HardwareCost};
+use tokengauge_measure::engine::{Backend, Engine, EngineMetrics, EngineReading, warm};
+use tokengauge_measure::load::Precision;
+use tokengauge_measure::record::{Record, WarmupState};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::{BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, ObserverEvent};
@@ -58,7 +58,7 @@ impl Stage {
     }
 
     /// Plays one exchange of 100 ms with `path` and `status`. Returns the warmth of the backend in its record.
-    fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<Warm> {
+    fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<WarmupState> {
         self.next += 1;
         self.report(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
         self.report(millis, ObserverEvent::Admitted, b"");
@@ -83,11 +83,11 @@ impl Stage {
         record.call.and_then(|call| call.warm)
     }
 
-    fn chat(&mut self, millis: u64, load: u64) -> Option<Warm> {
+    fn chat(&mut self, millis: u64, load: u64) -> Option<WarmupState> {
         self.exchange(millis, "/api/chat", 200, load)
     }
 
-    fn state(&self, millis: u64) -> Option<Warm> {
+    fn state(&self, millis: u64) -> Option<WarmupState> {
         self.requests.backends(at(millis)).remove(0).warm
     }
 }
@@ -97,20 +97,20 @@ fn records_warmth_of_each_call() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     let seconds = 1_000_000_000;
     let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
-    let expected = [Warm::Cold, Warm::Warming, Warm::Warming, Warm::Warming, Warm::Warm];
+    let expected = [WarmupState::Cold, WarmupState::Warming, WarmupState::Warming, WarmupState::Warming, WarmupState::Warm];
     assert_eq!(found, expected.map(Some));
-    assert_eq!(stage.state(2_000), Some(Warm::Warm));
-    assert_eq!(stage.state(302_000), Some(Warm::Warming), "no request for 5 min");
+    assert_eq!(stage.state(2_000), Some(WarmupState::Warm));
+    assert_eq!(stage.state(302_000), Some(WarmupState::Warming), "no request for 5 min");
 }
 
 #[test]
 fn failures_and_other_requests_do_not_warm_up() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     for _ in 0..5 {
-        assert_eq!(stage.exchange(1_000, "/api/chat", 500, 1), Some(Warm::Warming));
+        assert_eq!(stage.exchange(1_000, "/api/chat", 500, 1), Some(WarmupState::Warming));
         assert_eq!(stage.exchange(1_000, "/health", 200, 1), None);
     }
-    assert_eq!(stage.state(2_000), Some(Warm::Warming));
+    assert_eq!(stage.state(2_000), Some(WarmupState::Warming));
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn counts_every_end_of_a_call() {
     for second in [2, 3, 4] {
         stage.chat(second * 1_000, 1);
     }
-    assert_eq!(stage.state(5_000), Some(Warm::Warm));
-    assert_eq!(stage.state(304_099), Some(Warm::Warm));
-    assert_eq!(stage.state(304_100), Some(Warm::Warming), "it is idle");
+    assert_eq!(stage.state(5_000), Some(WarmupState::Warm));
+    assert_eq!(stage.state(304_099), Some(WarmupState::Warm));
+    assert_eq!(stage.state(304_100), Some(WarmupState::Warming), "it is idle");
 }
 
 #[test]
 fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
-    let lane = tokengauge_measure::load::Lane {
+    let lane = tokengauge_measure::load::RouteKey {
         route: Label::known("default"),
         vantage: tokengauge_types::event::ProxyPosition::Outbound,
     };
@@ -147,10 +147,10 @@ fn queue_is_exact_while_the_engine_reports_it() {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
     };
-    assert_eq!(depth(0), (0, Bound::Upper));
-    let told = Told {
+    assert_eq!(depth(0), (0, Precision::Upper));
+    let told = EngineReading {
         engine: Engine::Vllm,
-        numbers: Numbers { waiting: Some(7), ..Numbers::default() },
+        numbers: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
         implausible: 0,
     };
     stage.requests.record_engine_reading(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
@@ -158,15 +158,15 @@ fn queue_is_exact_while_the_engine_reports_it() {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
     };
-    assert_eq!(depth(15_000), (7, Bound::Exact));
-    assert_eq!(depth(15_001), (0, Bound::Upper));
+    assert_eq!(depth(15_000), (7, Precision::Exact));
+    assert_eq!(depth(15_001), (0, Precision::Upper));
 }
 
 /// One token in 300 s on hardware at 36 per hour: 3 for one token, 3 million for a million.
 #[test]
 fn price_per_token_follows_the_load() {
     let mut stage = Stage::new(None);
-    let rental = |route: &str| Rental {
+    let rental = |route: &str| HardwareCost {
         route: Label::known(route),
         hour: 36.0,
         currency: Label::known("USD"),

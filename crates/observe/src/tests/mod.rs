@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::{Exchange, InFlightRequests, Sinks};
 use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::load::State;
-use tokengauge_measure::record::{Became, Complete, Outcome, Record};
-use tokengauge_measure::timing::Sample;
+use tokengauge_measure::load::RequestPhase;
+use tokengauge_measure::record::{ChoiceStatus, Completeness, Outcome, Record};
+use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -22,7 +22,7 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name
 /// Plays events into an exchange. Every method takes the millisecond of its event.
 pub(super) struct Play {
     pub(super) exchange: Exchange,
-    samples: Vec<Sample>,
+    samples: Vec<LiveSample>,
 }
 
 pub(super) fn at(millis: u64) -> MonotonicInstant {
@@ -130,7 +130,7 @@ impl Play {
         self
     }
 
-    pub(super) fn end(self, millis: u64, ending: Ending) -> (Record, Vec<Sample>) {
+    pub(super) fn end(self, millis: u64, ending: Ending) -> (Record, Vec<LiveSample>) {
         let Self { exchange, mut samples } = self;
         let record = exchange.end(at(millis), ending, &mut |sample| samples.push(sample));
         (record, samples)
@@ -174,9 +174,9 @@ fn ms(millis: u64) -> Option<Duration> {
 fn role_only_delta_is_not_the_first_token() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"role":"assistant","content":""}"#);
-    assert_eq!(play.exchange.state(), State::Waiting);
+    assert_eq!(play.exchange.state(), RequestPhase::Waiting);
     play.delta(500, r#"{"content":"Hello"}"#);
-    assert_eq!(play.exchange.state(), State::Streaming);
+    assert_eq!(play.exchange.state(), RequestPhase::Streaming);
     play.event(600, &chunk("{}", r#""stop""#)).event(600, "[DONE]");
     let record = play.complete(600);
     assert_eq!(record.points.event, Some(at(300)));
@@ -248,10 +248,12 @@ fn counts_tokens_without_usage() {
     assert_eq!(record.call.unwrap().usage, None);
     let live: u32 = samples
         .iter()
-        .map(|s| if let Sample::Tokens { tokens, .. } = s { *tokens } else { 0 })
+        .map(|s| if let LiveSample::Tokens { tokens, .. } = s { *tokens } else { 0 })
         .sum();
-    let standard: u32 =
-        samples.iter().map(|s| if let Sample::Standard { tokens } = s { *tokens } else { 0 }).sum();
+    let standard: u32 = samples
+        .iter()
+        .map(|s| if let LiveSample::Standard { tokens } = s { *tokens } else { 0 })
+        .sum();
     assert_eq!((live, standard), (2, 2), "the live counts add up to the total");
 }
 
@@ -301,7 +303,7 @@ fn client_may_close_after_the_final_event() {
         (record.outcome, record.fault, record.error_type),
         (Outcome::Ok, ErrorSource::None, None)
     );
-    assert_eq!(record.call.unwrap().complete, Complete::True);
+    assert_eq!(record.call.unwrap().complete, Completeness::True);
 }
 
 #[test]
@@ -311,7 +313,7 @@ fn counts_tokens_until_the_client_leaves() {
     let (record, _) = play.end(400, Ending::ClientDisconnected);
     assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
     let call = record.call.unwrap();
-    assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Cut, 2));
+    assert_eq!((call.complete, call.output.unwrap().counted), (Completeness::Cut, 2));
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "the missing reason is added");
 }
 
@@ -335,10 +337,10 @@ fn stream_without_end_marker_ends_with_its_body() {
     };
     let record = play().complete(400);
     let call = record.call.as_ref().unwrap();
-    assert_eq!((record.outcome, call.complete), (Outcome::Ok, Complete::True));
+    assert_eq!((record.outcome, call.complete), (Outcome::Ok, Completeness::True));
     let (record, _) = play().end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
     let call = record.call.as_ref().unwrap();
-    assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Complete::Cut));
+    assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Completeness::Cut));
 }
 
 #[test]
@@ -391,7 +393,7 @@ fn none_one_and_two_tokens() {
 #[test]
 fn non_streaming_response_has_no_first_token() {
     let mut play = Play::chat(WHOLE);
-    assert_eq!(play.exchange.state(), State::Unstreamed);
+    assert_eq!(play.exchange.state(), RequestPhase::Unstreamed);
     play.head(600, 200, "application/json");
     let body = r#"{"id":"chatcmpl-2","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
     play.arrival(610, Direction::Response, body, 0);
@@ -437,7 +439,7 @@ fn rate_excludes_client_backpressure() {
     assert_eq!(record.call.unwrap().rates.output, Some(10.0));
     let gaps: Vec<_> = samples
         .iter()
-        .filter_map(|s| if let Sample::InterChunk { gap } = s { Some(*gap) } else { None })
+        .filter_map(|s| if let LiveSample::InterChunk { gap } = s { Some(*gap) } else { None })
         .collect();
     assert_eq!(gaps.last().copied(), ms(100), "8,000 − 2,900 − 5,000");
 }
@@ -454,7 +456,7 @@ fn response_with_a_gap_has_no_rate() {
     let call = record.call.unwrap();
     assert_eq!(
         (call.complete, call.rates.output, call.rates.total),
-        (Complete::Unobserved, None, None)
+        (Completeness::Unobserved, None, None)
     );
 }
 
@@ -522,7 +524,7 @@ fn reports_truncated_tool_arguments() {
     }
     play.event(410, "[DONE]");
     let call = play.complete(420).call.unwrap();
-    assert_eq!(call.choices, [Became::ToolJsonInvalid, Became::Complete]);
+    assert_eq!(call.choices, [ChoiceStatus::ToolJsonInvalid, ChoiceStatus::Complete]);
 }
 
 #[test]

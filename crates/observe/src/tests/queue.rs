@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::tests::{STREAMED, at, chunk, open};
 use crate::{InFlightRequests, StreamPhase, Sinks};
 use tokengauge_llm::dialect::RateLimit;
-use tokengauge_measure::load::{Limited, QuotaReading};
+use tokengauge_measure::load::{LimitType, RateLimitReading};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
@@ -196,7 +196,7 @@ fn rate_limits_are_current_while_the_response_streams() {
     }
     scene.finish(1, 3_000);
     let (load, _) = scene.requests.reading(at(12_000));
-    let [QuotaReading { flow, limited, allowance }] = &load.quotas[..] else {
+    let [RateLimitReading { flow, limited, allowance }] = &load.quotas[..] else {
         panic!("{:?}", load.quotas);
     };
     assert_eq!((flow.provider.as_str(), flow.model.as_str()), ("openai", "gpt-4o"));
@@ -205,7 +205,7 @@ fn rate_limits_are_current_while_the_response_streams() {
         remaining: Some(39),
         reset: Some(std::time::Duration::from_secs(80)),
     };
-    assert_eq!((*limited, *allowance), (Limited::Requests, expected));
+    assert_eq!((*limited, *allowance), (LimitType::Requests, expected));
     assert!(scene.requests.reading(at(93_000)).0.quotas.is_empty());
 }
 

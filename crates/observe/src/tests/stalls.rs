@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::tests::{STREAMED, at, chunk, open};
 use crate::{InFlightRequests, Sinks};
-use tokengauge_measure::load::Silence;
+use tokengauge_measure::load::StalledStreams;
 use tokengauge_measure::record::Record;
-use tokengauge_measure::timing::{Awaited, Stall, Stalls};
+use tokengauge_measure::timing::{StallPhase, Stall, Stalls};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
@@ -109,7 +109,7 @@ impl Scene {
     }
 
     /// Returns the silence before the first token, and after it.
-    fn silence(&mut self, millis: u64) -> [Silence; 2] {
+    fn silence(&mut self, millis: u64) -> [StalledStreams; 2] {
         self.requests.reading(at(millis)).0.lanes[0].silence
     }
 
@@ -160,13 +160,13 @@ fn reports_a_stall_while_it_lasts() {
     scene.token(1_000);
     scene.sweep(2_900);
     assert_eq!(scene.stalls(&[]), 0, "exported before the first one");
-    assert_eq!(scene.silence(2_900)[1], Silence { stalled: 0, longest: Some(millis(1_900)) });
+    assert_eq!(scene.silence(2_900)[1], StalledStreams { stalled: 0, longest: Some(millis(1_900)) });
     scene.sweep(3_150);
     let labels = ["next_token", "silent", "gpt-4o"];
     assert_eq!(scene.stalls(&labels), 1, "reported while it lasts");
     assert_eq!(
         scene.silence(3_150),
-        [Silence::default(), Silence { stalled: 1, longest: Some(millis(2_150)) }]
+        [StalledStreams::default(), StalledStreams { stalled: 1, longest: Some(millis(2_150)) }]
     );
     assert!(scene.requests.streams(at(3_150))[0].stalled);
     scene.sweep(5_000);
@@ -205,7 +205,7 @@ fn expects_first_token_after_the_upload() {
     // No response has confirmed the model.
     assert_eq!(scene.stalls(&["first_token", "silent", "\"other\""]), 1);
     let (stalls, _) = scene.end(40_110);
-    assert_eq!(one(&stalls).awaited, Awaited::FirstToken);
+    assert_eq!(one(&stalls).awaited, StallPhase::FirstToken);
     assert_eq!(one(&stalls).lasted, Some(millis(40_000)));
 }
 
@@ -256,7 +256,7 @@ fn expects_nothing_after_the_end_marker() {
     let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
     scene.arrival(1_500, &stop);
     scene.sweep(60_000);
-    assert_eq!(scene.silence(60_000), [Silence::default(); 2]);
+    assert_eq!(scene.silence(60_000), [StalledStreams::default(); 2]);
     assert!(scene.end(61_000).0.is_empty());
 }
 

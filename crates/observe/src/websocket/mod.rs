@@ -2,7 +2,7 @@
 
 use crate::anomalies::Anomalies;
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
-use tokengauge_measure::record::{self, Closed};
+use tokengauge_measure::record::{self, CloseFrame};
 use tokengauge_types::event::Direction;
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Facts {
             }
             Message::Close(code) => {
                 let by = direction;
-                record.closed.get_or_insert(Closed { by, code });
+                record.closed.get_or_insert(CloseFrame { by, code });
             }
             Message::ParseError(anomaly) => {
                 record.lost |= anomaly == ParseError::BadFrame;

@@ -7,8 +7,8 @@ use crate::{InFlightRequests, Sinks, StreamPhase};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
-use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_measure::record::{CloseFrame, Completeness, Outcome, Record};
+use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -147,8 +147,8 @@ impl Play {
 
 fn objectives() -> Vec<Objective> {
     let limits = [
-        ("duration", Indicator::Duration(Duration::from_millis(1))),
-        ("availability", Indicator::Availability),
+        ("duration", Sli::Duration(Duration::from_millis(1))),
+        ("availability", Sli::Availability),
     ];
     let objective = |(name, indicator)| Objective {
         name: Label::known(name),
@@ -156,7 +156,7 @@ fn objectives() -> Vec<Objective> {
         target: 0.9,
         window: Duration::from_secs(3_600),
         scope: Scope::default(),
-        counting: Counting::default(),
+        counting: CountingRules::default(),
     };
     limits.map(objective).into()
 }
@@ -267,7 +267,7 @@ fn session_sums_usage_and_has_no_rate() {
     let socket = record.websocket.unwrap();
     assert_eq!((socket.request_messages, socket.response_messages), (1, 6));
     let code = Some(1000);
-    assert_eq!(socket.closed, Some(Closed { by: CLIENT, code }));
+    assert_eq!(socket.closed, Some(CloseFrame { by: CLIENT, code }));
     assert_eq!(socket.left, Some(UPSTREAM), "the server ends the connection");
 
     let call = record.call.unwrap();
@@ -277,7 +277,7 @@ fn session_sums_usage_and_has_no_rate() {
     assert_eq!(call.response_model, Name::new("gpt-4o-realtime-preview-2025-06-03"));
     assert_eq!(call.response_id, Name::new("sess_7"));
     assert!(!call.streamed && !call.series.stream);
-    assert_eq!(call.complete, Complete::True);
+    assert_eq!(call.complete, Completeness::True);
     let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
     assert_eq!(reasons, ["completed", "cancelled"]);
     assert_eq!(call.usage, Some(usage()));
@@ -390,7 +390,7 @@ fn truncated_session_has_an_error_source() {
     let record = play.left(UPSTREAM);
     assert_eq!((record.outcome, record.fault), (Outcome::Truncated, ErrorSource::Upstream));
     let call = record.call.unwrap();
-    assert_eq!(call.complete, Complete::Cut);
+    assert_eq!(call.complete, Completeness::Cut);
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
 
     let mut play = Play::session();
@@ -411,7 +411,7 @@ fn counts_compressed_messages_as_unobserved() {
     play.created().bytes(UPSTREAM, &frame(0xc1, b"\x01\x02", None)).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
     assert_eq!(record.websocket.unwrap().response_messages, 2);
-    assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
+    assert_eq!(record.call.unwrap().complete, Completeness::Unobserved);
 }
 
 #[test]
@@ -426,13 +426,13 @@ fn reports_lost_bytes_and_malformed_frames() {
     assert_eq!(record.anomalies, [(ParseError::Gap, 1)]);
     assert_eq!(record.outcome, Outcome::Ok, "its close is not known");
     let call = record.call.unwrap();
-    assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Unobserved, 1));
+    assert_eq!((call.complete, call.output.unwrap().counted), (Completeness::Unobserved, 1));
 
     let mut play = Play::session();
     play.created().bytes(CLIENT, &frame(0x81, b"not masked", None));
     let record = play.left(CLIENT);
     assert_eq!(record.anomalies, [(ParseError::BadFrame, 1)]);
-    assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
+    assert_eq!(record.call.unwrap().complete, Completeness::Unobserved);
 }
 
 #[test]

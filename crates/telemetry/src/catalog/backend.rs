@@ -2,8 +2,8 @@
 
 use crate::catalog::attributes::{ASKED, ENGINE, STATE, UPSTREAM, WARM};
 use crate::catalog::{Kind, Metric, ROW};
-use tokengauge_measure::engine::Asked;
-use tokengauge_measure::record::Warm;
+use tokengauge_measure::engine::ScrapeResult;
+use tokengauge_measure::record::WarmupState;
 
 pub static REQUESTS: Metric = Metric {
     name: "tokengauge.backend.requests",
@@ -48,7 +48,7 @@ pub static WARM_STATE: Metric = Metric {
     unit: "{backend}",
     description: "1 for the current warm-up state of the backend, 0 for the others.",
     attributes: &[&[UPSTREAM, WARM]],
-    combinations: Warm::ALL.len(),
+    combinations: WarmupState::ALL.len(),
     ..ROW
 };
 
@@ -57,7 +57,7 @@ pub static SELF_SCRAPES: Metric = Metric {
     unit: "{scrape}",
     description: "Scrapes of engine metrics by result.",
     attributes: &[&[UPSTREAM, ASKED]],
-    combinations: Asked::ALL.len(),
+    combinations: ScrapeResult::ALL.len(),
     ..ROW
 };
 

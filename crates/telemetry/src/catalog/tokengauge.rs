@@ -8,7 +8,7 @@ use crate::catalog::attributes::{
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
 use crate::catalog::{Kind, Metric, ROW, backend, cost, drift, network, quota};
-use tokengauge_measure::record::Became;
+use tokengauge_measure::record::ChoiceStatus;
 
 /// Doubling from 5 ms to 11 min: from the headers of a cached response to the longest reasoning.
 const SECONDS: &[f64] = &[
@@ -347,7 +347,7 @@ pub static CHOICES_FINISHED: Metric = Metric {
     unit: "{choice}",
     description: "Finished choices by finish reason and result. Shows whether speed costs quality.",
     attributes: &[CALL, ENDED, &[FINISH_REASON, CHOICE]],
-    combinations: Became::ALL.len(),
+    combinations: ChoiceStatus::ALL.len(),
     ..ROW
 };
 

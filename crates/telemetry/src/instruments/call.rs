@@ -17,9 +17,11 @@ use crate::instruments::set::{InstrumentSet, LatestGenAi};
 use crate::series_limits::BoundedCache;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Timings, Usage};
-use tokengauge_measure::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
+use tokengauge_measure::record::{
+    Call, ChoiceStatus, Completeness, Cost, LengthBuckets, Outcome, Output, Record,
+};
 use tokengauge_measure::timing::rates::VOICE_RATE;
-use tokengauge_measure::timing::{Band, Stage, Unrated};
+use tokengauge_measure::timing::{OutputRateRange, Stage, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
@@ -36,10 +38,10 @@ pub struct CallInstruments {
     base: Vec<KeyValue>,
     times: Times,
     tokens: Tokens,
-    banded: BoundedCache<Bands, LengthBucketInstruments>,
+    banded: BoundedCache<LengthBuckets, LengthBucketInstruments>,
     costs: BoundedCache<(Label, Source), BoundCounter<f64>>,
     /// Bound together, so that no series starts at 1.
-    bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
+    bands: OnceLock<[BoundCounter<u64>; OutputRateRange::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
 }
 
@@ -94,8 +96,8 @@ impl CallInstruments {
     }
 
     /// Returns the instruments of calls in these length buckets.
-    pub fn banded(&self, bands: Bands) -> Arc<LengthBucketInstruments> {
-        let make = |bands: &Bands| LengthBucketInstruments::new(&self.base, *bands);
+    pub fn banded(&self, bands: LengthBuckets) -> Arc<LengthBucketInstruments> {
+        let make = |bands: &LengthBuckets| LengthBucketInstruments::new(&self.base, *bands);
         let found = self.banded.obtain(&bands, usize::MAX, make);
         found.unwrap_or_else(|| Arc::new(make(&bands)))
     }
@@ -278,15 +280,15 @@ impl CallInstruments {
 
     fn band(&self, rate: f64) {
         let [below5, from5, from15, from30, from60, voice] = self.bands.get_or_init(|| {
-            let [a, b, c, d, e] = Band::ALL.map(Band::as_str);
+            let [a, b, c, d, e] = OutputRateRange::ALL.map(OutputRateRange::as_str);
             [a, b, c, d, e, "voice"].map(|band| self.counter(&self.set.band, word(key::BAND, band)))
         });
-        let band = match Band::of(rate) {
-            Band::Below5 => below5,
-            Band::From5 => from5,
-            Band::From15 => from15,
-            Band::From30 => from30,
-            Band::From60 => from60,
+        let band = match OutputRateRange::of(rate) {
+            OutputRateRange::Below5 => below5,
+            OutputRateRange::From5 => from5,
+            OutputRateRange::From15 => from15,
+            OutputRateRange::From30 => from30,
+            OutputRateRange::From60 => from60,
         };
         band.add(1);
         voice.add(u64::from(rate >= VOICE_RATE));
@@ -363,7 +365,7 @@ impl CallInstruments {
     /// Records counted and reported tokens if both should agree.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
-            && call.complete == Complete::True
+            && call.complete == Completeness::True
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
             && output.hidden == 0
@@ -377,7 +379,7 @@ impl CallInstruments {
     }
 
     /// Returns the counter of choices with one finish reason and one result.
-    pub fn choice(&self, reason: &Label, became: Became) -> BoundCounter<u64> {
+    pub fn choice(&self, reason: &Label, became: ChoiceStatus) -> BoundCounter<u64> {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became.as_str())];
         self.set.choices.bind(&with(&self.base, &own))
     }

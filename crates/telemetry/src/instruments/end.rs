@@ -17,7 +17,7 @@ use crate::instruments::end_stage;
 use crate::instruments::length_buckets::LengthBucketInstruments;
 use crate::instruments::live::LiveInstruments;
 use crate::span::{failed_for_the_client, method, protocol_version};
-use tokengauge_measure::record::{Bands, Became, Outcome, Record, Series};
+use tokengauge_measure::record::{ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
@@ -95,10 +95,10 @@ pub struct EndKey<'a> {
     route: &'a Label,
     server_address: &'a Label,
     error: Option<&'a Name>,
-    series: Option<&'a Series>,
+    series: Option<&'a MetricLabels>,
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
-    choices: &'a [Became],
+    choices: &'a [ChoiceStatus],
 }
 
 /// The facts that are copied.
@@ -117,7 +117,7 @@ pub struct ScalarKey {
     sent: bool,
     ended: bool,
     /// Empty unless calls are labelled by them.
-    bands: Bands,
+    bands: LengthBuckets,
 }
 
 impl<'a> EndKey<'a> {
@@ -138,7 +138,9 @@ impl<'a> EndKey<'a> {
                 failed_for_the_client: failed_for_the_client(record),
                 sent: record.points.sent.is_some(),
                 ended: record.points.end.is_some(),
-                bands: call.filter(|_| banded).map_or_else(Bands::default, |call| call.bands),
+                bands: call
+                    .filter(|_| banded)
+                    .map_or_else(LengthBuckets::default, |call| call.bands),
             },
             route: &route.name,
             server_address: &route.server_address,
@@ -158,10 +160,10 @@ struct CachedEnd {
     route: Label,
     server_address: Label,
     error: Option<Name>,
-    series: Option<Series>,
+    series: Option<MetricLabels>,
     response_model: Option<Name>,
     finish_reasons: Vec<Name>,
-    choices: Vec<Became>,
+    choices: Vec<ChoiceStatus>,
     instruments: Arc<EndInstruments>,
 }
 
@@ -281,7 +283,7 @@ mod tests {
             record.call.as_mut().unwrap().series.model = Label::known("other");
         }));
         assert!(differ(|record| {
-            record.call.as_mut().unwrap().choices = vec![Became::ToolJsonInvalid];
+            record.call.as_mut().unwrap().choices = vec![ChoiceStatus::ToolJsonInvalid];
         }));
         assert!(differ(|record| {
             record.call.as_mut().unwrap().bands.input = None;

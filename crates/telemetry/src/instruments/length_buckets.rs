@@ -8,8 +8,8 @@ use crate::exemplars::ExemplarRecorder;
 use crate::instruments::bound::BoundExemplarHistogram;
 use crate::instruments::bound::LazyInstrument;
 use crate::instruments::set::InstrumentSet;
-use tokengauge_measure::record::{Bands, LengthBand};
-use tokengauge_measure::timing::Points;
+use tokengauge_measure::record::{LengthBucket, LengthBuckets};
+use tokengauge_measure::timing::Timestamps;
 
 /// The instruments of finished calls of one series, response model, and pair of length buckets.
 #[derive(Debug)]
@@ -23,12 +23,12 @@ pub struct LengthBucketInstruments {
 
 impl LengthBucketInstruments {
     /// Without buckets, the attributes are those of `base` alone.
-    pub fn new(base: &[KeyValue], bands: Bands) -> Self {
-        let Bands { input, output } = bands;
+    pub fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
+        let LengthBuckets { input, output } = bands;
         let own = [(key::INPUT_BAND, input), (key::OUTPUT_BAND, output)];
         let own = own
             .into_iter()
-            .filter_map(|(key, band)| Some(word(key, band.map(LengthBand::as_str)?)));
+            .filter_map(|(key, band)| Some(word(key, band.map(LengthBucket::as_str)?)));
         Self {
             base: with(base, &own.collect::<Vec<_>>()),
             output_rate: LazyInstrument::default(),
@@ -56,7 +56,7 @@ impl LengthBucketInstruments {
     pub fn points(
         &self,
         set: &InstrumentSet,
-        points: &Points,
+        points: &Timestamps,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let occurred = [

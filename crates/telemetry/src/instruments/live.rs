@@ -13,8 +13,8 @@ use crate::exemplars::ExemplarRecorder;
 use crate::instruments::set::InstrumentSet;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
-use tokengauge_measure::record::Series;
-use tokengauge_measure::timing::{Awaited, Sample, Silence, Stall};
+use tokengauge_measure::record::MetricLabels;
+use tokengauge_measure::timing::{LiveSample, Stall, StallKind, StallPhase};
 
 /// Most inter-token records of one chunk. A record costs 14 ns, less than counting the token did. The limit matters only for
 /// a stream that arrives as one huge event: it caps the work at 60 µs, and omits excess tokens from a distribution that the
@@ -27,7 +27,7 @@ pub struct LiveInstruments {
     set: Arc<InstrumentSet>,
     /// The attributes of the series, sorted.
     pub(super) base: Vec<KeyValue>,
-    pub(super) series: Series,
+    pub(super) series: MetricLabels,
     /// By kind of token, counted and estimated.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
@@ -42,7 +42,7 @@ pub struct LiveInstruments {
 }
 
 impl LiveInstruments {
-    pub(super) fn new(set: Arc<InstrumentSet>, series: &Series) -> Self {
+    pub(super) fn new(set: Arc<InstrumentSet>, series: &MetricLabels) -> Self {
         let live = Self {
             set,
             base: of_series(series),
@@ -60,7 +60,7 @@ impl LiveInstruments {
         };
         if series.operation.generates() {
             // Signal as 0 before the first token, so that `rate()` sees it.
-            live.record(Sample::Standard { tokens: 0 });
+            live.record(LiveSample::Standard { tokens: 0 });
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
                 live.initialize_stalls();
@@ -70,46 +70,46 @@ impl LiveInstruments {
     }
 
     /// Records a sample. Called for every chunk: no hashing, and no allocation after the first of its kind.
-    pub fn record(&self, sample: Sample) {
+    pub fn record(&self, sample: LiveSample) {
         let set = &*self.set;
         match sample {
-            Sample::Tokens { kind, tokens, source } => {
+            LiveSample::Tokens { kind, tokens, source } => {
                 self.output(kind, source).add(u64::from(tokens))
             }
-            Sample::Standard { tokens } => {
+            LiveSample::Standard { tokens } => {
                 let bind = || set.tokens_standard.bind(&self.base);
                 self.standard.get_or_init(bind).add(u64::from(tokens));
             }
-            Sample::InterToken { latency, tokens } => {
+            LiveSample::InterToken { latency, tokens } => {
                 let bound = self.histogram(&self.inter_token, &set.inter_token);
                 let seconds = latency.as_secs_f64();
                 for _ in 0..tokens.min(MAX_RECORDS_PER_CHUNK) {
                     bound.record(seconds);
                 }
             }
-            Sample::InterChunk { gap } => {
+            LiveSample::InterChunk { gap } => {
                 self.histogram(&self.inter_chunk, &set.inter_chunk).record(gap.as_secs_f64());
             }
-            Sample::ChunkTokens { tokens } => {
+            LiveSample::ChunkTokens { tokens } => {
                 let bind = || set.chunk_tokens.bind(&self.base);
                 self.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
-            Sample::OutputChunk { gap } => self.record_chunk_gap(gap),
-            Sample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
-            Sample::Resumed(stall) => self.record_stall_time(&stall),
+            LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
+            LiveSample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
+            LiveSample::Resumed(stall) => self.record_stall_time(&stall),
         }
     }
 
     /// Exports each kind of stall as 0 before the first one.
     fn initialize_stalls(&self) {
-        for awaited in Awaited::ALL {
-            for silence in Silence::ALL {
+        for awaited in StallPhase::ALL {
+            for silence in StallKind::ALL {
                 self.count_stalls(awaited, silence, 0);
             }
         }
     }
 
-    fn count_stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
+    fn count_stalls(&self, awaited: StallPhase, silence: StallKind, times: u64) {
         let attributes = with(&self.base, &of_stall(awaited, silence));
         self.set.stalls.add(times, &attributes);
     }
@@ -210,6 +210,6 @@ impl LiveInstruments {
     }
 }
 
-fn of_stall(awaited: Awaited, silence: Silence) -> [KeyValue; 2] {
+fn of_stall(awaited: StallPhase, silence: StallKind) -> [KeyValue; 2] {
     [word(key::AWAITED, awaited.as_str()), word(key::SILENCE, silence.as_str())]
 }

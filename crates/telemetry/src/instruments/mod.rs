@@ -25,8 +25,10 @@ use crate::series_limits::{BoundedCache, CombinationLimiter, SeriesLimits};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::load::{Lane, Sign};
-use tokengauge_measure::record::{Bands, Became, Call, Outcome, Record, Series};
+use tokengauge_measure::load::{RetrySignal, RouteKey};
+use tokengauge_measure::record::{
+    Call, ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record,
+};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{
@@ -48,9 +50,9 @@ pub use live::LiveInstruments;
 pub struct Instruments {
     set: Arc<InstrumentSet>,
     limits: SeriesLimits,
-    lanes: BoundedCache<Lane, RouteInstruments>,
-    live: BoundedCache<Series, LiveInstruments>,
-    ended: BoundedCache<(Series, Option<Label>), CallInstruments>,
+    lanes: BoundedCache<RouteKey, RouteInstruments>,
+    live: BoundedCache<MetricLabels, LiveInstruments>,
+    ended: BoundedCache<(MetricLabels, Option<Label>), CallInstruments>,
     closings: EndInstrumentsCache,
     failures: CombinationLimiter,
     finishes: CombinationLimiter,
@@ -135,8 +137,8 @@ impl Instruments {
     }
 
     /// Returns the instruments of one series. Keep them for the length of the stream.
-    pub fn live(&self, series: &Series) -> Arc<LiveInstruments> {
-        let make = |series: &Series| LiveInstruments::new(Arc::clone(&self.set), series);
+    pub fn live(&self, series: &MetricLabels) -> Arc<LiveInstruments> {
+        let make = |series: &MetricLabels| LiveInstruments::new(Arc::clone(&self.set), series);
         let found = self.live.obtain(series, self.limits.series, make);
         if let Some(live) = found {
             return live;
@@ -144,15 +146,16 @@ impl Instruments {
         self.fold();
         let other = Label::known(OTHER);
         // Tenant and variant multiply the series, and are given up first: the model matters more.
-        let together = Series {
+        let together = MetricLabels {
             tenant: series.tenant.as_ref().map(|_| other.clone()),
             variant: series.variant.as_ref().map(|_| other.clone()),
             ..series.clone()
         };
-        let unnamed = Series { provider: other.clone(), model: other.clone(), ..together.clone() };
+        let unnamed =
+            MetricLabels { provider: other.clone(), model: other.clone(), ..together.clone() };
         let limit = self.limits.series + self.limits.folded;
         let half = self.limits.series + self.limits.folded / 2;
-        let last_resort = Series {
+        let last_resort = MetricLabels {
             route: other.clone(),
             server_address: other,
             server_port: 0,
@@ -166,12 +169,12 @@ impl Instruments {
     }
 
     /// Records stream-seconds before the first token. Those after it are recorded by [`LiveInstruments::record_stream_time`].
-    pub fn record_waiting(&self, lane: &Lane, time: Duration) {
+    pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
     /// Records WebSocket messages: from the client, and from the upstream.
-    pub fn record_messages(&self, lane: &Lane, numbers: [u64; 2]) {
+    pub fn record_messages(&self, lane: &RouteKey, numbers: [u64; 2]) {
         let lane = self.lane(lane);
         for (counter, number) in lane.messages.iter().zip(numbers) {
             counter.add(number);
@@ -179,7 +182,7 @@ impl Instruments {
     }
 
     /// Records the start of an exchange that repeats an earlier one.
-    pub fn record_retry(&self, lane: &Lane, sign: Sign) {
+    pub fn record_retry(&self, lane: &RouteKey, sign: RetrySignal) {
         self.lane(lane).record_retry(sign);
     }
 
@@ -195,7 +198,7 @@ impl Instruments {
     }
 
     /// Records a call whose tokens have no price.
-    pub fn record_unpriced(&self, series: &Series) {
+    pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.unpriced.add(1, &live.base);
     }
@@ -278,10 +281,10 @@ impl Instruments {
         let bands = if self.limits.bands && self.is_banded(&live, model.as_ref(), call.bands) {
             call.bands
         } else {
-            Bands::default()
+            LengthBuckets::default()
         };
         let banded = ended.banded(bands);
-        let choice = |(reason, became): (&Name, &Became)| {
+        let choice = |(reason, became): (&Name, &ChoiceStatus)| {
             let label = gate.admit(Dimension::FinishReason, reason);
             let label = self.or_other(&self.choices, (&live.series, &model, &label), label.clone());
             ended.choice(&label, *became)
@@ -292,7 +295,12 @@ impl Instruments {
     }
 
     /// Whether a series with these length buckets is admitted. Otherwise calls are recorded without them.
-    fn is_banded(&self, live: &LiveInstruments, model: Option<&Label>, bands: Bands) -> bool {
+    fn is_banded(
+        &self,
+        live: &LiveInstruments,
+        model: Option<&Label>,
+        bands: LengthBuckets,
+    ) -> bool {
         let combination = (&live.series, model, bands);
         let admitted = self.lengths.admit(self.limits.combinations, &combination);
         if !admitted {
@@ -316,7 +324,7 @@ impl Instruments {
     }
 
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
-        let make = |(_, model): &(Series, Option<Label>)| {
+        let make = |(_, model): &(MetricLabels, Option<Label>)| {
             CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
         };
         let named = (live.series.clone(), model.clone());
@@ -399,12 +407,12 @@ impl Instruments {
         ]
     }
 
-    fn lane(&self, lane: &Lane) -> Arc<RouteInstruments> {
-        let make = |lane: &Lane| RouteInstruments::new(&self.set, lane);
+    fn lane(&self, lane: &RouteKey) -> Arc<RouteInstruments> {
+        let make = |lane: &RouteKey| RouteInstruments::new(&self.set, lane);
         let found = self.lanes.obtain(lane, self.limits.lanes, make);
         found.unwrap_or_else(|| {
             self.fold();
-            let other = Lane { route: Label::known(OTHER), ..lane.clone() };
+            let other = RouteKey { route: Label::known(OTHER), ..lane.clone() };
             let folded = self.lanes.obtain(&other, usize::MAX, make);
             folded.unwrap_or_else(|| Arc::new(make(&other)))
         })

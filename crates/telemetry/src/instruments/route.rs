@@ -2,7 +2,7 @@
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
-use tokengauge_measure::load::{Lane, Sign};
+use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::ConnectStage;
 
@@ -18,13 +18,13 @@ pub struct RouteInstruments {
     pub waiting: BoundCounter<f64>,
     /// From the client, and from the upstream.
     pub messages: [BoundCounter<u64>; 2],
-    retries: [BoundCounter<u64>; Sign::ALL.len()],
+    retries: [BoundCounter<u64>; RetrySignal::ALL.len()],
     pub connections: ConnectionInstruments,
 }
 
 impl RouteInstruments {
     /// Binds the counters, which are exported as 0 from here on.
-    pub fn new(set: &InstrumentSet, lane: &Lane) -> Self {
+    pub fn new(set: &InstrumentSet, lane: &RouteKey) -> Self {
         let base = of_lane(lane);
         Self {
             started: set.started.bind(&base),
@@ -32,14 +32,14 @@ impl RouteInstruments {
             messages: ["request", "response"].map(|direction| {
                 set.messages.bind(&with(&base, &[word(key::DIRECTION, direction)]))
             }),
-            retries: Sign::ALL
+            retries: RetrySignal::ALL
                 .map(|sign| set.retries.bind(&with(&base, &[word(key::SIGN, sign.as_str())]))),
             connections: ConnectionInstruments::new(base),
         }
     }
 
-    pub fn record_retry(&self, sign: Sign) {
-        let mut counters = self.retries.iter().zip(Sign::ALL);
+    pub fn record_retry(&self, sign: RetrySignal) {
+        let mut counters = self.retries.iter().zip(RetrySignal::ALL);
         if let Some((counter, _)) = counters.find(|(_, known)| *known == sign) {
             counter.add(1);
         }

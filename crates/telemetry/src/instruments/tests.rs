@@ -24,13 +24,14 @@ use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine;
-use tokengauge_measure::load::Bound;
+use tokengauge_measure::load::Precision;
 use tokengauge_measure::load::{
-    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
+    LimitType, ModelKey, ModelReading, RateLimitReading, Reading, RouteReading, StalledStreams,
+    Summary, Throughput,
 };
-use tokengauge_measure::record::{LengthBand, Warm};
-use tokengauge_measure::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
-use tokengauge_measure::timing::{Awaited, Sample, Stall, Stalls, Unrated};
+use tokengauge_measure::record::{LengthBucket, WarmupState};
+use tokengauge_measure::slo::{BURN_WINDOWS, CountingRules, Counts, Objective, Scope, Sli};
+use tokengauge_measure::timing::{LiveSample, Stall, StallPhase, Stalls, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
@@ -115,10 +116,10 @@ fn snapshot() -> StateSnapshot {
     StateSnapshot {
         load: load(),
         slo: vec![
-            objective("availability", Indicator::Availability),
-            objective("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2))),
-            objective("rate", Indicator::OutputRate(15.5)),
-            objective("duration", Indicator::Duration(Duration::from_secs(60))),
+            objective("availability", Sli::Availability),
+            objective("ttft", Sli::TimeToFirstToken(Duration::from_secs(2))),
+            objective("rate", Sli::OutputRate(15.5)),
+            objective("duration", Sli::Duration(Duration::from_secs(60))),
         ],
         backends: vec![backend()],
         budgets: vec![BudgetReading {
@@ -133,7 +134,7 @@ fn snapshot() -> StateSnapshot {
             amount: 1.25,
         }],
         drift: drift::Reading {
-            flows: vec![drift::FlowReading {
+            flows: vec![drift::ModelDrift {
                 flow: flow(),
                 lengths: [drift::LengthReading {
                     index: Some(0.3),
@@ -168,14 +169,14 @@ fn backend() -> engine::Reading {
         kv_cache: Some(0.75),
         prefix_cache: Some(0.25),
         asleep: Some(false),
-        warm: Some(Warm::Warming),
+        warm: Some(WarmupState::Warming),
         asked: Some([7, 1, 0, 0, 0, 0, 0, 0]),
         implausible: 2,
     }
 }
 
-fn flow() -> Flow {
-    Flow {
+fn flow() -> ModelKey {
+    ModelKey {
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
         route: Label::known("default"),
@@ -183,17 +184,17 @@ fn flow() -> Flow {
     }
 }
 
-fn quotas() -> Vec<QuotaReading> {
-    let quota = |limited| QuotaReading {
+fn quotas() -> Vec<RateLimitReading> {
+    let quota = |limited| RateLimitReading {
         flow: flow(),
         limited,
         allowance: RateLimit {
             limit: Some(500),
-            remaining: (limited != Limited::InputTokens).then_some(499),
-            reset: (limited == Limited::Tokens).then_some(Duration::from_secs(17)),
+            remaining: (limited != LimitType::InputTokens).then_some(499),
+            reset: (limited == LimitType::Tokens).then_some(Duration::from_secs(17)),
         },
     };
-    Limited::ALL.map(quota).to_vec()
+    LimitType::ALL.map(quota).to_vec()
 }
 
 fn load() -> Reading {
@@ -206,16 +207,16 @@ fn load() -> Reading {
     };
     Reading {
         quotas: quotas(),
-        lanes: vec![LaneReading {
+        lanes: vec![RouteReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
             backend_waiting: None,
-            silence: [1, 2].map(|stalled| Silence {
+            silence: [1, 2].map(|stalled| StalledStreams {
                 stalled,
                 longest: Some(Duration::from_secs(10 * stalled)),
             }),
         }],
-        flows: vec![FlowReading {
+        flows: vec![ModelReading {
             flow: flow(),
             input: throughput,
             output: throughput,
@@ -225,7 +226,7 @@ fn load() -> Reading {
     }
 }
 
-fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Reading {
+fn objective(name: &str, indicator: Sli) -> tokengauge_measure::slo::Reading {
     tokengauge_measure::slo::Reading {
         objective: Objective {
             name: Label::known(name),
@@ -233,7 +234,7 @@ fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Readi
             target: 0.99,
             window: Duration::from_secs(86_400),
             scope: Scope::default(),
-            counting: Counting::default(),
+            counting: CountingRules::default(),
         },
         good: 98,
         bad: 2,
@@ -257,22 +258,22 @@ fn gate() -> CardinalityLimiter {
 }
 
 const STALL: Stall = Stall {
-    awaited: Awaited::NextToken,
-    silence: tokengauge_measure::timing::Silence::Pinging,
+    awaited: StallPhase::NextToken,
+    silence: tokengauge_measure::timing::StallKind::Pinging,
     begun: MonotonicInstant::from_secs(1),
     raised: MonotonicInstant::from_secs(3),
     lasted: Some(Duration::from_secs(4)),
 };
 
-const SAMPLES: [Sample; 8] = [
-    Sample::Tokens { kind: TextKind::Text, tokens: 7, source: Source::Counted },
-    Sample::Standard { tokens: 8 },
-    Sample::InterToken { latency: Duration::from_millis(20), tokens: 3 },
-    Sample::InterChunk { gap: Duration::from_millis(60) },
-    Sample::ChunkTokens { tokens: 3 },
-    Sample::OutputChunk { gap: Duration::from_millis(60) },
-    Sample::Stalled(STALL),
-    Sample::Resumed(STALL),
+const SAMPLES: [LiveSample; 8] = [
+    LiveSample::Tokens { kind: TextKind::Text, tokens: 7, source: Source::Counted },
+    LiveSample::Standard { tokens: 8 },
+    LiveSample::InterToken { latency: Duration::from_millis(20), tokens: 3 },
+    LiveSample::InterChunk { gap: Duration::from_millis(60) },
+    LiveSample::ChunkTokens { tokens: 3 },
+    LiveSample::OutputChunk { gap: Duration::from_millis(60) },
+    LiveSample::Stalled(STALL),
+    LiveSample::Resumed(STALL),
 ];
 
 /// Something of everything.
@@ -423,9 +424,9 @@ fn a_backend_is_told_as_far_as_it_is_known() {
 #[test]
 fn a_queue_is_exact_where_the_engine_tells_it() {
     let mut lane = load().lanes.remove(0);
-    assert_eq!((lane.queue_depth(), lane.bound()), (3, Bound::Upper));
+    assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::Upper));
     lane.backend_waiting = Some(9);
-    assert_eq!((lane.queue_depth(), lane.bound()), (10, Bound::Exact));
+    assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
 }
 
 /// The token-wise rules of Prometheus' own translator (`UnderscoreEscapingWithSuffixes`), written down once more.
@@ -762,7 +763,7 @@ fn distinct(n: u16) -> Record {
         call.series.model = Label::known(&format!("model-{n}"));
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
-        call.bands.input = Some(LengthBand::ALL[usize::from(n) % 6]);
+        call.bands.input = Some(LengthBucket::ALL[usize::from(n) % 6]);
         call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
     }
     record.outcome = Outcome::Error;

@@ -158,8 +158,8 @@ fn headers(headers: &Headers) -> BTreeMap<&'static str, &str> {
     headers.iter().collect()
 }
 
-fn points(points: &timing::Points) -> Points {
-    let timing::Points {
+fn points(points: &timing::Timestamps) -> Points {
+    let timing::Timestamps {
         accept,
         admit,
         sent,

@@ -62,7 +62,7 @@ pub(super) fn call(call: &record::Call, accept: MonotonicInstant) -> Call<'_> {
         rates: self::rates(rates),
         complete: complete.as_str(),
         queue_depth: *queue_depth,
-        warm: warm.map(record::Warm::as_str),
+        warm: warm.map(record::WarmupState::as_str),
         usage: usage.as_ref().map(self::usage),
         output: output.as_ref().map(|output| self::output(output, tokenizer.as_ref())),
         backend: timings.as_ref().map(backend),
@@ -71,7 +71,7 @@ pub(super) fn call(call: &record::Call, accept: MonotonicInstant) -> Call<'_> {
         objectives: some(objectives.collect()),
         choices: some(results),
         cost: cost.as_ref().map(self::cost),
-        bands: (*bands != record::Bands::default()).then(|| self::bands(*bands)),
+        bands: (*bands != record::LengthBuckets::default()).then(|| self::bands(*bands)),
     }
 }
 
@@ -80,11 +80,11 @@ fn cost(cost: &record::Cost) -> Cost<'_> {
     Cost { amount: *amount, currency: currency.as_str(), source: source.as_str() }
 }
 
-fn bands(bands: record::Bands) -> Bands {
-    let record::Bands { input, output } = bands;
+fn bands(bands: record::LengthBuckets) -> Bands {
+    let record::LengthBuckets { input, output } = bands;
     Bands {
-        input: input.map(record::LengthBand::as_str),
-        output: output.map(record::LengthBand::as_str),
+        input: input.map(record::LengthBucket::as_str),
+        output: output.map(record::LengthBucket::as_str),
     }
 }
 
@@ -104,8 +104,8 @@ fn stalls(stalls: &timing::Stalls, accept: MonotonicInstant) -> Stalls {
     Stalls { count: *count, total: total.as_secs_f64(), first: first.iter().map(one).collect() }
 }
 
-fn series(series: &record::Series) -> Series<'_> {
-    let record::Series {
+fn series(series: &record::MetricLabels) -> Series<'_> {
+    let record::MetricLabels {
         operation,
         provider,
         model,

@@ -9,8 +9,8 @@ use super::*;
 use crate::testing;
 use tokengauge_llm::dialect::{Api, ByModality, RateLimit, RateLimits, Timings};
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::record::{Call, Closed, ConnectionSample, Network, Outcome, WebSocket};
-use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
+use tokengauge_measure::record::{Call, CloseFrame, ConnectionSample, Network, Outcome, WebSocket};
+use tokengauge_measure::timing::{Stall, StallKind, StallPhase, Stalls, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     CallerIdentity, ConnectTimings, Direction, Ending, ErrorSource, RouteFacts, UpstreamFailure,
@@ -26,7 +26,7 @@ fn full() -> Record {
         ..(*testing::route()).clone()
     });
     record.websocket = Some(WebSocket {
-        closed: Some(Closed { by: Direction::Response, code: Some(1011) }),
+        closed: Some(CloseFrame { by: Direction::Response, code: Some(1011) }),
         left: Some(Direction::Request),
         ..WebSocket::default()
     });
@@ -70,8 +70,8 @@ fn complete(call: &mut Call) {
         count: 1,
         total: Duration::from_secs(3),
         first: vec![Stall {
-            awaited: Awaited::NextToken,
-            silence: Silence::Silent,
+            awaited: StallPhase::NextToken,
+            silence: StallKind::Silent,
             begun: MonotonicInstant::from_secs(1),
             raised: MonotonicInstant::from_secs(3),
             lasted: Some(Duration::from_secs(3)),

@@ -398,8 +398,8 @@ mod tests {
     fn writes_a_stall_as_an_event_at_the_time_it_was_raised() {
         let mut record = testing::streamed();
         let stall = tokengauge_measure::timing::Stall {
-            awaited: tokengauge_measure::timing::Awaited::NextToken,
-            silence: tokengauge_measure::timing::Silence::Pinging,
+            awaited: tokengauge_measure::timing::StallPhase::NextToken,
+            silence: tokengauge_measure::timing::StallKind::Pinging,
             begun: record.points.accept + Duration::from_secs(1),
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
-use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::span::{self, SpanLimits};
 use tokengauge_telemetry::{
@@ -128,11 +128,11 @@ fn note(records: &Mutex<Vec<Told>>, record: &Record) {
 fn objectives() -> Vec<Objective> {
     let second = Duration::from_secs(1);
     let indicators = [
-        Indicator::Availability,
-        Indicator::TimeToFirstToken(second),
-        Indicator::OutputRate(10.0),
-        Indicator::Duration(second),
-        Indicator::SystemRate { floor: 10.0, min_streams: 1 },
+        Sli::Availability,
+        Sli::TimeToFirstToken(second),
+        Sli::OutputRate(10.0),
+        Sli::Duration(second),
+        Sli::SystemRate { floor: 10.0, min_streams: 1 },
     ];
     let objective = |(name, indicator)| Objective {
         name: Label::known(name),
@@ -140,7 +140,7 @@ fn objectives() -> Vec<Objective> {
         target: 0.99,
         window: Duration::from_secs(86_400),
         scope: Scope::default(),
-        counting: Counting::default(),
+        counting: CountingRules::default(),
     };
     let names = ["available", "first", "rate", "duration", "system"];
     names.into_iter().zip(indicators).map(objective).collect()

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokengauge_llm::frame::ParseError;
-use tokengauge_measure::record::{Call, Complete, Outcome, Output, Record};
-use tokengauge_measure::timing::Sample;
+use tokengauge_measure::record::{Call, Completeness, Outcome, Output, Record};
+use tokengauge_measure::timing::LiveSample;
 use tokengauge_types::event::{Direction, Ending, ErrorSource};
 
 use super::Played;
@@ -95,7 +95,7 @@ fn outcome_makes_sense(record: &Record) {
     assert!(timed_out || record.outcome != Outcome::Timeout);
     assert!(!timed_out || ok || record.outcome == Outcome::Timeout);
     if ok && record.ending != Ending::Complete {
-        let cut = call.is_none_or(|call| call.complete == Complete::Cut);
+        let cut = call.is_none_or(|call| call.complete == Completeness::Cut);
         assert!(streamed && !cut, "only a stream can be over before its body");
     }
     if record.http.status.is_some_and(|status| status >= 400) && !refused && !timed_out {
@@ -128,7 +128,7 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     let lost =
         scene.lost(Direction::Request).is_some() || scene.lost(Direction::Response).is_some();
     if lost {
-        assert_eq!(call.complete, Complete::Unobserved);
+        assert_eq!(call.complete, Completeness::Unobserved);
     }
     assert!(call.finish_reasons.len() <= MOST_CHOICES);
     if record.websocket.is_some() {
@@ -136,14 +136,14 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     }
     let delivered = record.ending == Ending::Complete;
     match (call.streamed, call.complete) {
-        (_, Complete::Unobserved) => {}
-        (false, Complete::True) => assert!(delivered),
-        (false, Complete::Cut) => assert!(!delivered || has(record, ParseError::Encoding)),
-        (true, Complete::True) => {
+        (_, Completeness::Unobserved) => {}
+        (false, Completeness::True) => assert!(delivered),
+        (false, Completeness::Cut) => assert!(!delivered || has(record, ParseError::Encoding)),
+        (true, Completeness::True) => {
             let cut = delivered && record.outcome == Outcome::Truncated;
             assert!(!cut, "complete and truncated");
         }
-        (true, Complete::Cut) => assert_ne!(record.outcome, Outcome::Ok, "cut and well"),
+        (true, Completeness::Cut) => assert_ne!(record.outcome, Outcome::Ok, "cut and well"),
     }
 }
 
@@ -165,7 +165,7 @@ fn output_adds_up(scene: &Scene, played: &Played, output: &Output) {
     assert_eq!(output.by_kind.iter().sum::<u64>(), output.counted);
     assert_eq!(output.counted == 0, output.standard == 0);
     let standard = played.samples.iter().filter_map(|sample| {
-        if let Sample::Standard { tokens } = sample {
+        if let LiveSample::Standard { tokens } = sample {
             return Some(u64::from(*tokens));
         }
         None

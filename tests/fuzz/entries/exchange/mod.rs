@@ -6,7 +6,7 @@ mod words;
 
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
-use tokengauge_measure::timing::Sample;
+use tokengauge_measure::timing::LiveSample;
 
 use super::script::Script;
 pub use board::board;
@@ -18,7 +18,7 @@ pub use words::{CODINGS, HEAD_STATUSES};
 #[derive(Debug)]
 struct Played {
     record: Record,
-    samples: Vec<Sample>,
+    samples: Vec<LiveSample>,
 }
 
 pub fn exchange(input: &[u8]) {
