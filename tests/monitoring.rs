@@ -5,7 +5,6 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::string_slice,
-    clippy::too_many_lines,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
     reason = "this is a test: what is not as expected shall end it, and tables of cases are long"

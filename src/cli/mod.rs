@@ -127,12 +127,12 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => exit_code(run::run(args, config::environment)),
-        Command::Drain(args) => {
-            print_result(admin_client::drain(&args, config::environment).map_err(describe))
-        }
-        Command::Probe(args) => {
-            print_result(admin_client::probe(&args, config::environment).map_err(describe))
-        }
+        Command::Drain(args) => print_result(
+            admin_client::drain(&args, config::environment).map_err(|error| describe(&error)),
+        ),
+        Command::Probe(args) => print_result(
+            admin_client::probe(&args, config::environment).map_err(|error| describe(&error)),
+        ),
         #[cfg(feature = "demo")]
         Command::Demo(args) => exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
@@ -167,12 +167,12 @@ fn run_simulator(args: simulate::Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(error: anyhow::Error) -> String {
+fn describe(error: &anyhow::Error) -> String {
     format!("tokengauge: {error:#}")
 }
 
 fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|error| print_result(Err::<String, _>(describe(error))))
+    result.unwrap_or_else(|error| print_result(Err::<String, _>(describe(&error))))
 }
 
 /// Prints a result to standard output, or an error to standard error. Returns the exit code.

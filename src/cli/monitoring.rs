@@ -56,7 +56,7 @@ pub(super) fn alerts(args: &AlertsArgs) -> anyhow::Result<String> {
     match (&args.out, &args.check) {
         (Some(folder), _) => write(&files, folder, "rule files"),
         (None, Some(folder)) => {
-            check(differences(&files, folder, alerts::is_generated)?, folder, "alerts")
+            check(&differences(&files, folder, alerts::is_generated)?, folder, "alerts")
         }
         (None, None) => {
             let groups = rules.iter().flat_map(|rules| &rules.groups);
@@ -75,7 +75,7 @@ pub(super) fn dashboards(args: &DashboardsArgs) -> anyhow::Result<String> {
                 let faults = dashboards::faults::faults(&dashboard.json()).into_iter();
                 problems.extend(faults.map(|fault| format!("{}: {fault}", dashboard.uid())));
             }
-            check(problems, folder, "dashboards")
+            check(&problems, folder, "dashboards")
         }
         (None, None) => bail!("either --out or --check is required"),
     }
@@ -96,7 +96,7 @@ fn differences(
     Ok(differences.iter().map(ToString::to_string).collect())
 }
 
-fn check(problems: Vec<String>, folder: &Path, command: &str) -> anyhow::Result<String> {
+fn check(problems: &[String], folder: &Path, command: &str) -> anyhow::Result<String> {
     let folder = folder.display();
     if problems.is_empty() {
         return Ok(format!("{folder}: up to date"));

@@ -412,8 +412,8 @@ fn expands_presets_with_their_name_or_another() {
         "  - preset: batch\n  - {preset: batch, name: nightly, target: 90%, window: 7d, warmup: 1m, \
          exclude: [overload], scope: {route: a}}",
     );
-    let none = "Counting { warmup: 0ns, min_output_tokens: None, exclude: [] }";
-    let some = "Counting { warmup: 60s, min_output_tokens: None, exclude: [Overload] }";
+    let none = "CountingRules { warmup: 0ns, min_output_tokens: None, exclude: [] }";
+    let some = "CountingRules { warmup: 60s, min_output_tokens: None, exclude: [Overload] }";
     let route = "Some(\"a\")";
     assert_eq!(
         message,

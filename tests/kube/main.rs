@@ -6,7 +6,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::too_many_lines,
     clippy::wildcard_enum_match_arm,
     clippy::disallowed_methods,
     clippy::indexing_slicing,

@@ -223,7 +223,7 @@ impl Sums {
 }
 
 impl CostSum {
-    fn to_cost(&self) -> Cost {
+    fn to_cost(self) -> Cost {
         Cost {
             n: self.n,
             total: self.total,

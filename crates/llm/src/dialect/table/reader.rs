@@ -206,6 +206,7 @@ impl TableFormat {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the position of the value and its context")]
     /// Reads generated text of a message.
     fn text(
         &mut self,

@@ -67,6 +67,7 @@ pub struct Items {
 }
 
 impl Items {
+    #[expect(clippy::too_many_arguments, reason = "the position of the value and its context")]
     /// Reads a value. `is_known`: the text of the item was read before, so that only the name of its call is new.
     pub fn read(
         &mut self,

@@ -241,7 +241,8 @@ impl Format for Responses {
             _ if message.is_error => self.text_message(&kind, message, out),
             // Each of the first messages has all that is known at the start.
             "response.created" | "response.queued" | "response.in_progress" => {
-                if !std::mem::replace(&mut self.has_begun, true) {
+                let is_first = !std::mem::replace(&mut self.has_begun, true);
+                if is_first {
                     self.response(message.data, out);
                 }
             }
