@@ -1,6 +1,6 @@
 //! A value per slot of time, over a rolling window, in memory that never grows.
 //!
-//! RollingWindow stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
+//! Slots stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
 //! ticks: a slot that has left the window is cleared when its place is needed again, so a clock that leaps by hours
 //! costs no more than one that leaps past the whole window.
 
@@ -46,7 +46,7 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get_mut(place)
     }
 
-    /// The slots with these numbers that are kept, oldest first. RollingWindow that nobody wrote to are defaults or left out.
+    /// The slots with these numbers that are kept, oldest first. Slots that nobody wrote to are defaults or left out.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
@@ -59,7 +59,7 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get(place)
     }
 
-    /// Every slot that is kept, with its number, oldest first. RollingWindow that nobody wrote to are defaults.
+    /// Every slot that is kept, with its number, oldest first. Slots that nobody wrote to are defaults.
     pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..=self.newest)
             .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))

@@ -7,7 +7,7 @@
 //! answered since; or the answer itself says that the model was loaded for it.
 //! **Warming**: it answers, and what is known does not say that it has settled. Fewer than so many exchanges were answered
 //! since it was cold or idle, or since this proxy began to look; or its process is young.
-//! **WarmupState**: anything else.
+//! **Warm**: anything else.
 //!
 //! The state is that of an upstream, as an exchange would find it which is admitted now. An upstream that serves several
 //! models is one backend here: the one exchange for which a model was loaded is known by its own answer.

@@ -74,7 +74,7 @@ attributes! {
     TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "Kind of the tokens. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated", "reported"]), "`counted`: with the model's own encoding. `estimated`: with another encoding or from bytes. `reported`: by the provider (only on `tokengauge.cost`).";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "Waiting for the first token, streaming, or blocked by a client that does not read.";
-    STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "RequestPhase of a request in flight. Of `tokengauge.backend.requests`: waiting, running.";
+    STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "State of a request in flight. Of `tokengauge.backend.requests`: waiting, running.";
     WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "Time window. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
     BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Range of output tokens per second. `voice` (at least 100) is counted in addition to >=60.";
     UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "unobserved"]), "Why a stream has no output rate.";
@@ -99,7 +99,7 @@ attributes! {
     BUDGET "tokengauge.budget_name" Configured, "Name of the budget.";
     BUDGET_UNIT "tokengauge.budget_unit" Configured, "Unit of the budget: `token`, or a currency.";
     SLO "tokengauge.slo" Configured, "Name of the objective.";
-    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Sli (SLI) of the objective.";
+    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "Kind of parse error.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
@@ -108,7 +108,7 @@ attributes! {
     OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content is missing.";
     UPSTREAM "tokengauge.upstream" Configured, "Name of the upstream.";
     ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Engine whose metrics were read.";
-    WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "WarmupState-up state of the backend. `cold`: it has to load before it can respond. `warming`: it responds, but its latency has not settled.";
+    WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend. `cold`: it has to load before it can respond. `warming`: it responds, but its latency has not settled.";
     ASKED "tokengauge.asked" Closed(&["ok", "unreachable", "timeout", "redirect", "status", "too_large", "content", "unknown"]), "Result of a scrape. `content`: the response has no metrics. `unknown`: no metrics of a known engine.";
     CPU_MODE "cpu.mode" Closed(&["user", "system"]), "CPU time in the program itself, or in the kernel on its behalf.";
     VERSION "tokengauge.version" Any, "Version of this program.";
