@@ -65,8 +65,9 @@ def amended(truth):
     # Cohere's newer answers say what reasoning took.
     if truth["api"].startswith("cohere.") and (raw.get("tokens") or {}).get("reasoning_tokens"):
         usage["reasoning_tokens"] = raw["tokens"]["reasoning_tokens"]
-    # Google ends every stream with a reason, unless it blocked the prompt: without one it was cut.
+    # Google ends every stream with a finish reason or an error of a known type, unless it blocked the prompt. A stream
+    # without either was cut.
     is_google, is_stream = truth["provider"] in ("gemini", "vertex"), truth["framing"] in STREAMS
-    if is_google and is_stream and not (truth["finish_reasons"] or truth.get("error") or "prompt_blocked" in truth["oddities"]):
+    if is_google and is_stream and not (truth["finish_reasons"] or (truth.get("error") or {}).get("type") or "prompt_blocked" in truth["oddities"]):
         truth["error"] = {"type": CUT}
     return truth
