@@ -1,7 +1,7 @@
-//! Writes what `src/count` carries: each encoding's vocabulary and split automaton, packed.
+//! Writes the packed tables that `src/count` embeds: the vocabulary and the split automaton of each encoding.
 //!
-//! Both come out of tiktoken-rs and the encodings' published split patterns at build time, so no vocabulary is vendored
-//! and nothing is fetched; the layout is `src/count/layout.rs`.
+//! The build derives both from tiktoken-rs and the published split patterns of the encodings. No vocabulary is
+//! vendored, and the build downloads nothing. `src/count/layout.rs` defines the layout.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! What counting costs on the side of a stream: deltas of four characters, the count asked for after each. Divide the
-//! time by the number of deltas, which is in the name.
+//! Measures the cost of counting a stream: deltas of four characters, with a count after each delta. To get the cost
+//! per delta, divide the time by the number of deltas in the benchmark name.
 
 use std::hint::black_box;
 

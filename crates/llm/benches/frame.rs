@@ -1,5 +1,6 @@
-//! What it costs to cut a stream into its messages, for each framing: a frame is one token's chunk, as its provider writes
-//! it. `whole` comes in pieces of 16 KiB, `cut` in pieces of 100 bytes, so that nearly every frame has to be kept.
+//! Measures the cost of splitting a stream into frames, for each framing. Each frame is one token's chunk in its
+//! provider's format. `whole` arrives in pieces of 16 KiB. `cut` arrives in pieces of 100 bytes, so nearly every frame
+//! needs buffering.
 
 use std::hint::black_box;
 
@@ -10,13 +11,13 @@ use tokengauge_llm::frame::{Frame, Framer, JsonFraming};
 
 const FRAMES: usize = 1000;
 
-/// A chunk of OpenAI's chat completions.
+/// A chunk of OpenAI chat completions.
 const CHAT: &str = r#"{"id":"chatcmpl-Bx4T1hLQyZ","object":"chat.completion.chunk","created":1772350000,"model":"gpt-4o-mini-2024-07-18","service_tier":"default","system_fingerprint":"fp_a1b2c3d4e5","choices":[{"index":0,"delta":{"content":" tide"},"logprobs":null,"finish_reason":null}],"usage":null}"#;
 
-/// A line of Ollama's chat.
+/// A line of Ollama chat.
 const OLLAMA: &str = r#"{"model":"qwen3:4b","created_at":"2026-03-01T09:00:00.123456789Z","message":{"role":"assistant","content":" tide"},"done":false}"#;
 
-/// A response of Gemini's streamGenerateContent.
+/// A response of Gemini `streamGenerateContent`.
 const GEMINI: &str = r#"{
   "candidates": [
     {
@@ -46,7 +47,7 @@ const GEMINI: &str = r#"{
   "responseId": "kQqkaY3xDZ"
 }"#;
 
-/// A delta of Bedrock's ConverseStream.
+/// A delta of Bedrock `ConverseStream`.
 const BEDROCK: &str =
     r#"{"contentBlockIndex":0,"delta":{"text":" tide"},"p":"abcdefghijklmnopqrstuvwxyzABCDEF"}"#;
 
@@ -73,7 +74,7 @@ fn frame(criterion: &mut Criterion) {
     }
 }
 
-/// Cuts the body into frames, and counts them.
+/// Splits the body into frames and counts them.
 fn count(content_type: &str, body: &[u8], size: usize) -> usize {
     let mut framer = Framer::new(Some(content_type), JsonFraming::Array);
     let mut frames = 0;

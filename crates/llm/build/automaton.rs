@@ -1,9 +1,9 @@
 //! A split pattern as a flat transition table.
 //!
-//! regex-automata builds the automaton; it tells a match one byte late, for it is made for searching. Here that byte
-//! matters (a piece should be decided, and its tokens told, when its last byte arrives), so the automaton is rewritten:
-//! each step says at once whether the text read is a piece, whether it is one if the text ends here, and whether any
-//! further text could change that.
+//! regex-automata builds the automaton. It is designed for searching and reports a match one byte late. Token counts
+//! need the match as soon as the last byte of a piece arrives, so this module rewrites the automaton. Each step states
+//! whether the text read is a piece and whether it is a piece if the text ends here. It also states whether further
+//! text can change that result.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::error::Error;
@@ -17,7 +17,7 @@ use crate::layout::Step;
 use crate::patterns::DROPS_LAST;
 
 pub struct Automaton {
-    /// Bytes that no state tells apart share a class.
+    /// The class of each byte. Bytes that every state treats alike share a class.
     pub classes: Vec<u8>,
     /// One row per state, one step per class.
     pub steps: Vec<Step>,
@@ -32,22 +32,22 @@ pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
     Ok(Automaton { classes, steps: explored.steps()? })
 }
 
-/// One byte of each class, in the order of the classes.
+/// Returns one byte of each class, in the order of the classes.
 fn representatives(classes: &[u8]) -> Vec<u8> {
     let bytes: BTreeMap<u8, u8> = classes.iter().copied().zip(0..=u8::MAX).collect();
     bytes.into_values().collect()
 }
 
-/// A state as regex-automata has it: where its steps lead, and what it says a byte late.
+/// A state of the regex-automata automaton: its transitions, and the match that regex-automata reports one byte late.
 struct State {
     next: Vec<usize>,
     /// The pattern that the text up to this state matches.
     matched: Option<usize>,
-    /// The same if the text ends here.
+    /// The pattern that the text matches if it ends here.
     matched_at_end: Option<usize>,
 }
 
-/// All states that can be reached, numbered in the order they were found.
+/// All reachable states, numbered in the order of discovery.
 struct Explored(Vec<State>);
 
 impl Explored {
@@ -82,7 +82,7 @@ impl Explored {
         Ok(Self(states))
     }
 
-    /// Which states can still lead to a match.
+    /// Returns, for each state, whether it can still lead to a match.
     fn living(&self) -> Vec<bool> {
         let mut living: Vec<bool> = self
             .0
@@ -103,7 +103,7 @@ impl Explored {
         }
     }
 
-    /// The rows of the living states behind the one of the dead state, which leads to itself.
+    /// Returns the row of the dead state, which leads to itself, followed by the rows of the living states.
     fn steps(&self) -> Result<Vec<Step>, Box<dyn Error>> {
         let living = self.living();
         let mut arrivals = Vec::with_capacity(living.len());
@@ -133,7 +133,7 @@ impl State {
         self.next.iter().any(|next| set.get(*next) == Some(&true))
     }
 
-    /// What arriving in this state says.
+    /// Returns the flags of a step that leads to this state.
     fn verdict(&self, living: &[bool]) -> Result<u16, Box<dyn Error>> {
         if self.matched_at_end == Some(DROPS_LAST) {
             return Err("white space at the end is not one piece".into());

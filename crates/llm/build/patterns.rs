@@ -1,12 +1,17 @@
-//! The split patterns of the encodings, in a form that a finite automaton can follow.
+//! The split patterns of the encodings, in a form that a finite automaton can execute.
 //!
-//! The published patterns end in `\s+(?!\S)|\s+`, and a look-ahead is not regular. Three patterns in order of priority
-//! say the same: (0) everything before the look-ahead, and white space up to the end of the text; (1) two or more white
-//! space characters, of which the last is given back (it begins the next piece: ` word`); (2) a single one. At the end
-//! of the text (0) outranks (1); before a visible character only (1) and (2) are left. Possessive quantifiers (`++`)
-//! become greedy ones: in these patterns giving characters back never makes a match.
+//! The published patterns end in `\s+(?!\S)|\s+`. A look-ahead is not regular. Three patterns in order of priority are
+//! equivalent:
+//!
+//! - 0: everything before the look-ahead, and white space up to the end of the text.
+//! - 1: two or more white space characters, without the last one, which begins the next piece (` word`).
+//! - 2: a single white space character.
+//!
+//! At the end of the text, pattern 0 has priority over pattern 1. Before a visible character, only 1 and 2 can match.
+//! Possessive quantifiers (`++`) become greedy quantifiers. In these patterns, backtracking into such a quantifier
+//! never produces a match.
 
-/// The pattern of [`o200k`], [`cl100k`] and [`p50k`] whose match ends before its last character.
+/// Index of the pattern in [`o200k`], [`cl100k`] and [`p50k`] whose piece excludes the last matched character.
 pub const DROPS_LAST: usize = 1;
 
 pub fn o200k() -> [String; 3] {
@@ -36,7 +41,7 @@ pub fn cl100k() -> [String; 3] {
     [FIRST.join("|"), r"\s+\s".to_owned(), r"\s".to_owned()]
 }
 
-/// GPT-2's: contractions in lower case only, digits not grouped, and newlines like any other white space.
+/// Returns the GPT-2 patterns: lower-case contractions, ungrouped digits, newlines treated like other white space.
 pub fn p50k() -> [String; 3] {
     const FIRST: [&str; 5] =
         [r"'(?:[sdmt]|ll|ve|re)", r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+", r"\s+$"];

@@ -1,4 +1,4 @@
-//! The tokens of an encoding, read back out of its tokenizer.
+//! The tokens of an encoding, extracted from its tokenizer.
 
 use std::error::Error;
 
@@ -6,9 +6,11 @@ use tiktoken_rs::CoreBPE;
 
 use crate::layout::Slot;
 
-/// Reads the tokens back out of `tokenizer`. Ranks count up from 0 without a gap up to the special tokens, which stand
-/// behind one, or (in p50k) in the midst of the others: there they keep their rank, without bytes and without a place in
-/// the hash table, for no piece of text is a special token.
+/// Extracts the tokens from `tokenizer`.
+///
+/// Ranks count up from 0 without a gap until the special tokens. One gap precedes the special tokens in most encodings.
+/// In p50k, special tokens are among the others. There they keep their rank, with empty bytes and no hash table slot,
+/// because no piece of text is a special token.
 pub fn read(tokenizer: &CoreBPE) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let special = tokenizer.special_tokens();
     let is_special = |token: &[u8]| special.iter().any(|name| name.as_bytes() == token);

@@ -1,9 +1,9 @@
-//! What was asked and what was answered, word for word: only for routes that say so.
+//! Captures prompts and responses verbatim, only for routes that enable content capture.
 //!
-//! Off, nothing of this exists: no buffer is made, and a call has one branch more per piece of its body. On, a call
-//! holds a bounded part of its request's body and of its answer's text until it ends; then both are put into the
-//! standard's messages, redacted, and go out on the CLIENT span. What is not understood is left out and counted, never
-//! guessed.
+//! When capture is disabled, no buffer is allocated, and the cost is one branch per piece of a body. When it is
+//! enabled, a request holds a bounded part of its body and of the response text until the exchange ends. Both are then
+//! converted to the messages of the GenAI semantic conventions, redacted, and exported on the CLIENT span. Content that
+//! is not understood is omitted and counted, never guessed.
 
 mod parts;
 mod prefix;
@@ -24,41 +24,41 @@ pub use response::ResponseCapture;
 use crate::dialect::Api;
 use tokengauge_types::label::{Label, Name};
 
-/// Bytes that all captures in flight may hold together: a thousand calls with prompts of 64 KiB. A call that comes when
-/// they are used up is not captured, and says so.
+/// Maximum bytes that all active captures hold together: 1,000 requests with prompts of 64 KiB. A request that arrives
+/// when the budget is exhausted is not captured and is marked as truncated.
 const MOST_HELD: usize = 64 << 20;
 
-/// So many bytes are looked at beyond what is kept, and where something was cut off so many are taken off its end: a
-/// secret that is cut in two is longer than what is left of it, or is recognised.
+/// Number of bytes scanned beyond the kept part. Redaction removes the same number from the end of a truncated text.
+/// A secret that the truncation cuts in two is therefore either recognized or removed.
 const MARGIN: usize = 4 << 10;
 
-/// The most messages and parts of a request, and of an answer: an empty one has a byte or two in a request and sixty in
-/// what is captured.
+/// Maximum number of messages and parts of a request, and of a response. An empty part takes a byte or two in a request
+/// and sixty bytes in the captured content.
 const MOST_PARTS: usize = 4_096;
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// What a route captures.
+/// The capture settings of a route.
 #[derive(Clone, Debug)]
 pub struct CapturePolicy {
-    /// Bytes that are kept of the request's body, and as many of the answer's text.
+    /// Maximum captured bytes of the request body, and of the response text.
     pub max_bytes: usize,
     pub redact: Redactor,
 }
 
 impl CapturePolicy {
-    /// 64 KiB are some 16,000 tokens: most prompts are kept whole, and no agent's whole repository.
+    /// 64 KiB is about 16,000 tokens. Most prompts fit completely, but an agent's whole repository does not.
     pub const MAX_BYTES: usize = 64 << 10;
 }
 
-/// The routes that capture.
+/// The routes with content capture.
 #[derive(Clone, Debug, Default)]
 pub struct CapturePolicies(HashMap<Label, Arc<CapturePolicy>>);
 
 impl CapturePolicies {
     pub fn of(&self, route: &Label) -> Option<&Arc<CapturePolicy>> {
-        // Mostly there are none at all.
+        // Most configurations have no such route.
         (!self.0.is_empty()).then(|| self.0.get(route)).flatten()
     }
 
@@ -74,24 +74,24 @@ impl FromIterator<(Label, CapturePolicy)> for CapturePolicies {
     }
 }
 
-/// The content of one call, in the standard's JSON schemas, redacted. What there was none of is absent.
+/// The redacted content of one exchange, in the JSON schemas of the semantic conventions. Empty content is absent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CapturedContent {
     pub input_messages: Option<String>,
     pub output_messages: Option<String>,
     pub system_instructions: Option<String>,
     pub tool_definitions: Option<String>,
-    /// Whether some of it was beyond the bound.
+    /// Whether a part of the content exceeded the limit.
     pub truncated: bool,
-    /// Messages and parts of messages that were not understood: pictures, sounds, types that are new.
+    /// Number of messages and message parts that were not understood: images, audio, and new types.
     pub left_out: u64,
 }
 
-/// Memory that all captures share.
+/// The memory budget that all captures share.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureBudget(Arc<AtomicUsize>);
 
-/// Memory that one capture has of it; given back at its end.
+/// A part of the budget that belongs to one capture. Dropping it returns the memory.
 #[derive(Debug)]
 struct Share {
     budget: CaptureBudget,
@@ -112,16 +112,16 @@ impl Drop for Share {
     }
 }
 
-/// A text that may stop short of its end.
+/// A text that may be truncated.
 #[derive(Debug, Default)]
 struct Bounded {
     text: String,
-    /// Some of it was beyond the bound.
+    /// A part of the text exceeded the limit.
     cut: bool,
 }
 
 impl Bounded {
-    /// Takes as much of a piece as there is room for, and takes that off the room.
+    /// Appends as much of `piece` as fits into `room`, and reduces `room` by that amount.
     fn push(&mut self, piece: &str, room: &mut usize) {
         let fits = floor(piece, *room);
         if !self.cut {
@@ -136,7 +136,7 @@ impl Bounded {
     }
 }
 
-/// Puts request and answer of a call together.
+/// Combines the request and the response of an exchange.
 pub fn assemble(
     api: Api,
     asked: RequestCapture,
@@ -158,7 +158,7 @@ pub fn assemble(
     content
 }
 
-/// The last place up to `at` where a character begins or the text ends.
+/// Returns the last character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut place = at.min(text.len());
     while !text.is_char_boundary(place) {
@@ -167,7 +167,7 @@ fn floor(text: &str, at: usize) -> usize {
     place
 }
 
-/// As the text that an attribute holds.
+/// Serializes a list as the text of a span attribute. Returns `None` for an empty list.
 fn written(list: Vec<Value>) -> Option<String> {
     (!list.is_empty()).then(|| Value::Array(list).to_string())
 }

@@ -1,4 +1,4 @@
-//! The parts of messages, in the standard's words.
+//! Builds message parts in the format of the semantic conventions.
 
 use serde_json::{Map, Value, json};
 
@@ -10,12 +10,12 @@ pub fn reasoning(content: &str) -> Value {
     json!({"type": "reasoning", "content": content})
 }
 
-/// The standard has no word for it; any type may stand there.
+/// Returns a refusal. The semantic conventions define no type for it, but allow any type.
 pub fn refusal(content: &str) -> Value {
     json!({"type": "refusal", "content": content})
 }
 
-/// A call of a tool. The name is required; where none was given it is empty.
+/// Returns a tool call. The name is required, and empty if the message has none.
 pub fn tool_call(id: Option<&str>, name: Option<&str>, arguments: Value) -> Value {
     let mut part = Map::new();
     part.insert("type".to_owned(), "tool_call".into());
@@ -37,7 +37,7 @@ pub fn tool_response(id: Option<&str>, response: Value) -> Value {
     Value::Object(part)
 }
 
-/// What stands elsewhere, by its address.
+/// Returns a reference to content at an external address.
 pub fn uri(modality: &str, uri: &str) -> Value {
     json!({"type": "uri", "modality": modality, "uri": uri})
 }
@@ -56,7 +56,7 @@ pub fn message(role: &str, name: Option<&str>, parts: Vec<Value>) -> Value {
     Value::Object(message)
 }
 
-/// A tool that is offered. `parameters` is a JSON Schema.
+/// Returns the definition of an offered tool. `parameters` is a JSON Schema.
 pub fn function(name: &str, description: Option<&str>, parameters: Option<&Value>) -> Value {
     let mut tool = Map::new();
     tool.insert("type".to_owned(), "function".into());
@@ -70,12 +70,12 @@ pub fn function(name: &str, description: Option<&str>, parameters: Option<&Value
     Value::Object(tool)
 }
 
-/// A tool of the provider's own: it is called by its type where it has no other name.
+/// Returns a tool that the provider implements. Its type is its name unless it has another name.
 pub fn tool(kind: &str, name: Option<&str>) -> Value {
     json!({"type": kind, "name": name.unwrap_or(kind)})
 }
 
-/// Arguments as the JSON that they mostly are, else as the text that they are.
+/// Returns the arguments as JSON if they parse, and as text otherwise.
 pub fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,12 +1,12 @@
-//! JSON that was cut off, made whole: what is open is closed, what is begun is dropped.
+//! Repairs truncated JSON: closes open values and drops incomplete ones.
 
 use serde_json::Value;
 
-/// Stands at the end of a text that was cut off, until it has been redacted. It is no character of any language; a
-/// client that sends it loses the end of that text in what is captured.
+/// Marks the end of a truncated text until redaction. It is not an assigned character. If a client sends it, the
+/// captured content lacks the end of that text.
 pub const CUT: char = '\u{10ffff}';
 
-/// Reads the beginning of a JSON text. `None` where it is no JSON.
+/// Parses the beginning of a JSON text. Returns `None` if it is not JSON.
 pub fn read(bytes: &[u8]) -> Option<Value> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -14,7 +14,7 @@ pub fn read(bytes: &[u8]) -> Option<Value> {
     };
     let mut open = Open::default();
     text.chars().for_each(|character| open.take(character));
-    // What ends in the middle of a key, of a word or before a value is tried again without its last step.
+    // A prefix that ends inside a key, inside a literal, or before a value is parsed again without its last step.
     let whole = open.closed(text);
     serde_json::from_str(&whole).ok().or_else(|| {
         let kept = text.get(..open.complete)?;
@@ -24,17 +24,17 @@ pub fn read(bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// What is open at a place of a JSON text.
+/// The open values at a position in a JSON text.
 #[derive(Debug, Default)]
 struct Open {
     brackets: Vec<char>,
     in_string: bool,
-    /// The bytes of an escape that is not over.
+    /// The length in bytes of an incomplete escape.
     escape: usize,
-    /// How many more of the digits of an escape are to come.
+    /// Number of missing digits of an escape.
     digits: usize,
     at: usize,
-    /// Up to where it could be closed at once: behind a bracket, or before a comma.
+    /// The last position at which the text can be closed directly: after a bracket, or before a comma.
     complete: usize,
 }
 
@@ -77,7 +77,7 @@ impl Open {
     fn closed(&self, text: &str) -> String {
         let mut whole = text.get(..text.len() - self.escape).unwrap_or(text).to_owned();
         if self.in_string {
-            // Half of a pair of surrogates is an escape that is not over either.
+            // Half of a surrogate pair is also an incomplete escape.
             if let Some(at) = whole.len().checked_sub(6)
                 && whole.get(at..at + 3).is_some_and(|start| start.eq_ignore_ascii_case("\\ud"))
             {
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(read(br#"{"a": 1, "b"#).unwrap(), serde_json::json!({"a": 1}));
     }
 
-    /// Nothing in it is otherwise than in the whole.
+    /// Reports whether `part` contradicts nothing in `whole`.
     fn is_beginning(part: &Value, whole: &Value) -> bool {
         match (part, whole) {
             (Value::Object(part), Value::Object(whole)) => part

@@ -1,7 +1,7 @@
-//! Patterns of what must not be in a capture, and their removal.
+//! Redacts sensitive text from captured content.
 //!
-//! Matching takes time in proportion to the text, whatever the pattern: there is no backtracking. A pattern sees one text at
-//! a time (of a part, of an argument, of a key), so a secret that stands in two of them is not found.
+//! Matching takes time proportional to the text for every pattern, because the engine does not backtrack. A pattern
+//! matches one text at a time: of a part, an argument or a key. A secret split across two texts is not found.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::prefix::CUT;
 use super::{MARGIN, REDACTED, floor};
 
-/// Memory that one compiled pattern may take; a pattern with large counted repetitions is refused.
+/// Maximum memory in bytes of a compiled pattern. Patterns with large counted repetitions are rejected.
 const LARGEST_PATTERN: usize = 1 << 20;
 
-/// Patterns that have a name, and what they find.
+/// The named pattern sets.
 pub const BUILT_IN_PATTERNS: &[(&str, &[&str])] = &[
     ("secrets", &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS]),
     ("api_keys", &[API_KEY]),
@@ -25,7 +25,7 @@ pub const BUILT_IN_PATTERNS: &[(&str, &[&str])] = &[
     ("emails", &[EMAIL]),
 ];
 
-/// Keys that say by their beginning whose they are: OpenAI and Anthropic (sk-), Google, AWS, GitHub, GitLab, Slack, Stripe,
+/// API keys with a provider-specific prefix: OpenAI and Anthropic (sk-), Google, AWS, GitHub, GitLab, Slack, Stripe,
 /// Hugging Face, Groq, xAI, Perplexity, Replicate, npm, SendGrid.
 const API_KEY: &str = r"(?x)\b(?:
     sk-[A-Za-z0-9_-]{16,} | AIza[A-Za-z0-9_-]{30,} | (?:AKIA|ASIA)[A-Z0-9]{16}
@@ -39,7 +39,7 @@ const BEARER: &str = r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/-]{16,}=*";
 
 const JWT: &str = r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*";
 
-/// Up to its end, or up to where the text was cut off.
+/// Matches up to the end of the key, or to the end of a truncated text.
 const PRIVATE_KEY: &str =
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)";
 
@@ -47,7 +47,7 @@ const URL_CREDENTIALS: &str = r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+@";
 
 const EMAIL: &str = r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b";
 
-/// Why an entry of the list is no pattern.
+/// Reason why a configured entry is not a valid pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PatternError {
     #[error("there is no pattern called \"{0}\"")]
@@ -58,22 +58,22 @@ pub enum PatternError {
     FitsNothing,
 }
 
-/// Finds what must not be told.
+/// Replaces sensitive text.
 #[derive(Clone, Debug)]
 pub struct Redactor {
-    /// As they are written in the configuration.
+    /// The entries as written in the configuration.
     entries: Vec<String>,
     patterns: Arc<[Regex]>,
 }
 
 impl Redactor {
-    /// Where the configuration names none: everything that is a secret whoever has it.
+    /// The default pattern set: secrets of any origin.
     pub const USUAL: &str = "secrets";
 
-    /// Each entry is the name of patterns, or a regular expression between two `/`.
+    /// Creates a redactor. Each entry is the name of a pattern set, or a regular expression between two `/`.
     ///
     /// # Errors
-    /// At the first entry that is neither, with its place in the list.
+    /// Returns an error for the first invalid entry, with its index in the list.
     pub fn new(entries: &[String]) -> Result<Self, (usize, PatternError)> {
         let mut patterns = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Redactor {
         &self.entries
     }
 
-    /// The text without what the patterns find in it. `cut`: more of it followed, of which nothing is known.
+    /// Returns the redacted text. `cut` states that the original text continues beyond `text`.
     pub(super) fn text(&self, text: &str, cut: bool) -> String {
         let mut text = text.to_owned();
         for pattern in self.patterns.iter() {
@@ -102,7 +102,7 @@ impl Redactor {
         text
     }
 
-    /// The same for every text of a value, keys included. Whether some text had been cut off is told.
+    /// Redacts every text of a value, including keys. Returns whether a text was truncated.
     pub(super) fn value(&self, value: &mut Value) -> bool {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,

@@ -1,4 +1,4 @@
-//! The answer, put together from what the dialect tells.
+//! Assembles the response from the parsed events.
 
 use serde_json::{Map, Value};
 
@@ -6,13 +6,13 @@ use super::{Bounded, CapturePolicy, MARGIN, MOST_PARTS, Redactor, parts};
 use crate::dialect::{Event, Part};
 use tokengauge_types::label::Name;
 
-/// The most choices that are told apart, as where their ends are.
+/// Maximum number of distinct choices, equal to the limit for finish reasons.
 const MOST_CHOICES: u32 = 128;
 
-/// What an answer has said so far.
+/// The response content received so far.
 #[derive(Debug)]
 pub struct ResponseCapture {
-    /// Bytes that may still be kept.
+    /// Bytes that may still be captured.
     room: usize,
     pieces: Vec<Piece>,
     cut: bool,
@@ -64,7 +64,7 @@ impl ResponseCapture {
         self.cut
     }
 
-    /// One message for each choice that said anything, in order.
+    /// Returns one message for each choice with content, in order.
     pub(super) fn messages(&self, redact: &Redactor, reasons: &[Name]) -> Vec<Value> {
         let mut choices: Vec<u32> = self.pieces.iter().map(|piece| piece.choice).collect();
         choices.sort_unstable();
@@ -84,7 +84,8 @@ impl ResponseCapture {
         messages
     }
 
-    /// The piece that more of this part belongs to: a call's own wherever it stands, of text the one that was last.
+    /// Returns the piece to which text of this part belongs: the piece of a tool call at any position. Other parts
+    /// continue only the last piece of the choice.
     fn piece(&mut self, choice: u32, part: Part) -> Option<&mut Piece> {
         let same = |piece: &Piece| piece.choice == choice && piece.part == part;
         let known = match part {

@@ -1,4 +1,4 @@
-//! Requests and answers of each family, and what is captured of them, held to the standard's schemas.
+//! Tests the captured content of requests and responses of each family against the schemas of the semantic conventions.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn policy(max_bytes: usize, redact: &[&str]) -> Arc<CapturePolicy> {
     Arc::new(CapturePolicy { max_bytes, redact })
 }
 
-/// What is captured of a call, its body coming in pieces of so many bytes.
+/// Returns the captured content of an exchange whose bodies arrive in pieces of a given size.
 fn captured(
     api: Api,
     policy: &Arc<CapturePolicy>,
@@ -47,7 +47,7 @@ fn captured(
     content
 }
 
-/// The same however the bodies come.
+/// Returns the captured content and asserts that it is the same for every piece size.
 fn call(api: Api, request: &str, answer: &str) -> CapturedContent {
     let policy = policy(CapturePolicy::MAX_BYTES, &["secrets"]);
     let whole = captured(api, &policy, request, answer, usize::MAX);
@@ -65,9 +65,9 @@ fn sse(messages: &[&str]) -> String {
     messages.iter().map(|message| format!("data: {message}\n\n")).collect()
 }
 
-/// What the JSON schemas of gen_ai.input.messages, gen_ai.output.messages, gen_ai.system_instructions and
-/// gen_ai.tool.definitions require, in our own words: the fields that each kind of part must have, and their types. Parts of
-/// other types are allowed and need nothing but their type.
+/// The requirements of the JSON schemas of gen_ai.input.messages, gen_ai.output.messages, gen_ai.system_instructions
+/// and gen_ai.tool.definitions, restated: the required fields of each kind of part, and their types. Parts of other
+/// types are allowed and require only their type.
 const REQUIRED: &[(&str, &[(&str, &str)])] = &[
     ("text", &[("content", "string")]),
     ("reasoning", &[("content", "string")]),
@@ -419,7 +419,7 @@ fn text_beyond_the_bound_is_cut_and_marked_and_no_half_of_a_secret_is_left() {
         sse(&[&json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string()])
     };
     let policy = policy(1 << 10, &["secrets"]);
-    // The key begins at each place around the bounds.
+    // The key begins at each position around the limits.
     for before in (960..1100).chain(5_040..5_160) {
         let text = format!("{} {key} {}", "a".repeat(before), "b".repeat(6_000));
         let content = captured(Api::OpenAiChat, &policy, &long(&text), &chunk(&text), usize::MAX);

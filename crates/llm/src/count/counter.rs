@@ -1,5 +1,5 @@
-//! Counting everything that one exchange generates: each part of each choice by itself, in the model's own encoding and
-//! in the standard one.
+//! Counts all text that one exchange generates. Each part of each choice is counted separately, in the model's own
+//! encoding and in the standard encoding.
 
 use super::room::Share;
 use super::stream::{STANDARD, Stream, rise};
@@ -7,31 +7,31 @@ use super::{Source, Tokenizer, Tokenizers, estimate};
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
-/// So many texts of one exchange are counted apart: 128 choices, OpenAI's limit, with text and reasoning each. What
-/// comes beyond (a hostile upstream can open a tool call per event) is estimated from its bytes.
+/// Maximum number of separately counted texts per exchange: 128 choices, OpenAI's limit, each with text and reasoning.
+/// Further texts are estimated from their bytes. A hostile upstream can open a tool call per event.
 const MOST_STREAMS: usize = 256;
 
-/// By how much a piece of text raised the counts.
+/// The increase of the token counts by a piece of text.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TokenDelta {
-    /// In the model's own encoding: the rise of the highest count so far. The count of a growing text can fall, and what
-    /// was told cannot be taken back, so the sum can be a few above the total at the end.
+    /// The increase of the highest count so far, in the model's own encoding. The count of a growing text can decrease,
+    /// but a reported increase cannot be withdrawn. The sum can therefore exceed the final total by a few tokens.
     pub native: u32,
-    /// In the standard encoding: the tokens that became decided. They come a word late, and add up to the total exactly
-    /// with [`TokenTotals::standard_unreported`].
+    /// The tokens that became final, in the standard encoding. They lag by one word. Together with
+    /// [`TokenTotals::standard_unreported`], they add up to the exact total.
     pub standard: u32,
 }
 
-/// The exact counts of an exchange that is over.
+/// The exact counts of a finished exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenTotals {
-    /// In the model's own encoding.
+    /// Tokens in the model's own encoding.
     pub native: u64,
-    /// In the standard encoding.
+    /// Tokens in the standard encoding.
     pub standard: u64,
-    /// `native`, by kind in the order of [`TextKind::ALL`].
+    /// `native` by kind, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
-    /// What of `standard` no [`TokenDelta`] has told.
+    /// The part of `standard` that no [`TokenDelta`] has reported.
     pub standard_unreported: u32,
     pub source: Source,
 }
@@ -40,16 +40,16 @@ pub struct TokenTotals {
 #[derive(Debug)]
 pub struct TokenCounter {
     tokenizers: Tokenizers,
-    /// The own tokenizer of the model last named.
+    /// The tokenizer of the model that was named last. `None` if it is unknown.
     own: Option<Tokenizer>,
-    /// The tokenizer counted with.
+    /// The tokenizer in use.
     native: Tokenizer,
     streams: Vec<Stream>,
-    /// Where the last text went; the next one goes there too, nearly always.
+    /// Index of the stream that received the last text. The next text nearly always belongs to the same stream.
     latest: usize,
     beyond: Beyond,
     share: Share,
-    /// Whether every count so far is that of a text as a whole.
+    /// Whether every count so far covers its text without estimated or arbitrarily cut parts.
     exact: bool,
 }
 
@@ -67,8 +67,10 @@ impl TokenCounter {
         }
     }
 
-    /// Names the model; the last name holds. It decides the tokenizer only as long as nothing is counted: text is counted
-    /// with one from its beginning to its end, and where that turns out not to be the model's, it is an estimate.
+    /// Sets the model. The last name applies.
+    ///
+    /// The model selects the tokenizer only before any text is counted, because one tokenizer counts a text from start
+    /// to end. If a later name implies another tokenizer, the count is an estimate.
     pub fn set_model(&mut self, model: &str) {
         self.own = self.tokenizers.of(model);
         if self.streams.is_empty() {
@@ -76,7 +78,7 @@ impl TokenCounter {
         }
     }
 
-    /// `text` was generated next in this part of this choice.
+    /// Counts `text`, which continues the given part of the given choice.
     pub fn push(&mut self, choice: u32, part: Part, text: &str) -> TokenDelta {
         if text.is_empty() {
             return TokenDelta::default();
@@ -89,7 +91,7 @@ impl TokenCounter {
         added
     }
 
-    /// The totals, if the text ends here.
+    /// Returns the totals as if the text ended here.
     pub fn finish(&mut self) -> TokenTotals {
         let mut by_kind = self.beyond.by_kind();
         let mut standard = self.beyond.total();
@@ -112,7 +114,7 @@ impl TokenCounter {
         }
     }
 
-    /// Where the counts come from, as far as is known now.
+    /// Returns the source of the counts, as known so far.
     pub fn source(&self) -> Source {
         let is_own = self.own.as_ref() == Some(&self.native);
         if is_own && self.exact && self.beyond.total() == 0 {
@@ -122,12 +124,12 @@ impl TokenCounter {
         }
     }
 
-    /// The name of what is counted with.
+    /// Returns the name of the tokenizer in use.
     pub fn tokenizer(&self) -> Label {
         self.native.name()
     }
 
-    /// Where the stream that has just grown may hold no more, it is counted as if its text ended here.
+    /// Enforces the memory limit: if the stream that grew last exceeds it, counts its pending text as if it ended here.
     fn keep_within_room(&mut self) {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
@@ -163,7 +165,7 @@ impl Default for TokenCounter {
     }
 }
 
-/// The bytes, by kind, of text that came when all places were taken.
+/// Bytes, by kind, of texts beyond the maximum number of streams.
 #[derive(Clone, Debug)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],
@@ -200,7 +202,7 @@ mod tests {
 
     const TEXT: &str = "I can't say: 'very' — 4096 tokens, 你好，世界。  Done!\n";
 
-    /// Pushes `text` character by character; what was told.
+    /// Pushes `text` character by character. Returns the sum of the reported increases.
     fn push_all(counter: &mut TokenCounter, choice: u32, part: Part, text: &str) -> (u64, u64) {
         let mut told = (0, 0);
         for character in text.chars() {
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_was_told_is_never_taken_back() {
-        // `'v` is two tokens, `'ve` is one, and ` v` after it makes three.
+        // `'v` is two tokens, `'ve` is one, and a following ` v` makes three.
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         let rises = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text).native);
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn parts_and_choices_are_counted_apart() {
         let mut counter = TokenCounter::default();
-        // Run together, the halves of other streams would make other tokens.
+        // Concatenated with the halves of other streams, these halves would form other tokens.
         let pieces = [
             (0, Part::Text),
             (1, Part::Text),

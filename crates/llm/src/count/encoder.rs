@@ -1,9 +1,9 @@
-//! Counting the tokens of a text while it arrives: the same total for every way of cutting it into deltas.
+//! Counts the tokens of a growing text. The total is the same for every way of splitting the text into deltas.
 //!
-//! Encoding each delta alone and adding up is wrong by up to a factor of two, for tokens straddle deltas; encoding the
-//! whole text again at each delta is quadratic. But an encoding first cuts the text into pieces, and later text can
-//! move only the last cut or two. So what is decided is counted once, and the tail behind it (a word, as a rule) is
-//! counted anew whenever the number is asked for.
+//! The sum of separately encoded deltas is wrong by up to a factor of two, because tokens span deltas. Encoding the
+//! whole text at each delta is quadratic. An encoding first splits the text into pieces, and later text can change only
+//! the last one or two boundaries. The decided pieces are therefore counted once. Only the tail, usually one word, is
+//! counted again for each query.
 
 use std::cmp::Ordering;
 
@@ -11,34 +11,35 @@ use super::Encoding;
 use super::merge::Merged;
 use super::split::OpenPiece;
 
-/// Up to this length the tail is counted whenever the count is asked for; no word is as long.
+/// Maximum tail length in bytes that is counted at every query. No word is longer.
 pub(super) const SHORT_TAIL: usize = 256;
 
-/// A longer tail (a run of `=`, of blanks, a base64 blob) is counted again only when it has grown by an eighth, or it
-/// would cost its square.
+/// A longer tail (a run of `=` or blanks, a base64 blob) is counted again only after it has grown by an eighth.
+/// Otherwise the cost would be quadratic.
 pub(super) const GROWTH: usize = 8;
 
-/// A tail that has become this long is cut off and counted as if the text ended there: it bounds the memory of a stream.
-/// The cut may cost a token or two per 64 KiB, of the 8,000 or more that such a run has; the count is an estimate then.
+/// Maximum tail length in bytes, which bounds the memory of a stream. A longer tail is cut off and counted as if the
+/// text ended there, and the count becomes an estimate. A cut may add a token or two per 64 KiB, out of the 8,000 or
+/// more tokens of such a run.
 pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
-/// So much of a delta is taken in at a time, so that a whole answer in one delta is not copied into the tail at once.
+/// Number of bytes of a delta processed at a time, so that a long delta is not copied into the tail at once.
 const STRETCH: usize = 4 * 1024;
 
-/// A tail that once was longer gives its memory back: thousands of streams are open at a time.
+/// Capacity in bytes to which a tail shrinks after it was longer. Thousands of streams may be open at a time.
 pub(super) const ROOMY: usize = 1024;
 
-/// Counts one growing text.
+/// Counts the tokens of one growing text.
 #[derive(Clone, Debug)]
 pub struct TextCounter {
     encoding: Encoding,
     /// Tokens of the pieces before the tail.
     decided: u64,
-    /// The text behind the last piece that is decided.
+    /// The text after the last decided piece.
     tail: Vec<u8>,
     /// The first piece of the tail.
     open: OpenPiece,
-    /// What was last counted of the tail.
+    /// The last count of the tail.
     counted: Counted,
     exact: bool,
 }
@@ -59,7 +60,7 @@ impl TextCounter {
         self.encoding
     }
 
-    /// The text goes on with `delta`.
+    /// Appends `delta` to the text.
     pub fn push(&mut self, delta: &str) {
         for now in in_stretches(delta) {
             self.tail.extend_from_slice(now.as_bytes());
@@ -70,11 +71,11 @@ impl TextCounter {
         }
     }
 
-    /// The tokens of the text so far. It may fall by a few when text arrives (`'v` is two tokens, `'ve` one). While the
-    /// tail is longer than 256 bytes it may be an eighth of the tail behind.
+    /// Returns the token count of the text so far. It may fall by a few when text arrives (`'v` is two tokens, `'ve`
+    /// one). While the tail is longer than 256 bytes, the count may lag by an eighth of the tail.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.length);
-        // A tail only ever grows, so one of the same length is the same.
+        // A tail only grows between counts, so an equal length means an equal tail.
         let grown = length != before;
         if grown && (length <= SHORT_TAIL || length >= before + before / GROWTH) {
             self.counted = self.count_tail();
@@ -82,27 +83,27 @@ impl TextCounter {
         self.decided + self.counted.tokens
     }
 
-    /// The tokens of the text so far, exactly, whatever it costs: for its end.
+    /// Returns the exact token count at any cost. Intended for the end of the text.
     pub fn total(&self) -> u64 {
         self.decided + self.count_tail().tokens
     }
 
-    /// The tokens that stay whatever follows. Never falls, and never exceeds the total of any longer text.
+    /// Returns the tokens that no later text can change. The value never falls and never exceeds a later total.
     pub const fn decided(&self) -> u64 {
         self.decided
     }
 
-    /// Whether this is the count of the text as a whole: no piece of it was cut in two.
+    /// Reports whether the count is exact: no piece of the text was cut in two.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// Bytes that are held.
+    /// Returns the allocated memory in bytes.
     pub const fn held(&self) -> usize {
         self.tail.capacity()
     }
 
-    /// Counts the tail as if the text ended here, and holds nothing.
+    /// Counts the tail as if the text ended here, and frees its memory.
     pub fn settle(&mut self) {
         if !self.tail.is_empty() {
             self.decided += self.count_tail().tokens;
@@ -113,7 +114,7 @@ impl TextCounter {
         self.counted = Counted::NOTHING;
     }
 
-    /// Counts the pieces of the tail that are decided, and lets go of them.
+    /// Counts the decided pieces of the tail and removes them.
     fn decide(&mut self) {
         let mut start = 0;
         while let Some(rest) = self.tail.get(start..)
@@ -149,16 +150,16 @@ impl TextCounter {
         let first_merged = self.merge(first, self.counted.first);
         Counted {
             length: self.tail.len(),
-            // At most one more piece in the encodings there are.
+            // The existing encodings have at most one more piece here.
             tokens: first_merged.tokens() + self.encoding.count_bytes(rest),
             first: first_merged,
         }
     }
 
-    /// The tokens of `piece`, of whose bytes some of the first, or more than all, were merged `before`.
+    /// Merges `piece`. `before` is an earlier merge, which may cover a prefix of the piece or more than the piece.
     fn merge(&self, piece: &[u8], before: Merged) -> Merged {
         match before.length().cmp(&piece.len()) {
-            // Where each delta is a token, the piece was just counted when the next one decides it.
+            // If each delta is one token, the piece was counted just before the next delta decides it.
             Ordering::Equal => before,
             Ordering::Less => self.encoding.tables().vocabulary.merge(piece, before),
             Ordering::Greater => self.encoding.tables().vocabulary.merge(piece, Merged::NOTHING),
@@ -166,7 +167,7 @@ impl TextCounter {
     }
 }
 
-/// What a count of the tail found. Its first piece is kept apart: it is often the next one to be decided, or grows.
+/// The result of counting the tail. Its first piece is separate, because it is usually decided next or grows.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     length: usize,
@@ -178,7 +179,7 @@ impl Counted {
     const NOTHING: Self = Self { length: 0, tokens: 0, first: Merged::NOTHING };
 }
 
-/// `delta` in parts of whole characters that are taken in one at a time.
+/// Splits `delta` between characters into parts that are processed one at a time.
 pub(super) fn in_stretches(delta: &str) -> impl Iterator<Item = &str> {
     let mut rest = delta;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The encodings this program carries, and counting a whole text at once.
+//! The built-in encodings, and counting of complete texts.
 
 use std::io;
 use std::sync::LazyLock;
@@ -9,16 +9,17 @@ use super::layout::Packed;
 use super::split::Splitter;
 use super::table::Vocabulary;
 
-/// How a family of models cuts text into tokens.
+/// The rules by which a family of models splits text into tokens.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Encoding {
-    /// Of GPT-4o, the o series and everything since; also the yardstick that makes models of all vendors comparable.
+    /// The encoding of GPT-4o, the o series and all later models. It is also the standard for comparing models of all
+    /// providers.
     O200k,
-    /// Of GPT-3.5 and GPT-4.
+    /// The encoding of GPT-3.5 and GPT-4.
     Cl100k,
-    /// Of the Codex models and the last ones of GPT-3.
+    /// The encoding of the Codex models and the last GPT-3 models.
     P50k,
-    /// Of GPT-2 and the first ones of GPT-3.
+    /// The encoding of GPT-2 and the first GPT-3 models.
     R50k,
 }
 
@@ -34,8 +35,8 @@ impl Encoding {
         }
     }
 
-    /// How many tokens `text` has. Special tokens such as `<|endoftext|>` are ordinary text here: what a model wrote as
-    /// text is text.
+    /// Returns the number of tokens in `text`. Special tokens such as `<|endoftext|>` count as ordinary text, because
+    /// the model generated them as text.
     pub fn count(self, text: &str) -> u64 {
         self.count_bytes(text.as_bytes())
     }
@@ -44,7 +45,7 @@ impl Encoding {
         self.tables().count(text)
     }
 
-    /// What it takes to count. The first to ask for an encoding waits until it is unpacked: 2 to 14 ms.
+    /// Returns the tables of the encoding. The first access unpacks them, which takes 2 to 14 ms.
     pub(super) fn tables(self) -> &'static Tables {
         match self {
             Self::O200k => &O200K,
@@ -55,7 +56,7 @@ impl Encoding {
     }
 }
 
-/// How text is cut into pieces, and those into tokens.
+/// The tables that split text into pieces and pieces into tokens.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) splitter: Splitter,
@@ -75,7 +76,7 @@ impl Tables {
         tokens
     }
 
-    /// `ranks`: how many tokens are taken, counted from the first.
+    /// Unpacks the tables. `ranks` is the number of tokens to keep, counted from rank 0.
     fn unpack(packed: &[u8], ranks: usize) -> io::Result<Self> {
         let Packed { mut lengths, tokens, classes, steps } =
             Packed::read(&mut DeflateDecoder::new(packed))?;
@@ -87,7 +88,7 @@ impl Tables {
     }
 }
 
-/// The tables in a file that `build.rs` wrote.
+/// Unpacks the tables from a file that `build.rs` wrote.
 macro_rules! unpacked {
     ($name:literal, $ranks:expr) => {
         LazyLock::new(|| {
@@ -102,5 +103,5 @@ macro_rules! unpacked {
 static O200K: LazyLock<Tables> = unpacked!("o200k_base", usize::MAX);
 static CL100K: LazyLock<Tables> = unpacked!("cl100k_base", usize::MAX);
 static P50K: LazyLock<Tables> = unpacked!("p50k_base", usize::MAX);
-/// p50k is r50k and, behind its end, 24 runs of blanks: for code.
+/// p50k is r50k plus 24 runs of blanks for code, which have the highest ranks.
 static R50K: LazyLock<Tables> = unpacked!("p50k_base", 50_256);

@@ -1,24 +1,23 @@
-//! What the build script and the program must agree on: how an encoding is packed into the binary, and the cells of its
-//! tables.
+//! Definitions shared by the build script and the program: the packed form of an encoding, and the cells of its tables.
 
 use std::io;
 
-/// An encoding as the build script packs it: deflated, for it is a third of that then, and without what is quickly made
-/// anew of the rest (where tokens end, the hash table, the pairs).
+/// The packed form of an encoding. It is deflated to a third of its size. It omits data that can be rebuilt quickly:
+/// the token ends, the hash table and the pairs.
 #[derive(Debug, Default, PartialEq)]
 pub struct Packed {
-    /// How many bytes each token has, by rank; 0 for a rank that no text has.
+    /// Length in bytes of each token, by rank. 0 marks a rank that never occurs in text.
     pub lengths: Vec<u8>,
-    /// All tokens one after another.
+    /// All tokens, concatenated.
     pub tokens: Vec<u8>,
     /// The class of each byte.
     pub classes: Vec<u8>,
-    /// The split automaton: a row per state, a step per class.
+    /// The split automaton: one row per state, one step per class.
     pub steps: Vec<u8>,
 }
 
 impl Packed {
-    /// Each part behind its length, little-endian.
+    /// Writes each part after its length, in little-endian order.
     pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
         for part in [&self.lengths, &self.tokens, &self.classes, &self.steps] {
             to.write_all(&(part.len() as u64).to_le_bytes())?;
@@ -40,30 +39,31 @@ impl Packed {
     }
 }
 
-/// One step of the split automaton, packed into 16 bits: the number of the state it leads to, and what arriving there
-/// says about the text read since the piece began.
+/// One step of the split automaton in 16 bits: the number of the target state, and flags for the text since the piece
+/// began.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step(u16);
 
 impl Step {
-    /// Nothing read yet: state 1 (state 0 is the dead one).
+    /// The start state 1, before any byte was read. State 0 is the dead state.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
-    /// What stands in for a step that is not there: everything is over.
+    /// Replaces a missing step and ends every piece.
     pub const CUT_SHORT: Self = Self(u16::MAX);
-    /// The text read makes a piece.
+    /// Flag: the text read so far is a piece.
     pub const ACCEPTS: u16 = 1;
-    /// It does so without its last character, which begins the next piece (`\s+(?!\S)` before a visible character).
+    /// Flag: the piece excludes its last character, which begins the next piece (`\s+(?!\S)` before a visible
+    /// character).
     pub const DROPS_LAST: u16 = 1 << 1;
-    /// No further text can make the piece longer, or shorter.
+    /// Flag: later text cannot change the length of the piece.
     pub const IS_OVER: u16 = 1 << 2;
-    /// If the text ends here, all of it is the piece.
+    /// Flag: if the text ends here, all of it is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
-    /// What 12 bits can number; the largest of the automata has 2,700 states.
+    /// The number of states that 12 bits can represent. The largest automaton has 2,700 states.
     pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
-    /// `state` must be below [`Self::MOST_STATES`].
+    /// Creates a step. `state` must be below [`Self::MOST_STATES`].
     pub const fn new(state: u16, verdict: u16) -> Self {
         Self(state << Self::STATE_SHIFT | verdict)
     }
@@ -85,8 +85,8 @@ impl Step {
     }
 }
 
-/// One place of the open-addressing hash table from token bytes to rank: the rank + 1 (0 is an empty place) below a tag
-/// of hash bits, which spares nearly every look at the bytes of a token that is not the one sought.
+/// One slot of the open-addressing hash table from token bytes to rank. It holds a tag of hash bits and the rank + 1. 0
+/// marks an empty slot. The tag avoids nearly all comparisons with the bytes of other tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot(u32);
 
@@ -96,12 +96,12 @@ impl Slot {
     const RANK_BITS: u32 = 18;
     pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
 
-    /// `rank` must be below [`Self::MOST_RANKS`].
+    /// Creates a slot. `rank` must be below [`Self::MOST_RANKS`].
     pub const fn new(hash: u64, rank: u32) -> Self {
         Self(Self::tag(hash) | (rank + 1))
     }
 
-    /// The rank that stands here; `None` for an empty place.
+    /// Returns the rank in this slot, or `None` for an empty slot.
     pub const fn rank(self) -> Option<u32> {
         (self.0 & Self::MOST_RANKS).checked_sub(1)
     }
@@ -110,21 +110,23 @@ impl Slot {
         self.0 & !Self::MOST_RANKS == Self::tag(hash)
     }
 
-    /// The top bits: the place in the table is chosen by the lowest.
+    /// Returns the top bits of the hash. The lowest bits select the slot in the table.
     const fn tag(hash: u64) -> u32 {
         (hash >> 32) as u32 & !Self::MOST_RANKS
     }
 }
 
-/// A merge begins with every pair of neighbouring bytes, so pairs have a table of their own: the rank + 1 of each, or 0.
+/// Size of the separate table for byte pairs, because a merge starts with all adjacent pairs. Entries are rank + 1, or
+/// 0.
 pub const PAIRS: usize = 1 << 16;
 
-/// The place of a pair in that table.
+/// Returns the index of a pair in that table.
 pub const fn pair(first: u8, second: u8) -> usize {
     u16::from_be_bytes([first, second]) as usize
 }
 
-/// Hashes the bytes of a token. Tokens are short (6 bytes on average), so short inputs are read in two overlapping words.
+/// Hashes the bytes of a token. Tokens are short, 6 bytes on average, so short inputs are read as two overlapping
+/// words.
 pub fn hash(bytes: &[u8]) -> u64 {
     let length = bytes.len() as u64;
     if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
@@ -143,8 +145,8 @@ pub fn hash(bytes: &[u8]) -> u64 {
     mix(u64::from_le_bytes(*tail), hash)
 }
 
-/// Multiplies to 128 bits and folds the halves: every input bit reaches every output bit. The constants are the first
-/// bits of π and of e.
+/// Multiplies to 128 bits and folds the halves, so that every input bit affects every output bit. The constants are the
+/// first bits of π and e.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the half that is cut off is the other operand"

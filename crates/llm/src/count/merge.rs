@@ -1,38 +1,38 @@
-//! Byte pair encoding inside one piece: of all neighbours whose joined bytes are a token, join those of the lowest rank
-//! (the leftmost of equals), until there are none. What remains are the tokens; only where they end is wanted here.
+//! Byte pair encoding of one piece. It repeatedly joins the neighbours whose joined bytes are the token of the lowest
+//! rank. The leftmost pair wins a tie. The parts that remain are the tokens. This module needs only their lengths.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::table::Vocabulary;
 
-/// Up to this length looking through all parts for the lowest rank is quicker than keeping them in a heap; pieces of
-/// Chinese and Japanese prose are hardly longer.
+/// Maximum length in bytes for a linear search of the lowest rank, which is faster than a heap up to this length.
+/// Pieces of Chinese and Japanese prose are rarely longer.
 const SHORT: usize = 128;
 
-/// The key of neighbours that make no token: above all others. Keys are signed, for the instructions that every x86-64 has
-/// compare several numbers at once only if they are.
+/// The key of neighbours that form no token, higher than all other keys. Keys are signed because the baseline x86-64
+/// instructions compare several numbers at once only if they are signed.
 const NEVER: i32 = i32::MAX;
 
-/// What a piece was merged to, and what is needed to go on from there when it grows.
+/// The result of merging a piece, with the state needed to resume when the piece grows.
 ///
-/// A sequence of tokens is what merging makes of their bytes just when the same holds for every two neighbours: a token
-/// knows nothing of the others. So when bytes are added, the last few tokens are merged again together with them, and if
-/// the first of these comes out as it was, everything before it stays too. It nearly always does; where it does not, more
-/// tokens are taken along.
+/// A sequence of tokens is the merge of its bytes exactly if the same holds for every two adjacent tokens. When bytes
+/// are added, the last few tokens are therefore merged again together with the new bytes. If the first of these tokens
+/// is unchanged, everything before it is unchanged too, which is nearly always the case. Otherwise, more tokens are
+/// merged again.
 #[derive(Clone, Copy, Debug)]
 pub struct Merged {
     /// Bytes of the piece.
     length: usize,
     tokens: u64,
-    /// The lengths of its last eight tokens, a byte each, the lowest for the last one; 0 where it is not known.
+    /// Lengths of the last eight tokens, one byte each, the last token in the lowest byte. 0 marks an unknown length.
     last: u64,
 }
 
-/// A shorter piece is merged anew as quickly.
+/// Minimum length in bytes for resuming a merge. Merging a shorter piece from scratch is as fast.
 const WORTH_RESUMING: usize = 8;
 
-/// How many tokens are taken along, one attempt after the other.
+/// Number of tokens to merge again in each attempt.
 const ATTEMPTS: [u32; 3] = [2, 4, 8];
 
 impl Merged {
@@ -46,7 +46,7 @@ impl Merged {
         self.tokens
     }
 
-    /// What `piece` is merged to, which begins with the bytes of this one.
+    /// Returns the merge of `piece`, which begins with the bytes of this one.
     pub fn grown_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
         let again = |last: &u32| self.merged_again(*last, vocabulary, piece);
         let resumed = (self.length >= WORTH_RESUMING).then(|| ATTEMPTS.iter().find_map(again));
@@ -57,8 +57,8 @@ impl Merged {
         })
     }
 
-    /// Merges the `last` tokens again, together with what `piece` has beyond them. `None` where the first of them does not
-    /// come out as it was, or where so many are not known.
+    /// Merges the `last` tokens again, together with the additional bytes of `piece`. Returns `None` if the first of
+    /// these tokens changes, or if not enough token lengths are known.
     fn merged_again(mut self, last: u32, vocabulary: &Vocabulary, piece: &[u8]) -> Option<Self> {
         let mut first_was = 0;
         for _ in 0..last {
@@ -73,7 +73,7 @@ impl Merged {
         (all || first_is == Some(first_was)).then_some(self)
     }
 
-    /// Takes the last token away; its length.
+    /// Removes the last token and returns its length.
     fn take(&mut self) -> Option<u8> {
         let [length, ..] = self.last.to_le_bytes();
         self.last >>= u8::BITS;
@@ -82,7 +82,7 @@ impl Merged {
         (length > 0).then_some(length)
     }
 
-    /// Puts a token behind the others. No vocabulary has one of 256 bytes; if one had, nothing would be taken along.
+    /// Appends a token. No vocabulary has tokens of 256 bytes. Such a token would only prevent resuming the merge.
     pub fn add(&mut self, length: usize) {
         self.length += length;
         self.tokens += 1;
@@ -90,7 +90,7 @@ impl Merged {
     }
 }
 
-/// Merges `piece` and tells the length of each token.
+/// Merges `piece` and passes the length of each token to `told`.
 fn each_token(vocabulary: &Vocabulary, piece: &[u8], told: impl FnMut(usize)) {
     #[cfg(test)]
     super::tests::work::add(piece.len());
@@ -105,20 +105,21 @@ fn each_token(vocabulary: &Vocabulary, piece: &[u8], told: impl FnMut(usize)) {
     }
 }
 
-/// The parts of a short piece: a linked list in arrays, by start.
+/// The parts of a short piece: a linked list in arrays, indexed by start.
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// The rank of each part joined with the next, above its own start: the least is the leftmost of the lowest.
+    /// The rank of each part joined with the next, shifted above its start. The minimum is the leftmost pair of lowest
+    /// rank.
     keys: [i32; SHORT],
-    /// Start of the part before; of no meaning for the first.
+    /// Start of the preceding part. Meaningless for the first part.
     befores: [u8; SHORT],
-    /// End of each part, which is the start of the next.
+    /// End of each part, which is the start of the next part.
     ends: [u8; SHORT],
 }
 
 impl<'a> Row<'a> {
-    /// As long as nothing is joined, each byte is a part.
+    /// Initially, each byte is a part.
     const BEFORES: [u8; SHORT] = numbered(0, 1);
     const ENDS: [u8; SHORT] = numbered(1, 0);
 
@@ -154,7 +155,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The start of the part to be joined with the next.
+    /// Returns the start of the part to join with the next part.
     fn lowest(&self) -> Option<u8> {
         let keys = self.keys.get(..self.piece.len())?;
         let key = keys.iter().copied().min().filter(|key| *key != NEVER)?;
@@ -162,7 +163,7 @@ impl<'a> Row<'a> {
         Some(start)
     }
 
-    /// Joins the part at `start` with the next. `None` is never met: parts that have a rank have a next.
+    /// Joins the part at `start` with the next. Never returns `None`, because a part with a rank has a next part.
     fn join(&mut self, start: u8) -> Option<()> {
         let next = self.end(start)?;
         let end = self.end(next)?;
@@ -198,7 +199,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Each place's own number, `ahead` or `behind`.
+/// Returns an array in which each element is its index plus `ahead` minus `behind`.
 const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     let mut numbers = [0; SHORT];
     let mut rest: &mut [u8] = &mut numbers;
@@ -211,23 +212,23 @@ const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     numbers
 }
 
-/// The parts of a long piece as a linked list in one vector, and a heap of their ranks: n log n for a run of any length.
+/// The parts of a long piece: a linked list in a vector, and a heap of ranks. Takes O(n log n) for a run of any length.
 struct Chain<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// By start.
+    /// The parts, indexed by start.
     parts: Vec<Part>,
-    /// Rank and start. Outdated entries stay and are passed over.
+    /// Rank and start of each candidate. Outdated entries remain and are skipped.
     heap: BinaryHeap<Reverse<(u32, usize)>>,
 }
 
 #[derive(Clone, Copy)]
 struct Part {
-    /// Start of the part before; of no meaning for the first.
+    /// Start of the preceding part. Meaningless for the first part.
     before: usize,
-    /// End of this one, which is the start of the next.
+    /// End of this part, which is the start of the next part.
     end: usize,
-    /// The rank of this part joined with the next; `None` too where this part was itself joined with the one before.
+    /// The rank of this part joined with the next. Also `None` if this part was joined with the preceding part.
     rank: Option<u32>,
 }
 
@@ -264,7 +265,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Joins the part at `start` with the next. `None` is never met: parts that have a rank have a next.
+    /// Joins the part at `start` with the next. Never returns `None`, because a part with a rank has a next part.
     fn join(&mut self, start: usize) -> Option<()> {
         let next = self.parts.get(start)?.end;
         let joined = self.parts.get_mut(next)?;
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
     use crate::count::Encoding;
 
-    /// Pieces of a few letters in random order, which merge in each other's way.
+    /// Generates pieces of a few letters in random order, whose possible merges overlap.
     fn pieces(seed: u64, longest: usize) -> impl Iterator<Item = String> {
         let letters = ["a", "e", "中", "=", " ", "\u{300}", "lo", "é", "好", "the", "A"];
         let mut random = fastrand::Rng::with_seed(seed);

@@ -1,8 +1,8 @@
-//! Tokens: exact incremental encoders, which model has which, and where a count comes from.
+//! Token counting: exact incremental encoders, the encoding of each model, and the source of each count.
 //!
-//! Counts in the encodings that this program carries equal tiktoken's to the token, at every prefix of a text and for
-//! every way of cutting it. Their vocabularies and split automata are tables in the binary, used where they lie: no
-//! start-up work, no lock, no copy per thread. For other models the user can give a tokenizer.json (`given`).
+//! Counts in the built-in encodings equal tiktoken's counts exactly, at every prefix of a text and for every split.
+//! Their vocabularies and split automata are tables in the binary. They need no work at start, no lock, and no copy per
+//! thread. For other models, the user can configure a tokenizer.json (`custom`).
 
 mod counter;
 mod custom;
@@ -30,18 +30,18 @@ pub use encoding::Encoding;
 pub use models::encoding_for_model;
 pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 
-/// Whether this build reads tokenizer.json files.
+/// Whether this build supports tokenizer.json files.
 pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
-/// Where a number of tokens comes from.
+/// The source of a token count.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// The provider said so.
+    /// Reported by the provider.
     Reported,
     /// Counted by this program with the model's own encoding.
     Counted,
-    /// Counted by this program with another encoding, or from bytes.
+    /// Counted by this program with another encoding, or estimated from bytes.
     Estimated,
 }
 
@@ -57,9 +57,10 @@ impl Source {
     }
 }
 
-/// Tokens that a text of so many bytes has, about: a token has four bytes, rounded. In English and code that is 5 to 9 %
-/// too high, in Chinese and Japanese 0 to 5 % too low (o200k); counting *characters* by four would miss two thirds of
-/// the latter.
+/// Estimates the tokens of a text of `bytes` bytes as bytes divided by four, rounded.
+///
+/// For English and code, the result is 5 to 9 % too high. For Chinese and Japanese, it is 0 to 5 % too low (o200k).
+/// Dividing *characters* by four would miss two thirds of the tokens in Chinese and Japanese.
 pub const fn estimate(bytes: u64) -> u64 {
     bytes / 4 + (bytes % 4) / 2
 }

@@ -1,19 +1,21 @@
-//! Which encoding a model has, as far as it is public.
+//! Maps model names to encodings, if the encoding is public.
 
 use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
-/// The model's own encoding; `None` where it is not known, for other vendors do not publish theirs. Accepts a model's
-/// name as providers write it: behind a path (`openai/gpt-4o`), a vendor (`openai.gpt-oss-120b`), before a variant
-/// (`gpt-oss:20b`), as a fine-tune (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
+/// Returns the model's own encoding, or `None` if it is unknown, because other providers do not publish theirs.
+///
+/// Accepts the spellings that providers use: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`),
+/// before a variant (`gpt-oss:20b`), or as a fine-tune (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
 pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
         return Some(Encoding::O200k);
     }
     match get_tokenizer(&name)? {
-        // Harmony is o200k with more special tokens, as p50k_edit is p50k, and special tokens are never in text.
+        // Harmony is o200k with more special tokens, and p50k_edit is p50k with more. Special tokens never occur in
+        // text.
         Listed::O200kBase | Listed::O200kHarmony => Some(Encoding::O200k),
         Listed::Cl100kBase => Some(Encoding::Cl100k),
         Listed::P50kBase | Listed::P50kEdit => Some(Encoding::P50k),
@@ -21,7 +23,7 @@ pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     }
 }
 
-/// The name without what stands around it.
+/// Returns the model name without path, vendor, variant and fine-tune affixes.
 fn base_name(model: &str) -> &str {
     let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
     let name = name.strip_prefix("ft:").unwrap_or(name);
@@ -29,8 +31,8 @@ fn base_name(model: &str) -> &str {
     name.strip_prefix("openai.").unwrap_or(name)
 }
 
-/// Whether it belongs to a family that tiktoken-rs does not list, or lists only in part (of some only the names with a
-/// date behind). OpenAI has used o200k for every model since GPT-4o, so its later numbers are taken to have it as well.
+/// Reports whether the model belongs to a family that tiktoken-rs does not list, or lists only for names with a date
+/// suffix. OpenAI has used o200k for every model since GPT-4o, so higher model numbers are assumed to use it too.
 fn is_newer(name: &str) -> bool {
     let number = |prefix: &str| {
         let rest = name.strip_prefix(prefix)?;
@@ -48,7 +50,7 @@ fn is_newer(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Every name and prefix of tiktoken 0.14.0 (a prefix with something behind it), and Azure's spellings.
+    /// Every name and prefix of tiktoken 0.14.0 (each prefix with a suffix added), and Azure's spellings.
     const NAMES: [(Encoding, &[&str]); 4] = [
         (
             Encoding::O200k,

@@ -1,24 +1,24 @@
-//! How much text counters may hold, in one exchange and in all of them.
+//! Limits the text that token counters hold, per exchange and in total.
 //!
-//! Text is held until it is decided where its tokens end: a word, as a rule. But a run without a gap, or a tokenizer
-//! that works on whole texts, may hold 64 KiB for each part of each choice, of which an upstream can open 256 at will.
+//! Text is held until its token boundaries are decided, usually for one word. A run without a gap, or a tokenizer that
+//! needs whole texts, may hold 64 KiB for each part of each choice. An upstream can open 256 of these parts at will.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What every exchange has for itself and is never refused: a word for each of 30 choices. 10,000 exchanges hold 40 MiB at
-/// most of this.
+/// Bytes reserved for every exchange and never refused: one word for each of 30 choices. 10,000 exchanges hold at most
+/// 40 MiB of these reserves.
 const OWN: usize = 4 * 1024;
 
-/// What one exchange may hold at most: text and reasoning, each as long as [`super::encoder::LONGEST_TAIL`]. So one
-/// hostile answer cannot take the room from all others.
+/// Maximum bytes per exchange: text and reasoning, each as long as [`super::encoder::LONGEST_TAIL`]. This limit
+/// prevents one hostile response from using up the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// What all exchanges together may hold beyond [`OWN`]: as much as the observation path holds by default of what it has
-/// not yet read (`limits.observer_memory`).
+/// Maximum bytes of all exchanges together beyond [`OWN`]. It equals the default limit for unread data on the
+/// observation path (`limits.observer_memory`).
 const MOST_OF_ALL: usize = 32 << 20;
 
-/// The room that all exchanges share.
+/// The memory budget that all exchanges share.
 #[derive(Debug)]
 pub struct Room {
     taken: AtomicUsize,
@@ -30,7 +30,7 @@ impl Room {
         Self { taken: AtomicUsize::new(0), most }
     }
 
-    /// Gives `from` back and takes `to`. Threads that do so at once may be refused where one alone would not be.
+    /// Returns `from` bytes and takes `to` bytes. Under contention, a request may be refused that would succeed alone.
     fn change(&self, from: usize, to: usize) -> bool {
         if to <= from {
             self.taken.fetch_sub(from - to, Ordering::Relaxed);
@@ -51,12 +51,12 @@ impl Default for Room {
     }
 }
 
-/// What one exchange holds.
+/// The memory that one exchange holds.
 #[derive(Debug)]
 pub struct Share {
     room: Arc<Room>,
     held: usize,
-    /// What of `held` was taken from the room.
+    /// The part of `held` that was taken from the shared budget.
     taken: usize,
 }
 
@@ -70,8 +70,8 @@ impl Share {
         self.held
     }
 
-    /// A text that took `before` bytes takes `after` now. Whether it may: where not, it must be let go of, and that must
-    /// be told in the same way.
+    /// Records that a text of `before` bytes now takes `after` bytes. Returns whether the limits allow the new size. If
+    /// not, the caller must free the text and record that with another call.
     pub fn resize(&mut self, before: usize, after: usize) -> bool {
         if before == after {
             return true;

@@ -1,9 +1,9 @@
-//! Cutting text into pieces, resumably: the first half of what an encoding does (the second, [`super::merge`], works
-//! inside one piece and knows nothing of its neighbours).
+//! Splits text into pieces and can resume at any byte. This is the first of the two steps of an encoding. The second
+//! step, [`super::merge`], works inside one piece, independent of its neighbours.
 //!
-//! An automaton reads the text byte by byte and says when a piece is *decided*: when no text that may still come can
-//! move its end. Before that the piece is *open*, and its state is four words, so reading goes on with the next delta
-//! wherever the last one stopped.
+//! An automaton reads the text byte by byte and detects when a piece is *decided*: later text cannot move its end.
+//! Before that, the piece is *open*. The state of an open piece is four words. Reading resumes with the next delta
+//! where the last one ended.
 
 use super::layout::Step;
 
@@ -11,13 +11,13 @@ use super::layout::Step;
 #[derive(Debug)]
 pub struct Splitter {
     classes: [u8; 256],
-    /// One row per state, of `width` steps: one per class.
+    /// One row of `width` steps per state, one step per class.
     steps: Vec<Step>,
     width: usize,
 }
 
 impl Splitter {
-    /// Of the class of each byte, and the steps as [`Step::to_bytes`] has them.
+    /// Creates a splitter from the class of each byte and the steps in the format of [`Step::to_bytes`].
     pub fn new(classes: &[u8], steps: &[u8]) -> Self {
         let classes = classes.first_chunk().copied().unwrap_or([0; 256]);
         let steps = steps.as_chunks().0.iter();
@@ -28,7 +28,7 @@ impl Splitter {
         }
     }
 
-    /// Where the first piece of `text` ends, if nothing comes after `text`. 0 only for an empty text.
+    /// Returns the end of the first piece of `text`, if no text follows. The result is 0 only for an empty text.
     pub fn first_piece(&self, text: &[u8]) -> usize {
         let mut open = OpenPiece::new();
         open.read_on(self, text).unwrap_or_else(|| open.end_if_text_ends(text))
@@ -38,18 +38,18 @@ impl Splitter {
     fn step(&self, from: Step, byte: u8) -> Step {
         let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
         let at = usize::from(from.state()) * self.width + usize::from(class);
-        // The table has a row for every state that a step leads to; were it cut short, every piece would end here.
+        // The table has a row for every target state. If it were truncated, every piece would end here.
         self.steps.get(at).copied().unwrap_or(Step::CUT_SHORT)
     }
 }
 
-/// The piece at the end of a text that still grows.
+/// The piece at the end of a growing text.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenPiece {
     step: Step,
     /// Bytes read since the piece began.
     read: usize,
-    /// Where the piece ends as far as is known.
+    /// The end of the piece as known so far.
     end: usize,
     /// Whether the last character before `end` belongs to the next piece.
     drops_last: bool,
@@ -60,8 +60,9 @@ impl OpenPiece {
         Self { step: Step::START, read: 0, end: 0, drops_last: false }
     }
 
-    /// Reads what of `text` was not read yet; `text` begins where the piece does. Returns the end of the piece once it
-    /// is decided, and is then ready for the next one, which begins there: the few bytes read beyond it are read again.
+    /// Reads the unread rest of `text`, which begins at the start of the piece. Returns the end of the piece once it is
+    /// decided, and resets for the next piece. The next piece begins at that end, so a few bytes beyond it are read
+    /// again.
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
         for byte in text.get(self.read..)? {
             self.step = splitter.step(self.step, *byte);
@@ -81,7 +82,7 @@ impl OpenPiece {
         None
     }
 
-    /// Where the piece ends if `text`, all of which was read, is all there will be.
+    /// Returns the end of the piece if no text follows `text`. All of `text` must have been read.
     pub fn end_if_text_ends(&self, text: &[u8]) -> usize {
         if self.step.says(Step::ACCEPTS_AT_END) {
             text.len()
@@ -90,7 +91,7 @@ impl OpenPiece {
         }
     }
 
-    /// At least 1: every character begins some piece, and reading must go on whatever the tables say.
+    /// Returns the end of the piece, at least 1. Every character begins a piece, and reading must advance in all cases.
     fn known_end(&self, text: &[u8]) -> usize {
         let end = if self.drops_last {
             let piece = text.get(..self.end).unwrap_or_default();

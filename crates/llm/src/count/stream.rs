@@ -1,10 +1,10 @@
-//! The text of one part of one choice, counted with the model's tokenizer and in the standard encoding.
+//! Counts the text of one part of one choice, with the model's tokenizer and in the standard encoding.
 
 use super::custom::Follower;
 use super::{Encoding, TextCounter, TokenDelta, Tokenizer};
 use crate::dialect::Part;
 
-/// The encoding in which every model's text is counted as well, so that speeds are comparable across vendors.
+/// The encoding in which the text of every model is also counted, so that speeds are comparable across providers.
 pub(super) const STANDARD: Encoding = Encoding::O200k;
 
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(super) struct Stream {
     choice: u32,
     part: Part,
     standard: TextCounter,
-    /// Where the native tokenizer is another than the standard encoding.
+    /// The counter of the native tokenizer, if that is not the standard encoding.
     other: Option<Box<Other>>,
-    /// What was told of the native count: its highest value so far.
+    /// The native count reported so far, which is its highest value so far.
     native_told: u64,
     standard_told: u64,
-    /// Bytes that were held when last asked.
+    /// Bytes held at the last query.
     held: usize,
 }
 
@@ -80,13 +80,13 @@ impl Stream {
         }
     }
 
-    /// The standard count, and what of it was not told before.
+    /// Returns the standard total and its part that was not reported before.
     pub(super) fn standard_total(&mut self) -> (u64, u32) {
         let total = self.standard.total();
         (total, rise(&mut self.standard_told, total))
     }
 
-    /// Whether the native count is that of the text as a whole.
+    /// Reports whether the native count is exact.
     pub(super) fn is_exact(&self) -> bool {
         match self.other.as_deref() {
             None => self.standard.is_exact(),
@@ -95,7 +95,7 @@ impl Stream {
         }
     }
 
-    /// How many bytes of text it held when last asked, and how many now.
+    /// Returns the bytes of text held at the last query, and now.
     pub(super) fn holds(&mut self) -> (usize, usize) {
         let other = match self.other.as_deref() {
             None => 0,
@@ -106,7 +106,7 @@ impl Stream {
         (std::mem::replace(&mut self.held, now), now)
     }
 
-    /// Counts what it holds as if the text ended here.
+    /// Counts the pending text as if it ended here.
     pub(super) fn settle(&mut self) {
         self.standard.settle();
         match self.other.as_deref_mut() {
@@ -117,7 +117,7 @@ impl Stream {
     }
 }
 
-/// By how much `now` is above everything told before; it is told with this.
+/// Returns the increase of `now` over `told`, the value reported so far, and adds the increase to `told`.
 pub(super) fn rise(told: &mut u64, now: u64) -> u32 {
     let rise = u32::try_from(now.saturating_sub(*told)).unwrap_or(u32::MAX);
     *told += u64::from(rise);

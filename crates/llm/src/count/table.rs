@@ -1,25 +1,27 @@
-//! The vocabulary of an encoding: from bytes to rank.
+//! The vocabulary of an encoding, which maps bytes to ranks.
 
 use super::layout::{self, Slot};
 use super::merge::Merged;
 
-/// Tokens of an encoding and their ranks.
+/// The tokens of an encoding and their ranks.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
-    /// All tokens one after another, by rank.
+    /// All tokens, concatenated by rank.
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`.
+    /// The end of each token in `bytes`.
     ends: Vec<u32>,
-    /// A hash table, open addressing, of a power of two places.
+    /// A hash table with open addressing. The number of slots is a power of two.
     slots: Vec<Slot>,
     /// The rank + 1 of each pair of bytes.
     pairs: Vec<u32>,
 }
 
 impl Vocabulary {
-    /// Of all tokens one after another, by rank, and how many bytes each has; 0 for a rank that no text has.
+    /// Creates a vocabulary from all tokens, concatenated by rank, and the length of each in bytes. Length 0 marks a
+    /// rank that never occurs in text.
     pub fn new(bytes: Vec<u8>, lengths: &[u8]) -> Self {
-        // At most half full: a search for what is not there, the commonest in a merge, ends after 1 or 2 places.
+        // At most half full. A search for a missing token, the most frequent search in a merge, ends after 1 or 2
+        // slots.
         let mut slots = vec![Slot::EMPTY; (2 * lengths.len()).next_power_of_two()];
         let mut pairs = vec![0; layout::PAIRS];
         let mut ends = Vec::with_capacity(lengths.len());
@@ -39,9 +41,9 @@ impl Vocabulary {
         Self { bytes, ends, slots, pairs }
     }
 
-    /// The tokens of a piece, which begins with the bytes that were merged `before`.
+    /// Returns the merge of `piece`, which begins with the bytes that `before` covers.
     pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
-        // Nine of ten pieces of English text are tokens themselves.
+        // Nine of ten pieces of English text are single tokens.
         if self.rank(piece).is_some() {
             let mut whole = Merged::NOTHING;
             whole.add(piece.len());
@@ -51,12 +53,12 @@ impl Vocabulary {
         }
     }
 
-    /// How many tokens a piece has.
+    /// Returns the number of tokens in a piece.
     pub fn count(&self, piece: &[u8]) -> u64 {
         self.merge(piece, Merged::NOTHING).tokens()
     }
 
-    /// The rank of the token with these bytes: the lower, the earlier it is merged.
+    /// Returns the rank of the token with these bytes. Tokens of lower rank are merged first.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         match bytes {
@@ -73,7 +75,7 @@ impl Vocabulary {
     fn find(&self, bytes: &[u8]) -> Option<u32> {
         let hash = layout::hash(bytes);
         let mut at = home(hash, self.slots.len());
-        // Half of the places are empty, so this ends.
+        // At least half of the slots are empty, so the loop ends.
         loop {
             let slot = *self.slots.get(at)?;
             let rank = slot.rank()?;
@@ -95,7 +97,7 @@ impl Vocabulary {
     }
 }
 
-/// The place of a table that is for a token of this hash, which is not in it yet.
+/// Returns the empty slot for a token with this hash that is not in the table yet.
 fn free(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
     let (before, from) = slots.split_at_mut(home(hash, slots.len()));
     let mut places = from.iter_mut().chain(before);
@@ -108,7 +110,7 @@ fn set<T>(place: Option<&mut T>, value: T) {
     }
 }
 
-/// The first place at which a token of this hash may stand in a table of `places`, a power of two.
+/// Returns the first slot for a token with this hash in a table of `places` slots. `places` is a power of two.
 #[inline]
 const fn home(hash: u64, places: usize) -> usize {
     #[expect(
@@ -119,7 +121,7 @@ const fn home(hash: u64, places: usize) -> usize {
     home
 }
 
-/// Compares short texts in two overlapping words: calling the library for six bytes takes longer than comparing them.
+/// Compares short texts as two overlapping words. For six bytes, a library call takes longer than the comparison.
 #[inline]
 fn are_equal(one: &[u8], two: &[u8]) -> bool {
     if one.len() != two.len() || one.len() > 16 {
@@ -157,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The one special token that has ordinary ones behind it.
+    /// The only special token that ordinary tokens follow.
     const END_OF_TEXT: (Encoding, u32) = (Encoding::P50k, 50_256);
 
     #[test]

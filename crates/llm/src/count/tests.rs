@@ -1,11 +1,11 @@
-//! The encoders against their oracle, tiktoken-rs.
+//! Tests the encoders against their reference, tiktoken-rs.
 
 use proptest::prelude::*;
 use tiktoken_rs::CoreBPE;
 
 use super::{Encoding, TextCounter, estimate};
 
-/// Counts what the code does, since a test that takes the time would not be one.
+/// Counts the work that the code performs, because a test that measures time would be unreliable.
 pub(super) mod work {
     use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) mod work {
         static BYTES: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// So many bytes were read by the automaton or handed to the merge.
+    /// Adds the number of bytes that the automaton read or that were passed to a merge.
     pub(in super::super) fn add(bytes: usize) {
         BYTES.set(BYTES.get() + bytes);
     }
@@ -38,11 +38,11 @@ fn true_count(encoding: Encoding, text: &str) -> u64 {
     oracle(encoding).encode_ordinary(text).len() as u64
 }
 
-/// One of each class of characters that the split patterns tell apart, and the letters of contractions.
+/// One character of each class that the split patterns distinguish, and the letters of contractions.
 const CLASSES: [char; 14] =
     [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
-/// Tries `encoder`, which has read `text`, and all that can follow in up to `depth` more characters.
+/// Tests `encoder`, which has read `text`, with all continuations of up to `depth` more characters.
 fn try_all(encoder: &TextCounter, text: &mut String, depth: usize) {
     if depth == 0 {
         return;
@@ -68,9 +68,9 @@ fn every_short_text_counts_as_in_tiktoken_at_each_character() {
     }
 }
 
-/// What random texts are made of: every class, every trap.
+/// Components of random texts, with every character class and every known edge case.
 const ATOMS: [&str; 108] = [
-    // White space of all kinds: it splits before its last character, and newlines bind to what stands before.
+    // White space of all kinds. It splits before its last character, and newlines attach to the preceding text.
     " ",
     "  ",
     "   ",
@@ -120,7 +120,7 @@ const ATOMS: [&str; 108] = [
     "v",
     "re",
     "ll",
-    // Digits, of several scripts: grouped by three.
+    // Digits of several scripts, grouped by three.
     "1",
     "12",
     "345",
@@ -131,7 +131,7 @@ const ATOMS: [&str; 108] = [
     "५",
     "Ⅷ",
     "²",
-    // Punctuation and code: absorbs a blank before and newlines behind, and `/` in o200k.
+    // Punctuation and code. It absorbs a preceding blank and following newlines, and `/` in o200k.
     ".",
     ",",
     "...",
@@ -156,7 +156,7 @@ const ATOMS: [&str; 108] = [
     "|>",
     "_",
     "$",
-    // Scripts without case are both upper and lower in o200k.
+    // Scripts without case, which count as both upper and lower case in o200k.
     "中",
     "中文",
     "，然后",
@@ -166,7 +166,7 @@ const ATOMS: [&str; 108] = [
     "カタカナ",
     "ー",
     "한국어",
-    // Marks, titlecase, modifiers, right-to-left, scripts with combining vowels.
+    // Marks, titlecase, modifiers, right-to-left scripts, and scripts with combining vowels.
     "\u{300}",
     "e\u{301}",
     "É",
@@ -178,7 +178,7 @@ const ATOMS: [&str; 108] = [
     "مرحبا",
     "שלום",
     "Привет",
-    // Emoji with joiners, selectors, flags and keycaps, and what stands for broken text.
+    // Emoji with joiners, selectors, flags and keycaps, and the replacement character.
     "👩\u{200d}👩\u{200d}👧",
     "❤\u{fe0f}Love",
     "🇩🇪",
@@ -187,7 +187,7 @@ const ATOMS: [&str; 108] = [
     "\u{fffd}",
 ];
 
-/// Runs that no atom has: letters, blanks, punctuation, capitals behind a letter without case.
+/// Generates runs that no atom has: letters, blanks, punctuation, capitals after a letter without case.
 fn run() -> impl Strategy<Value = String> {
     let letter = prop_oneof![
         Just("x"),
@@ -210,7 +210,7 @@ pub(super) fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(atom, 1..16).prop_map(|atoms| atoms.concat())
 }
 
-/// Cuts `text` into deltas whose lengths in characters are `lengths`, over and over.
+/// Splits `text` into deltas whose lengths in characters are `lengths`, repeated in order.
 pub(super) fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     lengths.iter().cycle().map_while(move |length| {
@@ -239,7 +239,7 @@ proptest! {
                 prop_assert!(encoder.decided() >= decided);
                 decided = encoder.decided();
                 let counted = true_count(encoding, &read);
-                // Beyond 256 bytes of one piece `count` may be behind; `total` never is.
+                // Beyond 256 bytes of one piece, `count` may lag. `total` is always exact.
                 if read.len() <= 256 {
                     prop_assert_eq!(encoder.count(), counted);
                 }
@@ -276,7 +276,7 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
                     encoder.count();
                 }
             });
-            // Counting the tail at every delta would be 2,000 times the length.
+            // Counting the tail at every delta would take 2,000 times the length.
             assert!(work <= 16 * LENGTH, "{run:?}: {work}");
             assert_eq!(encoder.total(), true_count(encoding, &text), "{run:?}");
         }
@@ -293,7 +293,7 @@ fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
             encoder.count();
         }
     });
-    // Each byte is read once and merged once; the blank that ends the word before is read twice.
+    // Each byte is read once and merged once. The blank that ends the preceding word is read twice.
     assert_eq!(work, 100 * 2 * word.len() + 99);
 }
 

@@ -1,4 +1,4 @@
-//! Which tokenizer a model has: one that the configuration gives for it, else an encoding that this program carries.
+//! Selects the tokenizer of a model: a configured tokenizer.json, or a built-in encoding.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use super::room::Room;
 use super::{CustomTokenizer, Encoding, encoding_for_model};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// What text is counted with.
+/// The tokenizer that counts a text.
 #[derive(Clone, Debug)]
 pub enum Tokenizer {
     BuiltIn(Encoding),
@@ -16,7 +16,7 @@ pub enum Tokenizer {
 }
 
 impl Tokenizer {
-    /// The encoding's name, or that of the file.
+    /// Returns the name of the encoding or of the configured tokenizer.
     pub fn name(&self) -> Label {
         match self {
             Self::BuiltIn(encoding) => Label::known(encoding.as_str()),
@@ -35,19 +35,19 @@ impl PartialEq for Tokenizer {
     }
 }
 
-/// A tokenizer.json and the models it is for.
+/// A tokenizer.json and the models that use it.
 #[derive(Clone, Debug)]
 pub struct TokenizerAssignment {
-    /// A pattern on the model's name, in which `*` stands for any text.
+    /// A pattern for the model name, in which `*` matches any text.
     pub models: String,
     pub file: PathBuf,
     pub tokenizer: Arc<CustomTokenizer>,
 }
 
-/// All tokenizers, and the room for text that is being counted. Clones share both.
+/// All tokenizers and the memory budget for text being counted. Clones share both.
 #[derive(Clone, Default)]
 pub struct Tokenizers {
-    /// The narrowest pattern first.
+    /// The configured tokenizers, the narrowest pattern first.
     entries: Arc<[Entry]>,
     room: Arc<Room>,
 }
@@ -58,8 +58,8 @@ struct Entry {
 }
 
 impl Tokenizers {
-    /// `before`: those that these take the place of, with whom they share the room. Of patterns that are equally narrow
-    /// the first in the order of the alphabet wins.
+    /// Creates a set that replaces `before` and shares its memory budget. Among equally narrow patterns, the first in
+    /// alphabetical order applies.
     pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>, before: &Self) -> Self {
         let entry = |assigned: TokenizerAssignment| Entry {
             pattern: GlobPattern::new(&assigned.models),
@@ -73,8 +73,8 @@ impl Tokenizers {
         Self { entries: entries.into(), room: Arc::clone(&before.room) }
     }
 
-    /// The model's own tokenizer; `None` where it is not known. A pattern fits a whole name or what stands behind its
-    /// last slash: `llama-*` is for `meta-llama/Llama-3.1-8B` too.
+    /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern matches a full name or the part after
+    /// the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
     pub fn of(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
         let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
@@ -84,7 +84,7 @@ impl Tokenizers {
         }
     }
 
-    /// What the configuration gave, the narrowest pattern first.
+    /// Returns the configured tokenizers, the narrowest pattern first.
     pub fn assigned(&self) -> impl Iterator<Item = &TokenizerAssignment> {
         self.entries.iter().map(|entry| &entry.assigned)
     }
@@ -94,7 +94,7 @@ impl Tokenizers {
     }
 }
 
-/// What the configuration says, not what the files hold.
+/// Prints the configuration, not the contents of the files.
 impl fmt::Debug for Tokenizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.assigned().map(|entry| (&entry.models, &entry.file));
@@ -102,7 +102,7 @@ impl fmt::Debug for Tokenizers {
     }
 }
 
-/// Why a file cannot be counted with, and what to do about it.
+/// Reason why a tokenizer file cannot be used, and how to fix it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenizerError {
     #[error(
@@ -127,7 +127,7 @@ pub enum TokenizerError {
 
 #[cfg(test)]
 impl Tokenizers {
-    /// None but those that the program carries, and room for `most` bytes.
+    /// Returns only the built-in encodings, with a budget of `most` bytes.
     pub(super) fn in_room_of(most: usize) -> Self {
         Self { room: Arc::new(Room::of(most)), ..Self::default() }
     }
@@ -138,10 +138,10 @@ impl Tokenizers {
 mod tests {
     use super::*;
 
-    /// Knows one word.
+    /// A tokenizer with a vocabulary of one word.
     const FILE: &[u8] = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
 
-    /// Each pattern with a tokenizer of the same name.
+    /// Returns a tokenizer for each pattern, named like the pattern.
     fn tokenizers(patterns: &[&str]) -> Tokenizers {
         let assigned = |pattern: &&str| TokenizerAssignment {
             models: (*pattern).to_owned(),

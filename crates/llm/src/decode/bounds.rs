@@ -1,26 +1,33 @@
-//! How much may come out of a body, and what it may hold.
+//! Limits on the decompressed size of a body and on the memory of its decompressors.
 
 use super::memory::Memory;
 
-/// What any body may inflate to, however few bytes it came in: the 16,000 tokens of the longest common answers, at the
-/// 250 bytes that one takes in a stream. Below it no ratio is suspicious; a model that repeats itself gets to thousands.
+/// Decompressed size in bytes that any body may reach, whatever its compressed size.
+///
+/// It covers the 16,000 tokens of the longest common responses, at 250 bytes per token in a stream. Below this size no
+/// ratio is suspicious: a model that repeats itself reaches ratios in the thousands.
 const FREE: u64 = 4 << 20;
 
-/// How many bytes more each byte from the wire may become. Streams that are flushed per chunk reach 20, whole JSON
-/// bodies 30, a model that repeats itself and is not flushed some hundreds; deflate cannot do more than 1032, the others
-/// have no limit of their own.
+/// Additional decompressed bytes allowed per compressed byte.
+///
+/// Streams that are flushed per chunk reach 20, and complete JSON bodies reach 30. A model that repeats itself reaches
+/// some hundreds if the stream is not flushed. Deflate cannot exceed 1032. The other codings have no inherent limit.
 const RATIO: u64 = 250;
 
-/// What no body may pass. The largest honest ones are whole embeddings: 2,048 vectors of 3,072 numbers, printed one per
-/// line, are some 160 MB.
+/// Maximum decompressed size of a body in bytes.
+///
+/// The largest legitimate bodies are complete embeddings responses. 2,048 vectors of 3,072 numbers, printed one number
+/// per line, take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// What all inflaters may hold together: 5,000 streams of gzip at once, or 600 of zstd that have put out 150 KB each.
-/// A body that would need more is given up, so that a crowd of bombs, each within its own bounds, cannot exhaust the
-/// process.
+/// Memory limit of all decompressors together: 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB of
+/// output.
+///
+/// A body that needs more is abandoned. Many decompression bombs, each within its own bounds, therefore cannot exhaust
+/// the process memory.
 static MEMORY: Memory = Memory::new(256 << 20);
 
-/// The bounds of one body.
+/// The limits of one body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) free: u64,
@@ -32,7 +39,7 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) const DEFAULT: Self = Self { free: FREE, ratio: RATIO, most: MOST, memory: &MEMORY };
 
-    /// What `taken` bytes from the wire may have inflated to.
+    /// Returns the number of decompressed bytes that `taken` compressed bytes may produce.
     pub(super) const fn allowed(&self, taken: u64) -> u64 {
         let earned = self.ratio.saturating_mul(taken).saturating_add(self.free);
         if earned < self.most { earned } else { self.most }

@@ -8,13 +8,13 @@ use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
-/// The decoder's own state, and its few allocations that are [`SMALL`].
+/// Bytes reserved for the decoder's own state and its few allocations up to [`SMALL`].
 const STATE: usize = 16 << 10;
 
-/// An allocation up to here is part of [`STATE`] and never refused: the decoder does not expect it to be.
+/// Allocations up to this size in bytes count as part of [`STATE`]. They always succeed, as the decoder requires.
 const SMALL: usize = 4 << 10;
 
-/// The decoder's codes for an allocation that was refused.
+/// The decoder's error codes for a refused allocation.
 const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
 
 pub(super) struct Brotli {
@@ -28,7 +28,7 @@ impl Brotli {
     pub(super) fn new(memory: &'static Memory) -> Option<Self> {
         let lender = Lender(memory);
         let loan = memory.lend(STATE)?;
-        // Strict: a window above the format's 16 MiB, as an extension allows it, is refused.
+        // Strict mode rejects windows above the format's limit of 16 MiB, which an extension allows.
         let decoder = BrotliState::new_strict(lender, lender, lender);
         Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: loan })
     }
@@ -74,11 +74,11 @@ impl Brotli {
     }
 }
 
-/// Gives the decoder its memory, as long as there is some.
+/// Allocates the decoder's memory from a shared budget.
 #[derive(Clone, Copy)]
 struct Lender(&'static Memory);
 
-/// An allocation; empty where it was refused.
+/// An allocation. Empty if the budget refused it.
 struct Cells<T> {
     cells: Vec<T>,
     _loan: Option<Loan>,

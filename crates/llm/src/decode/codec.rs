@@ -1,4 +1,4 @@
-//! The inflaters as one.
+//! A common interface to the decompressors.
 
 use super::DecodeError;
 use super::brotli::Brotli;
@@ -7,24 +7,24 @@ use super::flate::{Flate, Format};
 use super::memory::Memory;
 use super::zstd::Zstd;
 
-/// An inflater for one of the codings.
+/// A decompressor for one coding.
 pub(super) enum Codec {
     Flate(Flate),
     Brotli(Brotli),
     Zstd(Zstd),
 }
 
-/// How far one step came.
+/// The result of one decompression step.
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) read: usize,
     pub(super) written: usize,
-    /// After what was written; no step may follow.
+    /// An error that occurred after the bytes that were written. No step may follow an error.
     pub(super) fault: Option<DecodeError>,
 }
 
 impl Codec {
-    /// `None` where there is no memory left for it.
+    /// Creates a decompressor. Returns `None` if the memory limit is reached.
     pub(super) fn new(coding: Coding, memory: &'static Memory) -> Option<Self> {
         Some(match coding {
             Coding::Gzip => Self::Flate(Flate::new(Format::Gzip, memory)?),
@@ -34,7 +34,8 @@ impl Codec {
         })
     }
 
-    /// Takes from `input` and writes to `output` as much as it can. There may be more to come where `output` is full.
+    /// Reads as much of `input` and writes as much to `output` as possible. If `output` is full, more output may be
+    /// pending.
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         match self {
             Self::Flate(flate) => flate.step(input, output),
@@ -43,7 +44,7 @@ impl Codec {
         }
     }
 
-    /// Whether what was taken so far is a body from its beginning to its end.
+    /// Reports whether the input so far is a complete body.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Flate(flate) => flate.is_whole(),

@@ -1,8 +1,8 @@
-//! The `content-encoding` header: which codings, in which order (RFC 9110, section 8.4).
+//! Parses the `content-encoding` header: the codings and their order (RFC 9110, section 8.4).
 
 use super::Unsupported;
 
-/// More codings than this in a row are not undone. Nobody adds a third on purpose; curl stops at five.
+/// Maximum number of codings in a row. More than two are not used on purpose; curl stops at five.
 const MOST_CODINGS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,7 +13,7 @@ pub(super) enum Coding {
     Zstd,
 }
 
-/// The codings in the order in which they were applied.
+/// Returns the codings in the order in which the sender applied them.
 pub(super) fn parse(content_encoding: &str) -> Result<Vec<Coding>, Unsupported> {
     let mut codings = Vec::new();
     for name in content_encoding.split(',').map(str::trim) {

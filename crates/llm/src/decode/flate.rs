@@ -1,5 +1,5 @@
-//! gzip (RFC 1952) and deflate, which is zlib's format (RFC 1950) by the standard and bare deflate data (RFC 1951) by
-//! some servers.
+//! gzip (RFC 1952) and deflate. By the standard, deflate is the zlib format (RFC 1950). Some servers send bare deflate
+//! data (RFC 1951) instead.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -7,10 +7,10 @@ use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
-/// zlib-rs keeps the window of 32 KiB, and 14 KiB of tables and state.
+/// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB and 14 KiB of tables and state.
 const MEMORY: usize = 48 << 10;
 
-/// The largest window there is, as its power of two: whatever was used, it fits.
+/// Base-2 logarithm of the largest window. It fits every window size that an encoder can use.
 const WINDOW_BITS: u8 = 15;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,7 +28,7 @@ pub(super) struct Flate {
 enum State {
     /// At the beginning, or between the members of a gzip body.
     Outside,
-    /// The first byte of deflate data, which could be zlib's: the second one tells.
+    /// The first byte of deflate data was read. The second byte decides whether the data is in zlib format.
     Begun(u8),
     Within(Decompress),
     Ended,
@@ -76,7 +76,7 @@ impl Flate {
     }
 }
 
-/// Inflates, and says whether the data has come to its end; checksums are checked there.
+/// Decompresses and reports whether the data is complete. The decoder checks checksums at the end of the data.
 fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool) {
     let before = (inflate.total_in(), inflate.total_out());
     let status = inflate.decompress(input, output, FlushDecompress::None);
@@ -89,9 +89,11 @@ fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool
     (step, matches!(status, Ok(Status::StreamEnd)))
 }
 
-/// Whether these are the first bytes of zlib's format: method 8, a window of 32 KiB at most, and a check that makes both
-/// a multiple of 31. Bare deflate data cannot look so: its first byte would announce a stored block and then set a bit
-/// of the padding, which every encoder leaves zero.
+/// Reports whether these are the first bytes of the zlib format.
+///
+/// The zlib format has method 8, a window of at most 32 KiB, and a check that makes both bytes a multiple of 31. Bare
+/// deflate data cannot begin this way. Its first byte would announce a stored block and set a padding bit. Every
+/// encoder leaves that padding bit zero.
 fn is_zlib(first: [u8; 2]) -> bool {
     let [method, _] = first;
     method & 0x0f == 8 && method >> 4 <= 7 && u16::from_be_bytes(first).is_multiple_of(31)

@@ -1,15 +1,15 @@
-//! What the inflaters hold together, counted by guards.
+//! The memory budget of all decompressors, tracked by guards.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An amount of memory that is lent out.
+/// A memory budget in bytes.
 #[derive(Debug)]
 pub(super) struct Memory {
     most: usize,
     lent: AtomicUsize,
 }
 
-/// Part of it, given back when dropped.
+/// A part of the budget. Dropping it returns its bytes.
 #[derive(Debug)]
 pub(super) struct Loan {
     of: &'static Memory,
@@ -33,7 +33,7 @@ impl Memory {
 }
 
 impl Loan {
-    /// `false` where there is not so much left; the loan then stays as it was.
+    /// Grows the loan to `bytes`. Returns `false` and leaves the loan unchanged if the budget is too small.
     #[must_use]
     pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);

@@ -1,21 +1,29 @@
-//! Content-encodings: coded bytes → plain bytes, on the observer's copy. The only user of the inflaters.
+//! Removes content encodings from the observer's copy of a body. Only this module uses the decompression libraries.
 //!
-//! An [`Decompressor`] takes the bytes as they came, cut anywhere, and hands out at once whatever can be inflated from
-//! them: what a sender flushed is seen when it arrived, not when the next block begins. It undoes gzip, deflate (zlib or
-//! raw, told by the bytes), br and zstd, also several in a row, with gzip's members and zstd's frames one after another.
+//! A [`Decompressor`] accepts compressed bytes split at any position and emits all output that they allow at once. Data
+//! that the sender flushed is visible when it arrives, not when the next block begins. It decodes gzip, deflate (zlib
+//! or raw, detected from the bytes), br and zstd, and several codings in a row. A body may contain several gzip members
+//! or zstd frames in sequence.
 //!
-//! It is fed by strangers, so everything is bounded, with the reason beside each number: what comes out by size and
-//! by ratio, zstd's window, and the memory of all inflaters together. A body that breaks a bound, or is
-//! broken, is given up: what was handed out before still counts, nothing after it is looked at, its memory is given back.
+//! The input is untrusted, so every resource is bounded, and each constant documents its reason. The bounds cover the
+//! output size and ratio, the zstd window, and the memory of all decompressors together. A body that exceeds a bound or
+//! is corrupt is abandoned. Earlier output still counts. The decompressor ignores later input and frees its memory.
 //!
-//! What one body holds, nothing before its first byte: gzip and deflate 48 KiB; br 20 KiB and as much as its blocks
-//! announce, rounded up to a power of two, 16 MiB at most (hostile tables 3.5 MiB more); zstd 94 KiB and up to twice what it
-//! put out, 8.5 MiB at most. Each of several codings in a row counts for itself. Beside that 4 KiB of stack while it works.
+//! Memory per body, none before its first byte:
 //!
-//! Which inflater, and why: **flate2 over zlib-rs**, because a stream of chunks that are each flushed costs it 0.13 µs per
-//! chunk where miniz_oxide takes 2.8 µs. **brotli-decompressor** is safe Rust, and its window grows with what the blocks announce.
-//! **zstd's own C library**, because ruzstd keeps back the last window's worth until a frame ends, so that a stream would
-//! be seen at its end.
+//! - gzip and deflate: 48 KiB.
+//! - br: 20 KiB plus the size that its blocks announce, rounded up to a power of two, at most 16 MiB. Hostile tables
+//!   take 3.5 MiB more.
+//! - zstd: 94 KiB plus up to twice its output so far, at most 8.5 MiB.
+//!
+//! Each of several codings in a row is counted separately. Each also uses 4 KiB of stack while it runs.
+//!
+//! Choice of libraries:
+//!
+//! - **flate2 over zlib-rs**: for a stream of flushed chunks, it takes 0.13 µs per chunk. miniz_oxide takes 2.8 µs.
+//! - **brotli-decompressor**: it is safe Rust, and its window grows with the size that the blocks announce.
+//! - **zstd's own C library**: ruzstd withholds the last window's worth of output until a frame ends, so that a stream
+//!   would be visible only at its end.
 
 mod bounds;
 mod brotli;
@@ -31,34 +39,35 @@ use bounds::Bounds;
 use codec::Codec;
 use coding::Coding;
 
-/// The room for what is inflated at once. Most chunks of a stream are shorter.
+/// Size in bytes of the buffer for one decompression step. Most chunks of a stream are shorter.
 const SCRATCH: usize = 4 << 10;
 
-/// Undoes the content-encoding of one body.
+/// Removes the content encoding of one body.
 pub struct Decompressor {
-    /// In the order in which they are undone; empty once it gave up.
+    /// Stages in the order of decoding. Empty after the body was abandoned.
     stages: Vec<Stage>,
     bounds: Bounds,
-    /// Bytes that went in.
+    /// Compressed bytes received.
     taken: u64,
 }
 
-/// A content-encoding that is not known, or too many in a row.
+/// An unknown content encoding, or too many in a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("this content-encoding is not understood")]
 pub struct Unsupported;
 
-/// Why a body was given up.
+/// Reason for abandoning a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DecodeError {
-    /// The data is not what its coding allows, or ended too soon.
+    /// The data violates its format or ends too early.
     Corrupt,
-    /// It inflates to more, or needs more memory, than the bounds allow.
+    /// The output or the required memory exceeds the bounds.
     TooLarge,
 }
 
 impl Decompressor {
-    /// By the value of the `content-encoding` header; `None` where it names nothing that changes the bytes.
+    /// Creates a decompressor for the value of a `content-encoding` header. Returns `None` if no coding changes the
+    /// bytes.
     pub fn new(content_encoding: &str) -> Result<Option<Self>, Unsupported> {
         Self::bounded(content_encoding, Bounds::DEFAULT)
     }
@@ -69,8 +78,10 @@ impl Decompressor {
         Ok((!stages.is_empty()).then_some(Self { stages, bounds, taken: 0 }))
     }
 
-    /// Takes the next bytes and hands out what they inflate to, piece by piece. A fault is told once: after it nothing
-    /// is taken any more. How much of the very piece that broke is still handed out depends on the coding.
+    /// Decompresses the next bytes and passes the output to `out`, piece by piece.
+    ///
+    /// An error is reported once, and later input is ignored. If a piece causes an error, the coding determines how
+    /// much of that piece's output is emitted.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
         if self.is_abandoned() {
             return Ok(());
@@ -83,12 +94,12 @@ impl Decompressor {
         inflated
     }
 
-    /// Whether the body may end here; one that was given up may.
+    /// Checks whether the body is complete. An abandoned body counts as complete.
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(DecodeError::Corrupt) }
     }
 
-    /// Bytes were lost: what follows cannot be inflated.
+    /// Abandons the body because bytes were lost. Data after a gap cannot be decompressed.
     pub fn give_up(&mut self) {
         self.stages = Vec::new();
     }
@@ -107,10 +118,10 @@ impl fmt::Debug for Decompressor {
     }
 }
 
-/// One of the codings of a body.
+/// One coding of a body.
 struct Stage {
     coding: Coding,
-    /// Made with the first byte: many a head announces a body that never comes.
+    /// Created on the first byte, because many responses announce a body in the headers and never send one.
     codec: Option<Codec>,
     written: u64,
 }
@@ -135,8 +146,9 @@ impl Stage {
     }
 }
 
-/// Sends `bytes` through the first of `stages`, and what comes out of it through the others. Each is measured against
-/// what was `taken` from the wire, so that bombs in a row do not multiply.
+/// Decompresses `bytes` with the first of `stages` and passes the output through the remaining stages. The bounds of
+/// each stage depend on `taken`, the bytes received from the network. The ratios of nested decompression bombs
+/// therefore do not multiply.
 fn inflate(
     stages: &mut [Stage],
     bytes: &[u8],

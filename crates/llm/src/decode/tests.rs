@@ -1,4 +1,4 @@
-//! Every coding, cut everywhere, broken everywhere.
+//! Tests each coding with every cut position and with corrupt data.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 use super::memory::Memory;
 use super::*;
 
-/// What a sender flushed after each piece.
+/// Plain text of each piece that the sender flushes.
 const PIECES: [&str; 5] = [
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Grüß\"}}]}\n\n",
     ": keep-alive\n\n",
@@ -20,13 +20,13 @@ const PIECES: [&str; 5] = [
     "data: [DONE]\n\n",
 ];
 
-/// An encoder that flushes after each piece; the last one ends the body.
+/// An encoder that flushes after each piece. The last piece ends the body.
 type Encode = fn(&[&[u8]]) -> Vec<Vec<u8>>;
 
 const CODINGS: [(&str, Encode); 5] =
     [("gzip", gzip), ("deflate", zlib), ("deflate", raw), ("br", br), ("zstd", zstd)];
 
-/// One flushed piece of wire bytes after the other, by any encoder that is a writer over a vector.
+/// Encodes each piece with an encoder that writes to a vector. Returns the flushed bytes of each piece.
 macro_rules! flushed {
     ($pieces:expr, $encoder:expr, $take:expr, $finish:expr) => {{
         let mut encoder = $encoder;
@@ -104,7 +104,7 @@ fn new(header: &str) -> Decompressor {
     Decompressor::new(header).unwrap().unwrap()
 }
 
-/// What `inflater` hands out for `wire`, and how it ended: told by a push, or at the end.
+/// Returns the output of `inflater` for `wire`, and the first error of `push` or the result of `finish`.
 fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut plain = Vec::new();
     for bytes in wire {
@@ -116,8 +116,8 @@ fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), Deco
     (plain, inflater.finish())
 }
 
-/// Pushes `wire` cut at every place of `cuts` and holds, after each push, that everything is there which was flushed
-/// until then. `wire[i]` is the flushed form of `plain[i]`.
+/// Pushes `wire` split at the positions in `cuts`. Asserts after each push that all data flushed so far is visible.
+/// `wire[i]` is the flushed form of `plain[i]`.
 fn hold_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize]) {
     let (all, whole) = (wire.concat(), plain.concat());
     let mut inflater = new(header);
@@ -268,7 +268,7 @@ fn what_stands_behind_the_end_is_a_fault_told_once() {
 #[test]
 fn a_wrong_checksum_is_a_fault_after_all_of_the_text() {
     let plain = pieces();
-    // Where the checksum stands, counted from the end: gzip's is followed by the length.
+    // Position of the checksum, counted from the end. In gzip, the length follows the checksum.
     let checked: [(&str, Encode, usize); 3] =
         [("gzip", gzip, 8), ("deflate", zlib, 4), ("zstd", zstd, 4)];
     for (header, encode, from_end) in checked {
@@ -299,7 +299,7 @@ fn after_a_gap_nothing_is_inflated() {
     }
 }
 
-/// Small bounds of which `change` makes one smaller still.
+/// Creates a decompressor with the default bounds modified by `change`.
 fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Decompressor {
     let mut bounds = Bounds::DEFAULT;
     change(&mut bounds);
@@ -408,7 +408,7 @@ fn memory_is_lent_and_given_back() {
     }
 }
 
-/// Runs whatever bytes through an inflater with small bounds; they hold, and nothing panics.
+/// Decompresses arbitrary bytes with small bounds. Asserts that the bounds hold and nothing panics.
 fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     static MEMORY: Memory = Memory::new(64 << 20);
     let mut inflater = bounded(header, |bounds| {
@@ -428,7 +428,7 @@ fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The beginnings without which random bytes end in the header.
+/// Valid prefixes. Without a prefix, the decoder rejects random bytes in the header.
 const BEGINNINGS: [&[u8]; 6] = [
     b"",
     b"\x1f\x8b\x08\0\0\0\0\0\0\xff",

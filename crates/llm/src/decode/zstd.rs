@@ -1,4 +1,4 @@
-//! zstd (RFC 8878): frames one after another, skippable ones among them.
+//! zstd (RFC 8878): a sequence of frames, including skippable frames.
 
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
@@ -7,18 +7,18 @@ use super::DecodeError;
 use super::codec::Step;
 use super::memory::{Loan, Memory};
 
-/// The largest window that is inflated, as its power of two: 8 MiB, what RFC 9659 allows in this content-encoding.
-/// Browsers and curl refuse more, so a server that sends it serves nobody; the library's own limit is 128 MiB.
+/// Base-2 logarithm of the largest accepted window: 8 MiB, the RFC 9659 limit for this content encoding. Browsers and
+/// curl reject larger windows, so servers have no reason to send them. The library's limit is 128 MiB.
 const WINDOW_LOG: u32 = 23;
 
 pub(super) struct Zstd {
     context: DCtx<'static>,
-    /// Of the context when it is made, before it has a window.
+    /// Size in bytes of a new context, before it allocates a window.
     bare: usize,
     written: usize,
-    /// At the end of a frame, with everything handed out; or before the first.
+    /// The decoder is before the first frame, or at the end of a frame with all output emitted.
     between: bool,
-    /// The last step filled its output, so that there may be more without further input.
+    /// The last step filled its output, so more output may be available without further input.
     has_more: bool,
     memory: Loan,
 }
@@ -67,15 +67,17 @@ impl Zstd {
         self.between
     }
 
-    /// What it holds: its buffers are allocated for the whole window at once, but the system has memory behind them
-    /// only as far as they were written to, the one for what came out and the one for the block that came in.
+    /// Returns an estimate of the resident memory in bytes.
+    ///
+    /// The library allocates its buffers for the whole window at once: one for output and one for the incoming block.
+    /// The operating system backs them with memory only up to the part that was written.
     fn touched(&self) -> usize {
         let buffers = self.written.saturating_mul(2);
         self.context.sizeof().min(self.bare.saturating_add(buffers))
     }
 }
 
-/// An error as the library returns it, in place of a size.
+/// Returns an error code in the form in which the library returns it in place of a size.
 fn error(code: ZSTD_ErrorCode) -> usize {
     0_usize.wrapping_sub(code as usize)
 }

@@ -1,20 +1,20 @@
-//! What is kept of a frame whose end has not come.
+//! Buffers a frame whose end has not arrived.
 
 use std::borrow::Cow;
 
 use super::{Frame, ParseError};
 
-/// A frame in the making, under a cap that holds while its end is waited for.
+/// An incomplete frame. The size cap applies while the framer waits for the frame's end.
 #[derive(Debug)]
 pub struct Held {
     cap: usize,
     bytes: Vec<u8>,
-    /// The frame grew above the cap, and that was said: the rest of it is passed over.
+    /// The frame exceeded the cap, and the error was reported. The rest of the frame is skipped.
     over: bool,
 }
 
 impl Held {
-    /// `cap`: the most bytes that a frame may take.
+    /// Creates a buffer for frames of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self { cap, bytes: Vec::new(), over: false }
     }
@@ -23,12 +23,12 @@ impl Held {
         self.cap
     }
 
-    /// How many bytes of the frame are kept.
+    /// Returns the number of buffered bytes of the frame.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The first bytes of the frame that `piece` goes on with, if they have come.
+    /// Returns the first `COUNT` bytes of the frame, from the buffer and `piece`. Returns `None` if fewer have arrived.
     pub fn lead<const COUNT: usize>(&self, piece: &[u8]) -> Option<[u8; COUNT]> {
         let mut lead = [0; COUNT];
         for (to, from) in lead.iter_mut().zip(self.bytes.iter().chain(piece)) {
@@ -37,7 +37,7 @@ impl Held {
         (self.bytes.len() + piece.len() >= COUNT).then_some(lead)
     }
 
-    /// Keeps a piece of the frame.
+    /// Buffers a piece of the frame. Reports an error once if the frame exceeds the cap.
     pub fn keep(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         if self.over {
             return;
@@ -51,8 +51,8 @@ impl Held {
         append(&mut self.bytes, piece, self.cap);
     }
 
-    /// The frame ends with `piece`: gives all of it, in place where none of it had to be kept, or nothing where it is
-    /// above the cap.
+    /// Ends the frame with `piece` and returns the complete frame. Returns a borrowed slice if no part of the frame was
+    /// buffered, and `None` if the frame exceeds the cap.
     pub fn end<'a>(
         &mut self,
         piece: &'a [u8],
@@ -66,20 +66,20 @@ impl Held {
         whole.then(|| Cow::Owned(std::mem::take(&mut self.bytes)))
     }
 
-    /// The frame is given up.
+    /// Discards the frame.
     pub fn clear(&mut self) {
         *self = Self::new(self.cap);
     }
 
-    /// How much memory is held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 }
 
-/// Appends `piece` to what is kept, which the caller has seen to stay within `cap`. It grows as a vector does, by
-/// doubling, but the last step ends at the cap.
+/// Appends `piece` to `kept`. The caller ensures that the result fits within `cap`. The vector grows by doubling, but
+/// its capacity never exceeds the cap.
 pub fn append(kept: &mut Vec<u8>, piece: &[u8], cap: usize) {
     let needed = kept.len() + piece.len();
     if needed > kept.capacity() {

@@ -1,6 +1,6 @@
-//! A JSON array that is streamed: each element is handed out with its last byte, while the array goes on.
+//! A streamed JSON array: the framer emits each element on its last byte, while the array continues.
 //!
-//! Nothing tells where an element begins but what stands before it, so after lost bytes the rest is given up.
+//! Only the preceding bytes determine where an element begins. After lost bytes, the framer therefore ignores the rest.
 
 use super::held::Held;
 use super::scan::{Scanner, Stop};
@@ -13,14 +13,14 @@ pub struct JsonArray {
     held: Held,
 }
 
-/// Where the bytes stand.
+/// The position in the array.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     /// Before the array's opening bracket.
     Before,
     Between,
     Element,
-    /// In an element that only the next comma or the array's end ends: a number, a literal.
+    /// In an element that ends only at the next comma or at the end of the array: a number or a literal.
     Bare,
     /// After the array's closing bracket.
     After,
@@ -29,7 +29,7 @@ enum Place {
 }
 
 impl JsonArray {
-    /// `cap`: the most bytes that an element may take.
+    /// Creates a framer for elements of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self { place: Place::Before, scanner: Scanner::default(), held: Held::new(cap) }
     }
@@ -47,7 +47,7 @@ impl JsonArray {
         }
     }
 
-    /// The body is over. Without the array's closing bracket it broke off, be it between two elements.
+    /// Ends the body. If the closing bracket is missing, reports an unterminated body, even between two elements.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self.place {
             Place::Between | Place::Element | Place::Bare => {
@@ -63,7 +63,7 @@ impl JsonArray {
         self.place = Place::Lost;
     }
 
-    /// How many bytes are held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
@@ -121,7 +121,7 @@ impl JsonArray {
         rest
     }
 
-    /// An element ends with `piece`.
+    /// Ends an element with `piece`.
     fn end(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         self.place = Place::Between;
         if let Some(element) = self.held.end(piece, out) {

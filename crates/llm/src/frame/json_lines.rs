@@ -1,8 +1,9 @@
-//! JSON lines: values that follow one another, by custom each on a line of its own.
+//! JSON lines: a sequence of JSON values, by convention one per line.
 //!
-//! The line ends do not decide, the brackets do: a value is handed out with its closing bracket, whether a line end, a
-//! blank or the next value follows it, and may be spread over lines. But no line takes the next one with it: one that
-//! begins with `{` begins a value, even where the value before it broke off. What is no value runs to the end of its line.
+//! Brackets delimit the values, not line ends. The framer emits a value on its closing bracket. A line end, a blank or
+//! the next value may follow it, and a value may span several lines. A line that begins with `{` always begins a new
+//! value, even if the value before it is incomplete. A broken line therefore never consumes the next one. Text that is
+//! not a value extends to the end of its line.
 
 use memchr::memchr;
 
@@ -20,19 +21,19 @@ pub struct JsonLines {
     at_line_start: bool,
 }
 
-/// Where the bytes stand.
+/// The position in the stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     Between,
     Value,
-    /// In a line that begins like no value that has an end of its own.
+    /// In a line that does not begin with a self-delimiting value.
     Bare,
-    /// In a line that is passed over.
+    /// In a line that is skipped.
     Lost,
 }
 
 impl JsonLines {
-    /// `cap`: the most bytes that a value may take.
+    /// Creates a framer for values of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self {
             place: Place::Between,
@@ -54,7 +55,7 @@ impl JsonLines {
         }
     }
 
-    /// The body is over. A last line needs no line end, but what has a closing bracket needs that.
+    /// Ends the body. The last line needs no line end, but a value in brackets or quotes needs its closing delimiter.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self.place {
             Place::Value => out(Frame::ParseError(ParseError::Unterminated)),
@@ -64,20 +65,20 @@ impl JsonLines {
         *self = Self::new(self.held.cap());
     }
 
-    /// Bytes were lost: what comes up to the next line end is passed over.
+    /// Skips to the next line end, because bytes were lost.
     pub fn gap(&mut self) {
         *self = Self::new(self.held.cap());
         self.place = Place::Lost;
     }
 
-    /// How many bytes are held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }
 
     fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        // Old versions of vLLM's own server divide their values by zero bytes.
+        // The server of old vLLM versions separates values with zero bytes.
         let between = |byte: &u8| is_blank(*byte) || *byte == 0;
         let Some(at) = bytes.iter().position(|byte| !between(byte)) else {
             return &[];
@@ -134,7 +135,7 @@ impl JsonLines {
         bytes.get(end..).unwrap_or_default()
     }
 
-    /// A value or a line ends with `piece`.
+    /// Ends a value or a line with `piece`.
     fn end(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         self.place = Place::Between;
         self.scanner = Scanner::default();

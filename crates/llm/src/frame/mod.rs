@@ -1,9 +1,9 @@
-//! Bytes → frames: where one message of a body ends and the next begins, whatever the messages mean.
+//! Splits a body into frames, independent of the meaning of the messages.
 //!
-//! A framer takes bytes as they come, cut anywhere, and calls back once per frame. What lies whole within one push is
-//! handed out where it lies; only what is unfinished is kept. It enforces its cap *while waiting* for a delimiter, so a
-//! peer that never sends one cannot make it grow. It has no error: what is malformed is skipped and reported as an
-//! [`ParseError`].
+//! A framer accepts bytes split at any position and calls back once per frame. A frame that arrives complete in one
+//! push is passed on without a copy. Only incomplete frames are buffered. The framer enforces its cap *while it waits*
+//! for a delimiter, so a missing delimiter cannot exhaust memory. A framer never fails: it skips malformed input and
+//! reports a [`ParseError`].
 
 mod aws_event_stream;
 mod held;
@@ -25,15 +25,16 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
-/// The largest frame that is read, in bytes. The largest event seen in the wild is 101 KB (a Responses event that
-/// repeats instructions and tools); ten times that is still nothing a peer could hurt with.
+/// Maximum size of a frame in bytes. The largest event observed in production is 101 KB. It is a Responses event that
+/// repeats instructions and tools. Ten times that size is still harmless.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Cuts one body into frames. Which framing it is shows in the first bytes: content types lie (streams declared as JSON,
-/// JSON errors declared as streams), so the declared one only decides where the bytes do not.
+/// Splits one body into frames. The first bytes determine the framing, because content types are unreliable. Some
+/// servers declare streams as JSON, or JSON errors as streams. The declared content type decides only if the bytes are
+/// ambiguous.
 #[derive(Debug)]
 pub enum Framer {
-    /// Too little was seen to tell.
+    /// Too few bytes have arrived to determine the framing.
     Unknown(Sniffer),
     Sse(Sse),
     JsonLines(JsonLines),
@@ -43,12 +44,12 @@ pub enum Framer {
 }
 
 impl Framer {
-    /// `json`: what JSON at the body's top level means in the API that answers.
+    /// Creates a framer. `json` is the meaning of top-level JSON in the upstream's API.
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self::Unknown(Sniffer::new(content_type, json))
     }
 
-    /// Takes the next bytes of the body and calls `out` for every frame that they complete.
+    /// Parses the next bytes of the body and calls `out` for every frame that they complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
@@ -68,14 +69,14 @@ impl Framer {
         }
     }
 
-    /// The body is over: what stands unfinished is handed out as far as it can be read.
+    /// Ends the body and emits the readable part of an incomplete frame.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
                 let held = sniffer.held();
                 let declared = sniffer.declared();
                 if held.is_empty() && declared != Framing::Single {
-                    // Nothing shows that the content type is wrong: a stream of no messages.
+                    // No byte contradicts the content type: the body is a stream without messages.
                     *self = Self::of(declared);
                 } else if !held.is_empty() {
                     *self = Self::of(sniffer.settle(&held));
@@ -91,8 +92,8 @@ impl Framer {
         }
     }
 
-    /// Bytes were lost here. Events and lines are read again from the next one on; what has no delimiter to pick up
-    /// from is given up.
+    /// Records that bytes were lost. Event and line framers resume at the next event or line. Framings without a
+    /// delimiter to resume at ignore the rest of the body.
     pub fn gap(&mut self) {
         if let Self::Unknown(sniffer) = self {
             *self = Self::of(sniffer.declared());
@@ -107,7 +108,7 @@ impl Framer {
         }
     }
 
-    /// Whether the body is a stream of messages; `None` until enough of it was seen.
+    /// Returns whether the body is a stream of messages, or `None` until enough bytes have arrived.
     pub fn is_stream(&self) -> Option<bool> {
         match self {
             Self::Unknown(_) => None,
@@ -129,62 +130,62 @@ impl Framer {
     }
 }
 
-/// What JSON values at the top level of a body mean in an API, where the content type does not decide.
+/// The meaning of top-level JSON values in an API, if the content type does not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum JsonFraming {
-    /// The body is one message, whatever it begins with.
+    /// The body is one message, whatever its first byte.
     Single,
-    /// Values that follow one another are a stream (Ollama, Cohere v1).
+    /// Consecutive values are a stream (Ollama, Cohere v1).
     Lines,
-    /// `[` begins a stream of its elements (Gemini without `alt=sse`), `{` a body that is one message.
+    /// `[` begins a stream of its elements (Gemini without `alt=sse`). `{` begins a body that is one message.
     Array,
 }
 
-/// One message of a body.
+/// One message of a body, or a part of one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
-    /// One message of a stream. UTF-8 is not checked here.
+    /// One message of a stream. The framer does not check UTF-8.
     ///
-    /// - A dispatched server-sent event: its `event:` field (empty where it had none) and its `data:` lines joined by
+    /// - A server-sent event: `name` is its `event:` field, or empty without one. `data` is its `data:` lines joined by
     ///   newlines.
-    /// - A JSON value of a stream of lines, or an element of a streamed array: no name.
-    /// - A message of AWS's event-stream: its `:event-type` and its payload.
+    /// - A JSON value of a stream of lines, or an element of a streamed array: `name` is empty.
+    /// - A message of an AWS event stream: `name` is its `:event-type`, and `data` is its payload.
     Event { name: &'a [u8], data: &'a [u8] },
-    /// A message of AWS's event-stream that says that the stream failed: its `:exception-type` or `:error-code`, and
-    /// its payload, or its `:error-message` where it has that instead.
+    /// An AWS event stream message that reports a failure. `name` is its `:exception-type` or `:error-code`. `data` is
+    /// its payload, or its `:error-message` if an error has no payload.
     Exception { name: &'a [u8], data: &'a [u8] },
-    /// A line among server-sent events that is no field of theirs and looks like JSON, without its line end. Google
-    /// writes `{"error": …}` raw and pretty-printed into the middle of a stream, llama.cpp `error: {…}`, of which this is
-    /// what stands after the name.
+    /// A line between server-sent events that is not a field and looks like JSON, without its line end. Google writes
+    /// raw, pretty-printed `{"error": …}` into the middle of a stream. llama.cpp writes `error: {…}`, and then this
+    /// frame holds the text after the name.
     BareJson(&'a [u8]),
-    /// A piece of a body that is one message as a whole.
+    /// A piece of a body that is one message.
     BodyChunk(&'a [u8]),
-    /// The body that came in pieces is over.
+    /// The end of a body that was emitted in pieces.
     BodyEnd,
-    /// Something was odd; what it stood in is skipped.
+    /// A parse error. The affected input is skipped.
     ParseError(ParseError),
 }
 
-/// What was odd in what went by: counted and carried in the record, never an error.
+/// A problem in the observed traffic. It is counted and reported in the record, and never fails the request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ParseError {
-    /// A frame was larger than the cap and was skipped to its end.
+    /// A frame exceeded the cap and was skipped.
     Oversize,
-    /// A frame's checksum does not hold, or it is not laid out as its framing wants (AWS event-stream, WebSocket).
+    /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
     BadFrame,
-    /// A frame was not the JSON that its dialect wants.
+    /// A frame is not the JSON that its API format requires.
     BadJson,
-    /// Text was not UTF-8.
+    /// Text is not valid UTF-8.
     BadText,
-    /// The body ended inside a frame, or before the array was closed whose elements are its frames.
+    /// The body ended inside a frame, or before the end of a streamed array.
     Unterminated,
-    /// Bytes were lost before the observer saw them.
+    /// Bytes were lost before the observer received them.
     Gap,
-    /// A content-encoding that is not understood, or whose data is broken or ends too soon.
+    /// The content encoding is unknown, or the encoded data is corrupt or incomplete.
     Encoding,
-    /// A body inflates to more, or needs more memory for it, than is allowed; it is not read from there on.
+    /// The decompressed size or the required memory exceeds its limit. The rest of the body is ignored.
     Inflation,
-    /// The exchange's stages broke off by a panic; what was known before it still counts.
+    /// A parsing stage of the exchange panicked. Data collected before the panic still counts.
     Panic,
 }
 

@@ -1,8 +1,8 @@
-//! Finds where a JSON value ends, without reading what it says: brackets are counted, strings are passed over.
+//! Finds the end of a JSON value without parsing it: the scanner counts brackets and skips strings.
 
 use memchr::memchr3;
 
-/// Runs over the bytes of one value that begins with `{`, `[` or `"`, cut anywhere. It does not check that it is JSON.
+/// Scans the bytes of one value that begins with `{`, `[` or `"`, split at any position. It does not validate JSON.
 #[derive(Debug, Default)]
 pub struct Scanner {
     depth: usize,
@@ -11,19 +11,19 @@ pub struct Scanner {
     escaped: bool,
 }
 
-/// Why a run stopped.
+/// Reason why a run stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stop {
-    /// The value is over; the next run begins another.
+    /// The value is complete. The next run begins another value.
     End,
-    /// A line is over, the value is not.
+    /// A line ended within the value.
     Line,
-    /// The bytes are.
+    /// The input ended within the value.
     Bytes,
 }
 
 impl Scanner {
-    /// Runs on to what stops it, and says how many bytes it passed.
+    /// Scans until a stop condition and returns the number of scanned bytes.
     pub fn run(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut passed = 0;
         while let Some(byte) = self.next(bytes, &mut passed) {
@@ -41,13 +41,14 @@ impl Scanner {
         (bytes.len(), Stop::Bytes)
     }
 
-    /// The next byte that matters, passed.
+    /// Advances past the next significant byte and returns it.
     fn next(&mut self, bytes: &[u8], passed: &mut usize) -> Option<u8> {
         let mut rest = bytes.get(*passed..)?;
         if self.escaped {
             let first = rest.first()?;
             self.escaped = false;
-            // A line end is one even after a backslash: where a line breaks off there, the next is to be seen.
+            // A line end counts even after a backslash. If a line breaks off there, the scanner must still detect the
+            // next line.
             if *first != b'\n' {
                 *passed += 1;
                 rest = rest.get(1..)?;
@@ -63,7 +64,7 @@ impl Scanner {
     }
 }
 
-/// Whether a byte outside of strings matters.
+/// Reports whether a byte outside of strings is significant.
 fn matters(byte: u8) -> bool {
     matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'\n')
 }

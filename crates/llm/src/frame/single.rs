@@ -1,4 +1,4 @@
-//! A body that is one message as a whole: passed on piece by piece, never kept.
+//! A body that is one message. It is passed on piece by piece and never buffered.
 
 use super::Frame;
 
@@ -16,7 +16,7 @@ impl SingleMessage {
         }
     }
 
-    /// Says that the message is over, if there was one and all of it was seen.
+    /// Emits the end of the message if the whole body was observed.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         if self.begun && !self.lost {
             out(Frame::BodyEnd);
@@ -24,7 +24,7 @@ impl SingleMessage {
         *self = Self::default();
     }
 
-    /// One message has no next frame to pick up from: what comes after lost bytes is not read.
+    /// Ignores the rest of the body, because a single message has no next frame to resume at.
     pub fn gap(&mut self) {
         self.lost = true;
     }

@@ -1,28 +1,28 @@
-//! Tells by its first bytes how a body is framed.
+//! Detects the framing of a body from its first bytes.
 //!
-//! Leading blanks and a byte order mark are dropped: they mean nothing to any framing (gateways send blanks to keep a
-//! connection alive while they wait for the answer).
+//! The sniffer drops leading blanks and a byte order mark, which have no meaning in any framing. Gateways send blanks
+//! to keep a connection alive while they wait for the response.
 
 use super::JsonFraming;
 use super::aws_event_stream::{PRELUDE, Prelude};
 use super::scan::{Scanner, Stop};
 
-/// The most bytes held back while the framing is not even guessed: as many as a message of AWS's needs to be known.
+/// Maximum number of bytes held while the framing is unknown: the size of an AWS message prelude.
 const HELD: usize = PRELUDE;
 
-/// How much of a JSON body is held back to see whether a second value follows the first. The first line of a stream is
-/// a few hundred bytes, a prompt's echo aside; a longer value is taken as the whole body.
+/// Maximum number of bytes of a JSON body held back while the sniffer looks for a second value. The first line of a
+/// stream is a few hundred bytes, unless it echoes the prompt. A longer value counts as the whole body.
 const DOUBT: usize = 1 << 16;
 
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
-/// Stands before each value of a JSON text sequence (RFC 7464).
+/// Precedes each value of a JSON text sequence (RFC 7464).
 pub const RECORD_SEPARATOR: u8 = 0x1E;
 
 /// The fields of the event stream format.
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
-/// The subtypes under which lines of JSON are sent, with and without `x-`.
+/// The media subtypes for lines of JSON, without the optional `x-` prefix.
 const LINES: [&str; 8] = [
     "ndjson",
     "jsonl",
@@ -34,7 +34,7 @@ const LINES: [&str; 8] = [
     "ldjson",
 ];
 
-/// How the messages of a body are told apart.
+/// The format that separates the messages of a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Framing {
     Sse,
@@ -49,11 +49,11 @@ pub struct Sniffer {
     declared: Declared,
     json: JsonFraming,
     held: Vec<u8>,
-    /// The body begins like one value, and may still turn out to be lines.
+    /// Set if the body begins like one JSON value and may still turn out to be JSON lines.
     doubt: Option<Doubt>,
 }
 
-/// What the content type says.
+/// The framing that the content type declares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Declared {
     Sse,
@@ -63,14 +63,14 @@ enum Declared {
     Other,
 }
 
-/// What the first bytes said, and those that come after the ones held.
+/// The detected framing, and the input after the held bytes.
 #[derive(Debug)]
 pub struct Found<'a> {
     pub framing: Framing,
     pub rest: &'a [u8],
 }
 
-/// What stands between the values of a stream of lines.
+/// Reports whether a byte is white space or a record separator between the values of a stream of lines.
 pub fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR
 }
@@ -85,7 +85,7 @@ impl Sniffer {
         }
     }
 
-    /// What the body is where none of it can be seen.
+    /// Returns the framing that the content type declares, for a body of which no byte is available.
     pub fn declared(&self) -> Framing {
         match self.declared {
             Declared::Sse => Framing::Sse,
@@ -95,19 +95,19 @@ impl Sniffer {
         }
     }
 
-    /// What the body is whose first bytes leave it open.
+    /// Returns the framing of a body whose first bytes are ambiguous.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Declared::Sse => Framing::Sse,
             Declared::Aws if lead.first().is_some_and(|byte| begins_message(*byte)) => Framing::Aws,
-            // An error in plain text, most likely.
+            // Most likely an error in plain text.
             Declared::Aws | Declared::Lines | Declared::JsonFraming | Declared::Other => {
                 Framing::Single
             }
         }
     }
 
-    /// Gives up what is held back.
+    /// Takes the held bytes.
     pub fn held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -138,7 +138,7 @@ impl Sniffer {
         self.resolve(rest)
     }
 
-    /// The framing that these first bytes, blanks aside, make certain; `None` where more are needed.
+    /// Returns the framing if the first bytes after leading blanks determine it, and `None` if more bytes are needed.
     fn decide(&self, lead: &[u8]) -> Option<Framing> {
         let first = lead.first()?;
         match first {
@@ -166,7 +166,7 @@ impl Sniffer {
         Some(self.settle(lead))
     }
 
-    /// The framing of a body that begins with this bracket.
+    /// Returns the framing of a body that begins with `bracket`, or `None` if it is ambiguous.
     fn json(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
             (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
@@ -185,7 +185,7 @@ impl Sniffer {
         lead.first() == Some(&b'{') && self.json(b'{').is_none()
     }
 
-    /// Looks for a second value.
+    /// Looks for a second value in a body that begins with a JSON object.
     fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
         let framing = self.doubt.as_mut()?.push(bytes);
         if framing.is_none() {
@@ -216,18 +216,19 @@ impl Declared {
     }
 }
 
-/// Whether a message of AWS's can begin with this byte: the highest of a length that may be 24 MiB and some.
+/// Reports whether an AWS message can begin with this byte, the highest byte of a length of slightly above 24 MiB at
+/// most.
 fn begins_message(byte: u8) -> bool {
     byte <= 1
 }
 
-/// A body that begins with a JSON object, of which it is asked whether another one follows.
+/// A body that begins with a JSON object and may contain a second one.
 #[derive(Debug)]
 struct Doubt {
     scanner: Scanner,
-    /// The first value is over.
+    /// The first value is complete.
     closed: bool,
-    /// How many bytes more are waited for.
+    /// Number of further bytes to examine.
     left: usize,
 }
 

@@ -1,10 +1,15 @@
-//! Server-sent events, by the HTML standard's rules for interpreting an event stream, as a push parser.
+//! A push parser for server-sent events that follows the HTML standard's rules for interpreting an event stream.
 //!
-//! An event that lies whole within one push is handed out without a copy; else only what is unfinished of it is kept,
-//! and nothing between events. Where this departs from the standard: an event that the body ends in is handed out, not
-//! dropped, because providers leave out the last blank line; and a line that is no field, which the standard ignores, is
-//! handed out as a stray where it looks like JSON, because that is how some report that a stream failed. The byte order
-//! mark that a body may begin with has been dropped by the sniffer.
+//! An event that arrives complete in one push is emitted without a copy. Otherwise only its incomplete part is
+//! buffered. Between events, nothing is buffered.
+//!
+//! The parser departs from the standard in two ways:
+//!
+//! - It emits an event that the end of the body cuts off, because providers omit the last blank line.
+//! - It emits a line that is not a field if the line looks like JSON, because some providers report stream failures
+//!   that way. The standard ignores such lines.
+//!
+//! The sniffer has already dropped the byte order mark that may begin a body.
 
 use std::borrow::Cow;
 
@@ -16,39 +21,39 @@ use super::{Frame, ParseError};
 #[derive(Debug)]
 pub struct Sse {
     cap: usize,
-    /// What is finished of the event that is being read.
+    /// The finished part of the current event.
     held: Pending<'static>,
-    /// Where in a line the bytes stand.
+    /// The position in the current line.
     line: Line,
-    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    /// The last byte was a CR. An LF directly after it belongs to the same line end.
     after_return: bool,
-    /// Everything up to the next blank line is passed over.
+    /// Everything up to the next blank line is skipped.
     skipping: bool,
 }
 
-/// The line that is being read.
+/// The current line.
 #[derive(Debug)]
 enum Line {
-    /// Nothing of it was seen.
+    /// No byte of the line has arrived.
     Empty,
-    /// Seen in part; kept.
+    /// The buffered beginning of the line.
     Part(Vec<u8>),
-    /// Seen in part; not kept (a comment, or in an event that is passed over).
+    /// A line that is not buffered: a comment, or a line of a skipped event.
     Dropped,
 }
 
-/// An event in the making.
+/// An incomplete event.
 #[derive(Debug, Default)]
 struct Pending<'a> {
     name: Cow<'a, [u8]>,
     data: Option<Cow<'a, [u8]>>,
-    /// Bytes of its lines so far, comments not counted.
+    /// Bytes of its lines so far, without comments.
     size: usize,
 }
 
 impl Sse {
-    /// `cap`: the most bytes an event's lines may take. Memory is bounded by twice as much: the data so far and the
-    /// line that is being read are two vectors, and each grows by doubling.
+    /// Creates a parser for events whose lines take at most `cap` bytes. Memory is bounded by twice the cap: the data
+    /// so far and the current line are two vectors, and each grows by doubling.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,
@@ -78,7 +83,7 @@ impl Sse {
         self.held = event.into_owned();
     }
 
-    /// The body is over. What stands unfinished is handed out; that it broke off within a line of an event is said.
+    /// Ends the body and emits the pending event. Reports an error if the body ended within a line of an event.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         let mut event = std::mem::take(&mut self.held);
         let within = matches!(&self.line, Line::Part(line) if stray(line).is_none());
@@ -94,13 +99,13 @@ impl Sse {
         *self = Self::new(self.cap);
     }
 
-    /// Bytes were lost: the event that is being read is dropped, and all up to the next blank line.
+    /// Drops the current event and skips to the next blank line, because bytes were lost.
     pub fn gap(&mut self) {
         self.held = Pending::default();
         self.skip();
     }
 
-    /// How many bytes are held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         let line = match &self.line {
@@ -115,7 +120,7 @@ impl Sse {
         line + owned(Some(&event.name)) + owned(event.data.as_ref())
     }
 
-    /// Takes the last `piece` of a line whose end was found.
+    /// Ends the current line with its last `piece`.
     fn end_line<'a>(
         &mut self,
         piece: &'a [u8],
@@ -153,7 +158,7 @@ impl Sse {
         }
     }
 
-    /// Keeps `piece` of a line whose end has not come.
+    /// Buffers `piece` of a line whose end has not arrived.
     fn keep(&mut self, piece: &[u8], event: &mut Pending<'_>, out: &mut impl FnMut(Frame<'_>)) {
         let kept = match &self.line {
             Line::Empty if self.skipping || piece.starts_with(b":") => {
@@ -184,7 +189,8 @@ impl Sse {
 }
 
 impl<'a> Pending<'a> {
-    /// Reads one line that is neither blank nor a comment. `id` and `retry` are for clients that reconnect.
+    /// Parses one line that is neither blank nor a comment. Ignores `id` and `retry`, which matter only to reconnecting
+    /// clients.
     fn field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
         let colon = memchr::memchr(b':', &line);
         let name_end = colon.unwrap_or(line.len());
@@ -223,7 +229,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Cuts at the first line end: what stands before it, its byte, what comes after.
+/// Splits at the first line end. Returns the line, the line-end byte, and the rest.
 fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     let end = memchr2(b'\n', b'\r', bytes)?;
     let (line, rest) = bytes.split_at_checked(end)?;
@@ -231,15 +237,16 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     Some((line, *byte, after))
 }
 
-/// A line, or what stands in it, that looks like one of JSON that is spread over lines. No field's name does; but
-/// llama.cpp long had its errors in a field of that name.
+/// Returns the line, or the text after `error:`, if it looks like a line of JSON. Field names never look like JSON.
+/// llama.cpp wrote its errors in a field named `error` for a long time.
 fn stray(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_prefix(b"error:").unwrap_or(line);
     let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
     matches!(first, Some(b'{' | b'}' | b'[' | b']' | b'"')).then_some(line)
 }
 
-/// What stands from `start` on, without a copy of a borrowed line; of an owned one, without the memory of the whole.
+/// Returns the line from `start` on. Borrowed lines are not copied. Owned lines are copied, to free the rest of their
+/// memory.
 fn tail(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
     match line {
         Cow::Borrowed(line) => Cow::Borrowed(line.get(start..).unwrap_or_default()),

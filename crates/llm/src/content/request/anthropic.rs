@@ -1,4 +1,4 @@
-//! Requests to Anthropic's messages, wherever they are served.
+//! Requests to Anthropic Messages on every platform that serves it.
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn block(block: &Value) -> Option<Value> {
             match (word(source, "url"), word(source, "file_id")) {
                 (Some(url), _) => parts::uri(kind, url),
                 (None, Some(id)) => parts::file(kind, id),
-                // In the request itself.
+                // The content is in the request itself.
                 (None, None) => return None,
             }
         }

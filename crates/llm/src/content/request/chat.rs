@@ -1,4 +1,4 @@
-//! Requests in the form that OpenAI began and most others took over: messages, prompts, and the items of Responses.
+//! Requests in the format that OpenAI introduced and most providers adopted: messages, prompts, and Responses items.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     {
         out.instruct(text);
     }
-    // Of Cohere's first version: what was said before, then what is said now.
+    // Cohere v1 sends earlier messages in `chat_history`, followed by the current message.
     for message in list(body, "chat_history").iter().chain(list(body, "messages")) {
         self::message(message, out);
     }
@@ -22,9 +22,9 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         for prompt in list(body, key) {
             match prompt {
                 Value::String(text) => out.say("user", None, vec![parts::text(text)]),
-                // What form the text of an answer shall have.
+                // The requested format of the response text.
                 Value::Object(_) if key == "text" => {}
-                // A prompt in tokens, or of several parts.
+                // A prompt as token numbers, or with several parts.
                 Value::Null
                 | Value::Bool(_)
                 | Value::Number(_)
@@ -67,7 +67,7 @@ fn message(message: &Value, out: &mut Messages) {
             }
         }
     }
-    // Ollama has pictures beside the text.
+    // Ollama sends images next to the text.
     for _ in list(message, "images") {
         out.leave_out();
     }
@@ -85,7 +85,7 @@ fn message(message: &Value, out: &mut Messages) {
     out.say(role, name, said);
 }
 
-/// A part of a message; `None` for one that is not text and has no address.
+/// Converts a part of a message. Returns `None` for a part that is neither text nor a reference.
 fn part(part: &Value) -> Option<Value> {
     if let Some(text) = part.as_str() {
         return Some(parts::text(text));
@@ -103,7 +103,7 @@ fn part(part: &Value) -> Option<Value> {
     }
 }
 
-/// By its address or its id; what stands in the request itself is left out.
+/// Returns a reference to media by address or id. Media in the request itself is omitted.
 fn media(part: &Value, modality: &str, key: &str) -> Option<Value> {
     let address = part.get(key).and_then(|of| of.as_str().or_else(|| word(of, "url")));
     match address {
@@ -124,7 +124,7 @@ fn function_call(id: Option<&str>, function: &Value) -> Value {
     parts::tool_call(id, word(function, "name"), arguments(given))
 }
 
-/// A text that holds JSON, or the JSON itself.
+/// Returns arguments that are either a text with JSON or a JSON value.
 fn arguments(given: Option<&Value>) -> Value {
     match given {
         Some(Value::String(text)) => parts::arguments(text),
@@ -133,7 +133,7 @@ fn arguments(given: Option<&Value>) -> Value {
     }
 }
 
-/// An entry of `input`: a text, an item of Responses, or, of some, all that is asked.
+/// Reads an entry of `input`: a text, an item of Responses, or, for some providers, the whole request.
 fn item(item: &Value, out: &mut Messages) {
     if let Some(text) = item.as_str() {
         return out.say("user", None, vec![parts::text(text)]);
@@ -158,12 +158,12 @@ fn item(item: &Value, out: &mut Messages) {
             }
             out.say("assistant", None, thoughts);
         }
-        // An input of a moderation, or of an embedding that has pictures.
+        // An input of a moderation request, or of an embeddings request with images.
         Some("text") => match part(item) {
             Some(text) => out.say("user", None, vec![text]),
             None => out.leave_out(),
         },
-        // DashScope and Replicate wrap what is asked.
+        // DashScope and Replicate wrap the request.
         None if item.get("messages").or(item.get("prompt")).is_some() => read(item, out),
         Some(_) | None => out.leave_out(),
     }

@@ -1,4 +1,4 @@
-//! Requests to Bedrock: of Converse, and of models that are invoked in a form of their own.
+//! Requests to Bedrock: the Converse API, and models that are invoked in their own format.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Messages, chat, list, word};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
-    // What is asked in the form of another API stands there with words of that form.
+    // A request in another API's format has content blocks with that format's `type` field.
     let is_converse = list(body, "messages").iter().any(|message| {
         list(message, "content")
             .iter()
@@ -35,7 +35,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         let Some((spec, name)) =
             tool.get("toolSpec").and_then(|spec| Some((spec, word(spec, "name")?)))
         else {
-            // Where a prompt may be cached from, or a tool of Amazon's own.
+            // A prompt cache marker, or a tool of Amazon's own.
             out.leave_out();
             continue;
         };
@@ -44,7 +44,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     }
 }
 
-/// Titan's own form, else what others have, too.
+/// Reads Titan's own format, or the common chat format.
 fn other(body: &Value, out: &mut Messages) {
     match word(body, "inputText") {
         Some(text) => out.say("user", None, vec![parts::text(text)]),

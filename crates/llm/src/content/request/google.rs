@@ -1,4 +1,4 @@
-//! Requests to Gemini's generateContent, wherever it is served.
+//! Requests to Gemini `generateContent` on every platform that serves it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Messages, list, modality, word};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
-    // Code Assist wraps what is asked.
+    // Code Assist wraps the request.
     if let Some(inner) = body.get("request").filter(|inner| inner.is_object()) {
         return read(inner, out);
     }
@@ -33,7 +33,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         }
         out.say(role, None, said);
     }
-    // Of interactions.
+    // The input of the Interactions API.
     for input in list(body, "input") {
         match input.as_str().or_else(|| word(input, "text")) {
             Some(text) => out.say("user", None, vec![parts::text(text)]),
@@ -57,7 +57,8 @@ fn part(part: &Value) -> Option<Value> {
     }
     if let Some(answer) = either("functionResponse", "function_response") {
         let response = answer.get("response").cloned().unwrap_or_default();
-        // It has an id only where the call had one; else it is the answer to the function of that name.
+        // The response has an id only if the call had one. Otherwise it answers the call of the function with that
+        // name.
         let id = word(answer, "id").or(word(answer, "name"));
         return Some(parts::tool_response(id, response));
     }
@@ -67,7 +68,7 @@ fn part(part: &Value) -> Option<Value> {
     Some(parts::uri(modality(kind), address))
 }
 
-/// An entry of the list is a list of functions, or tools of Google's own, each under its name.
+/// Reads an entry of the tool list: either a list of functions, or tools of Google's own, each under its name.
 fn tools(tool: &Value, out: &mut Messages) {
     let Some(fields) = tool.as_object() else {
         return out.leave_out();

@@ -1,4 +1,4 @@
-//! The request's body, kept up to a bound, and what it asks.
+//! Captures a bounded part of the request body and converts it to messages.
 
 mod anthropic;
 mod chat;
@@ -12,20 +12,20 @@ use serde_json::Value;
 use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, Share, prefix};
 use crate::dialect::{Api, Family};
 
-/// The body of a request, as far as it is kept.
+/// The captured part of a request body.
 #[derive(Debug)]
 pub struct RequestCapture {
     policy: Arc<CapturePolicy>,
-    /// `None` where all the memory for captures was taken.
+    /// `None` if the capture budget was exhausted.
     share: Option<Share>,
     body: Vec<u8>,
-    /// More of it came than is kept.
+    /// The body exceeded the limit.
     cut: bool,
-    /// Some of it was not seen.
+    /// A part of the body was lost.
     lost: bool,
 }
 
-/// What a request asks, in the standard's words.
+/// The content of a request in the format of the semantic conventions.
 #[derive(Debug, Default)]
 pub struct Messages {
     pub system: Vec<Value>,
@@ -33,7 +33,7 @@ pub struct Messages {
     pub tools: Vec<Value>,
     pub left_out: u64,
     pub truncated: bool,
-    /// Parts and tools so far.
+    /// Number of parts and tools so far.
     parts: usize,
 }
 
@@ -52,17 +52,17 @@ impl RequestCapture {
         &self.policy
     }
 
-    /// Whether there is memory to keep an answer, too.
+    /// Whether the budget allows capturing the response too.
     pub const fn has_room(&self) -> bool {
         self.share.is_some()
     }
 
-    /// What the answer is put together in.
+    /// Creates the capture for the response.
     pub fn heard(&self) -> Option<super::ResponseCapture> {
         self.has_room().then(|| super::ResponseCapture::new(&self.policy))
     }
 
-    /// The next bytes of the body, in plain.
+    /// Captures the next bytes of the decoded body.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.lost || !self.has_room() {
             self.cut = true;
@@ -74,7 +74,7 @@ impl RequestCapture {
         self.cut |= fits.len() < bytes.len();
     }
 
-    /// Bytes were lost here: what follows does not go on from what is there.
+    /// Stops the capture because bytes were lost. Later bytes do not continue the captured part.
     pub const fn gap(&mut self) {
         self.lost = true;
         self.cut = true;
@@ -85,9 +85,9 @@ impl RequestCapture {
         if self.body.is_empty() {
             return messages;
         }
-        // A body that came to its end is read in the same way: where it broke off, so did the client.
+        // A complete body is parsed in the same way. If it is incomplete, the client sent it that way.
         let Some(body) = prefix::read(&self.body) else {
-            // A form, with a file in it; or nothing that anybody could read.
+            // A form with a file in it, or unreadable data.
             messages.left_out = 1;
             return messages;
         };
@@ -130,12 +130,12 @@ impl Messages {
         }
     }
 
-    /// Something that no reader knows.
+    /// Counts content that no reader supports.
     const fn leave_out(&mut self) {
         self.left_out += 1;
     }
 
-    /// A message, unless nothing of it was understood.
+    /// Adds a message, unless none of its parts was understood.
     fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
         if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
@@ -162,12 +162,12 @@ impl Messages {
     }
 }
 
-/// The text under a key.
+/// Returns the text under a key.
 fn word<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 
-/// The list under a key; what stands there by itself is a list of one.
+/// Returns the list under a key. A single value counts as a list of one.
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     match value.get(key) {
         Some(Value::Array(items)) => items,
@@ -176,7 +176,7 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     }
 }
 
-/// The general kind of a file by its media type.
+/// Returns the modality of a file by its media type.
 fn modality(media_type: Option<&str>) -> &str {
     match media_type.and_then(|kind| kind.split_once('/')) {
         Some((kind @ ("image" | "audio" | "video"), _)) => kind,

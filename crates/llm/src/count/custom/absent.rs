@@ -1,15 +1,17 @@
-//! What stands for a given tokenizer in a build that cannot read one: a type without a value.
+//! The placeholder for custom tokenizers in a build without support for them: a type without values.
 
 use super::TokenizerError;
 use tokengauge_types::label::Label;
 
-/// A tokenizer.json, read. There is none in this build.
+/// A parsed tokenizer.json. This build has no value of this type.
 #[derive(Clone, Copy, Debug)]
 pub enum CustomTokenizer {}
 
 impl CustomTokenizer {
+    /// Rejects every file.
+    ///
     /// # Errors
-    /// Always: this build has not the feature `hf-tokenizers`.
+    /// Always returns an error, because this build lacks the feature `hf-tokenizers`.
     pub const fn read(_json: &[u8], _name: &str) -> Result<Self, TokenizerError> {
         Err(TokenizerError::NotBuilt)
     }

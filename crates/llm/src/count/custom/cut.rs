@@ -1,30 +1,30 @@
-//! Where a growing text may be cut so that its parts have as many tokens as the whole.
+//! Finds positions at which a growing text may be cut so that its parts have as many tokens as the whole.
 //!
-//! Nothing in general can be said of a tokenizer that somebody gives us: it may rewrite the text, split it by any
-//! pattern or not at all, and treat the beginning of a text in its own way. But nearly all of them part words at the
-//! blank between them, whatever stands around, and most part a sign of CJK punctuation from the word before. Which of
-//! these a tokenizer does is found out when it is read (`probe.rs`).
+//! A user-supplied tokenizer guarantees nothing in general. It may rewrite the text, split it by any pattern or not at
+//! all, and treat the beginning of a text differently. Nearly all tokenizers separate words at the blank between them
+//! in every context. Most also separate CJK punctuation from the preceding word. `probe.rs` tests each tokenizer for
+//! these properties when it is loaded.
 
-/// Stands before a text that goes on behind a cut, so that it is not taken for the beginning of one: there a blank may
-/// be put in front, or taken away. Its own tokens are taken off.
+/// Prefix for text that follows a cut, so that the tokenizer does not treat it as the beginning of a text. Some
+/// tokenizers insert or remove a blank at the beginning. The tokens of the prefix are subtracted.
 pub(super) const LEAD: &str = "a";
 
-/// Which places are safe.
+/// The kinds of positions that are safe for cutting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cuts {
     /// Before a blank between two letters or digits.
     pub words: bool,
-    /// The same where one or both are another visible character of ASCII: code is full of these.
+    /// Before a blank next to one or two other visible ASCII characters, which are frequent in code.
     pub signs: bool,
-    /// Before a comma, full stop and so on of Chinese and Japanese, between two letters or digits.
+    /// Before Chinese or Japanese punctuation that ends a clause, between two letters or digits.
     pub clauses: bool,
 }
 
-/// The signs that end a clause.
+/// Punctuation marks that end a clause.
 pub(super) const CLAUSE_ENDS: [char; 7] = ['，', '。', '、', '；', '：', '？', '！'];
 
 impl Cuts {
-    /// The last safe place in `text` behind `from`, which lies between characters.
+    /// Returns the last safe position in `text` after `from`, which must be a character boundary.
     pub(super) fn last(self, text: &str, from: usize) -> Option<usize> {
         if self == Self::default() {
             return None;
@@ -34,7 +34,7 @@ impl Cuts {
         Some(from + places.last()?)
     }
 
-    /// The safe places of `text`, in order.
+    /// Returns the safe positions in `text`, in order.
     pub(super) fn places(self, text: &str) -> impl Iterator<Item = usize> {
         let middle = text.char_indices().skip(1);
         let triples = text.chars().zip(middle).zip(text.chars().skip(2));
@@ -54,7 +54,8 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// A place needs three characters, of which the last may have just arrived.
+/// Returns the boundary two characters before `from`. A safe position depends on three characters, and the last of them
+/// may have just arrived.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
     let bytes: usize = before.take(2).map(char::len_utf8).sum();

@@ -1,4 +1,4 @@
-//! Counting a growing text with a tokenizer that the user gave.
+//! Counts a growing text with a custom tokenizer.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::{CustomTokenizer, LEAD};
 use crate::count::encoder::{GROWTH, LONGEST_TAIL, ROOMY, SHORT_TAIL, in_stretches};
 use crate::count::estimate;
 
-/// Counts one growing text: what lies before a safe place to cut is counted once, the rest whenever the count is asked
-/// for. Where the tokenizer has no such places, all of the text is the rest.
+/// Counts one growing text. Text before a safe cut position is counted once, the rest at each query. If the tokenizer
+/// has no safe positions, the whole text is counted at each query.
 #[derive(Clone, Debug)]
 pub struct Follower {
     given: Arc<CustomTokenizer>,
-    /// Tokens of what was let go of.
+    /// Tokens of the text that was removed.
     decided: u64,
-    /// The rest of the text, behind [`LEAD`] once something was let go of.
+    /// The rest of the text, after [`LEAD`] once some text was removed.
     tail: String,
     led: bool,
-    /// The tail was so long when it was last counted, and had so many tokens.
+    /// The length of the tail at its last count, and its token count.
     counted: (usize, u64),
     exact: bool,
 }
@@ -26,7 +26,7 @@ impl Follower {
         Self { given, decided: 0, tail: String::new(), led: false, counted: (0, 0), exact: true }
     }
 
-    /// The text goes on with `delta`.
+    /// Appends `delta` to the text.
     pub fn push(&mut self, delta: &str) {
         for now in in_stretches(delta) {
             let from = self.tail.len();
@@ -42,7 +42,8 @@ impl Follower {
         }
     }
 
-    /// The tokens of the text so far; while the tail is longer than 256 bytes it may be an eighth of the tail behind.
+    /// Returns the token count of the text so far. While the tail is longer than 256 bytes, it may lag by an eighth of
+    /// the tail.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.0);
         if length <= SHORT_TAIL || length >= before + before / GROWTH {
@@ -51,7 +52,7 @@ impl Follower {
         self.decided + self.counted.1
     }
 
-    /// The tokens of the text so far, whatever it costs: for its end.
+    /// Returns the token count of the text so far at any cost. Intended for the end of the text.
     pub fn total(&mut self) -> u64 {
         if self.counted.0 != self.tail.len() {
             self.counted = (self.tail.len(), self.tokens_before(self.tail.len()));
@@ -59,17 +60,17 @@ impl Follower {
         self.decided + self.counted.1
     }
 
-    /// Whether this is the count of the text as a whole: it was cut at safe places only, and could be encoded.
+    /// Reports whether the count is exact: the text was cut only at safe positions, and all of it could be encoded.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// Bytes that are held.
+    /// Returns the allocated memory in bytes.
     pub const fn held(&self) -> usize {
         self.tail.capacity()
     }
 
-    /// Counts the tail as if the text ended here, and holds it no longer.
+    /// Counts the tail as if the text ended here, and frees its memory.
     pub fn settle(&mut self) {
         if !self.tail.is_empty() {
             self.let_go(self.tail.len());
@@ -78,9 +79,9 @@ impl Follower {
         }
     }
 
-    /// Counts what stands before `place` and lets go of it.
+    /// Counts the text before `place` and removes it.
     fn let_go(&mut self, place: usize) {
-        // Where each delta is a word, what stands before it was just counted.
+        // If each delta is one word, the text before `place` was just counted.
         self.decided +=
             if self.counted.0 == place { self.counted.1 } else { self.tokens_before(place) };
         self.tail.replace_range(..place, LEAD);

@@ -1,6 +1,7 @@
-//! Tokenizers that the user gives: a tokenizer.json for models whose encoding this program does not carry.
+//! Custom tokenizers: a user-supplied tokenizer.json for models without a built-in encoding.
 //!
-//! Reading one needs the feature `hf-tokenizers`; without it the type [`CustomTokenizer`] has no value, and reading says so.
+//! Loading a file needs the feature `hf-tokenizers`. Without the feature, the type [`CustomTokenizer`] has no values,
+//! and loading returns an error.
 
 #[cfg(not(feature = "hf-tokenizers"))]
 mod absent;

@@ -1,22 +1,21 @@
-//! Finding out where a tokenizer can be cut, by trying: texts of all kinds, each cut at every place, must have as many
+//! Tests where a tokenizer's text can be cut. Texts of all kinds, cut at every candidate position, must have as many
 //! tokens in parts as in one.
 //!
-//! It is not a proof, but it asks the tokenizer itself, with all that it consists of, instead of trusting that its parts
-//! were understood. Tokens that reach over a place, should there be any, are tried each by itself; and `tests.rs` holds
-//! tokenizers of every family to it.
+//! The test is not a proof. It exercises the complete tokenizer instead of relying on an analysis of its components.
+//! Each token that spans a position is tested separately. `tests.rs` verifies the test on tokenizers of every family.
 
 use super::{CustomTokenizer, Cuts, LEAD};
 
-/// So many random texts are tried: a rare character next to every sign some twenty times.
+/// Number of random texts, enough to place a rare character next to every sign about twenty times.
 const TEXTS: usize = 400;
 
-/// So many atoms make a text.
+/// Number of atoms per text.
 const ATOMS_OF_A_TEXT: usize = 12;
 
-/// More tokens that reach over a place than this need not be tried to know that they do.
+/// Maximum number of tokens spanning a position that are tested. More are not needed to detect them.
 const MOST_SPANNING: usize = 1_000;
 
-/// Where `given` can be cut.
+/// Returns the kinds of positions at which texts of `given` can be cut.
 pub(super) fn cuts(given: &CustomTokenizer) -> Cuts {
     let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
     let texts: Vec<String> = texts().chain(spanning).collect();
@@ -43,7 +42,7 @@ fn is_safe(given: &CustomTokenizer, text: &str, cuts: Cuts) -> bool {
     whole.is_some() && places.all(|place| in_parts(place) == whole)
 }
 
-/// Tokens that have a place in them, or take in a blank beside them.
+/// Returns texts with tokens that contain a candidate position or absorb an adjacent blank.
 fn spanning(given: &CustomTokenizer) -> impl Iterator<Item = String> {
     let tokens = given.tokens();
     let inside = tokens.flat_map(|token| [from_bytes(&token), token.replace('▁', " ")]);
@@ -56,8 +55,8 @@ fn spanning(given: &CustomTokenizer) -> impl Iterator<Item = String> {
 
 const ALL: Cuts = Cuts { words: true, signs: true, clauses: true };
 
-/// The text of a token of a byte-level vocabulary, which writes each byte as a character that can be seen: most as the
-/// character of the same number, the others by turns from U+0100 on.
+/// Decodes a token of a byte-level vocabulary, which represents each byte as a visible character. Most bytes map to the
+/// character with the same number. The others map to consecutive characters from U+0100.
 fn from_bytes(token: &str) -> String {
     let seen = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let byte = |character: char| match u32::from(character) {
@@ -72,7 +71,7 @@ fn from_bytes(token: &str) -> String {
     String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }
 
-/// Texts that are the same on every run.
+/// Returns random texts that are the same on every run.
 fn texts() -> impl Iterator<Item = String> {
     let mut random = fastrand::Rng::with_seed(1);
     (0..TEXTS).map(move |_| {
@@ -81,8 +80,8 @@ fn texts() -> impl Iterator<Item = String> {
     })
 }
 
-/// Words, numbers, signs and blanks of many kinds. Those that begin or end at a place come several times, so that most
-/// texts have a few.
+/// Words, numbers, signs and blanks of many kinds. Atoms that begin or end at a candidate position occur several times,
+/// so that most texts contain a few positions.
 const ATOMS: [&str; 80] = [
     " =",
     " (",

@@ -1,6 +1,6 @@
-//! Writes messages of AWS's event-stream, for tests.
+//! Writes AWS event stream messages for tests.
 
-/// A message with these headers, all of them strings.
+/// Encodes a message with string headers.
 pub(crate) fn message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     let mut written = Vec::new();
     for (name, value) in headers {
@@ -13,7 +13,7 @@ pub(crate) fn message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     raw(&written, payload)
 }
 
-/// An event of this type, with a JSON payload.
+/// Encodes an event with a JSON payload.
 pub(crate) fn event(event_type: &str, payload: &str) -> Vec<u8> {
     let headers = [
         (":event-type", event_type),
@@ -23,7 +23,7 @@ pub(crate) fn event(event_type: &str, payload: &str) -> Vec<u8> {
     message(&headers, payload.as_bytes())
 }
 
-/// An exception of this type, with a JSON payload.
+/// Encodes an exception with a JSON payload.
 pub(crate) fn exception(exception_type: &str, payload: &str) -> Vec<u8> {
     let headers = [
         (":exception-type", exception_type),
@@ -33,7 +33,7 @@ pub(crate) fn exception(exception_type: &str, payload: &str) -> Vec<u8> {
     message(&headers, payload.as_bytes())
 }
 
-/// A message whose headers are these bytes.
+/// Encodes a message from encoded headers.
 pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut message = prelude(headers.len() + payload.len() + 16, headers.len());
     message.extend_from_slice(headers);
@@ -42,7 +42,7 @@ pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A prelude that declares these lengths.
+/// Encodes a prelude that declares these lengths.
 pub(crate) fn prelude(total: usize, headers: usize) -> Vec<u8> {
     let mut prelude = Vec::new();
     prelude.extend_from_slice(&u32::try_from(total).unwrap().to_be_bytes());

@@ -1,8 +1,8 @@
-//! The headers of a message: which kind of message it is, and of which type.
+//! The headers of a message, which determine its kind and type.
 
 use crate::frame::Frame;
 
-/// The headers that say what a message is; empty where it lacks them.
+/// The headers that determine the kind and type of a message. A missing header is empty.
 #[derive(Debug, Default)]
 pub struct Headers<'a> {
     message_type: &'a [u8],
@@ -13,7 +13,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// `None` where they break the format.
+    /// Parses the headers. Returns `None` if they violate the format.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut headers = Self::default();
         let mut rest = bytes;
@@ -32,7 +32,8 @@ impl<'a> Headers<'a> {
         Some(headers)
     }
 
-    /// What is handed out of the message. An error brings its text in a header, an exception in its payload.
+    /// Returns the frame for the message. An error carries its text in a header, an exception carries it in the
+    /// payload.
     pub fn frame(&self, payload: &'a [u8]) -> Frame<'a> {
         match self.message_type {
             b"exception" => Frame::Exception { name: self.exception_type, data: payload },
@@ -45,7 +46,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Splits off the first header: its name, its value, what comes after it.
+/// Splits off the first header. Returns its name, its value, and the rest.
 fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*length))?;

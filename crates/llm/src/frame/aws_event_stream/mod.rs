@@ -1,12 +1,12 @@
-//! AWS's event-stream (`application/vnd.amazon.eventstream`): binary messages that declare their lengths.
+//! AWS event stream (`application/vnd.amazon.eventstream`): binary messages that declare their lengths.
 //!
 //! ```text
 //! total length · headers' length · CRC-32 of these two │ headers │ payload │ CRC-32 of all before
 //!      u32             u32                u32                                    u32
 //! ```
 //!
-//! Integers are big-endian. A message above the cap is passed over by its length, without being kept. Nothing marks
-//! where a message begins: where a checksum does not hold, its lengths cannot be trusted, and the rest is given up.
+//! Integers are big-endian. The framer uses the declared length to skip a message above the cap without buffering it.
+//! No marker shows where a message begins. If a checksum is wrong, the lengths are unreliable and the rest is ignored.
 
 #[cfg(test)]
 pub(crate) mod encode;
@@ -16,24 +16,24 @@ use super::held::Held;
 use super::{Frame, ParseError};
 use headers::Headers;
 
-/// The lengths and their checksum.
+/// Size in bytes of the prelude: the lengths and their checksum.
 pub const PRELUDE: usize = 12;
 
-/// The checksum that a message ends with.
+/// Size in bytes of the checksum at the end of a message.
 const CHECKSUM: usize = 4;
 
 #[derive(Debug)]
 pub struct AwsEventStream {
-    /// How long the message is whose prelude was read.
+    /// The prelude of the current message, after it was read.
     message: Option<Prelude>,
     held: Held,
-    /// How much is to be passed over.
+    /// Number of bytes still to skip.
     skip: usize,
-    /// Where the next message begins is not known.
+    /// The start of the next message is unknown.
     lost: bool,
 }
 
-/// What a message says of its lengths.
+/// The lengths that a message declares.
 #[derive(Clone, Copy, Debug)]
 pub struct Prelude {
     total: usize,
@@ -41,7 +41,7 @@ pub struct Prelude {
 }
 
 impl Prelude {
-    /// The prelude that these bytes are, if they are one.
+    /// Parses a prelude. Returns `None` if the checksum or the lengths are invalid.
     pub fn read(bytes: &[u8; PRELUDE]) -> Option<Self> {
         let (lengths, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
         let (total, headers) = lengths.split_first_chunk()?;
@@ -55,7 +55,7 @@ impl Prelude {
 }
 
 impl AwsEventStream {
-    /// `cap`: the most bytes that a message may take.
+    /// Creates a framer for messages of at most `cap` bytes.
     pub fn new(cap: usize) -> Self {
         Self { message: None, held: Held::new(cap), skip: 0, lost: false }
     }
@@ -82,7 +82,7 @@ impl AwsEventStream {
         self.give_up();
     }
 
-    /// How many bytes are held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
@@ -94,7 +94,7 @@ impl AwsEventStream {
         bytes.get(count..).unwrap_or_default()
     }
 
-    /// Reads how long the message is that begins here. Its bytes stay where they are: they are part of the message.
+    /// Parses the prelude of the next message. Its bytes are not consumed, because they are part of the message.
     fn prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
         let Some(lead) = self.held.lead(bytes) else {
             self.held.keep(bytes, out);
@@ -145,13 +145,13 @@ impl AwsEventStream {
     }
 }
 
-/// The message without its checksum, if that holds.
+/// Returns the message without its checksum, or `None` if the checksum is wrong.
 fn verified(message: &[u8]) -> Option<&[u8]> {
     let (message, checksum) = message.split_last_chunk()?;
     (crc32fast::hash(message) == u32::from_be_bytes(*checksum)).then_some(message)
 }
 
-/// Reads a message whose checksum holds: if its headers cannot be read, the next message can.
+/// Parses a message with a valid checksum. Unreadable headers do not affect the next message.
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts

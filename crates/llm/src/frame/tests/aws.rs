@@ -1,4 +1,4 @@
-//! AWS's event-stream.
+//! Tests AWS event streams.
 
 use super::encode::{event, exception, message, prelude, raw};
 use super::*;
@@ -27,7 +27,7 @@ fn a_conversation() {
 
 #[test]
 fn a_message_byte_by_byte_as_the_format_is_written() {
-    // Lengths 36 and 15, their CRC; one header, a string; the payload; the CRC.
+    // Lengths 36 and 15 and their CRC, one string header, the payload, the CRC.
     let body = b"\x00\x00\x00\x24\x00\x00\x00\x0F\xC1\xDC\x4B\x3C\
         \x0B:event-type\x07\x00\x00hello\xD7\xB9\x3B\x07";
     assert_eq!(body, message(&[(":event-type", "")], b"hello").as_slice());

@@ -1,4 +1,4 @@
-//! Streamed JSON arrays.
+//! Tests streamed JSON arrays.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Lines of JSON.
+//! Tests lines of JSON.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn a_line_above_the_cap_is_skipped_to_its_end_and_said_once() {
         let body = format!("{{}}\n{line}\n{{\"a\":1}}\n");
         assert_eq!(cuts(framer(30), body.as_bytes()), ["|{}", odd, "|{\"a\":1}"], "{line}");
     }
-    // Exactly the cap fits.
+    // A value of exactly the cap fits.
     assert_eq!(cuts(framer(7), b"{\"a\":1}"), ["|{\"a\":1}"]);
     assert_eq!(cuts(framer(6), b"{\"a\":1}{}"), ["odd oversize", "|{}"]);
     assert_eq!(cuts(framer(6), b"{\"a\":1"), ["odd unterminated"]);

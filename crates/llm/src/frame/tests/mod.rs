@@ -1,4 +1,4 @@
-//! Each body is read whole, byte by byte and cut in two at every place; all must come out the same.
+//! Reads each body in one piece, byte by byte, and split in two at every position. All results must be equal.
 
 mod aws;
 mod elements;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What is known of a body before its first byte.
+/// The content type and the JSON framing, which are known before the first byte of a body.
 type Said = (Option<&'static str>, JsonFraming);
 
 const SSE: Said = (Some("text/event-stream; charset=utf-8"), JsonFraming::Single);
@@ -22,12 +22,12 @@ const AWS: Said = (Some("application/vnd.amazon.eventstream"), JsonFraming::Sing
 
 const EVERY: [Said; 5] = [SSE, JSON, LINES, ELEMENTS, AWS];
 
-/// The frames of a body, however it is cut.
+/// Returns the frames of a body. Asserts that they are the same for every split.
 fn frames((content_type, json): Said, body: impl AsRef<[u8]>) -> Vec<String> {
     cuts(|| Framer::new(content_type, json), body.as_ref())
 }
 
-/// The frames that such a framer finds in a body, however it is cut.
+/// Returns the frames that `framer` finds in a body. Asserts that they are the same for every split.
 fn cuts(framer: impl Fn() -> Framer, body: &[u8]) -> Vec<String> {
     let whole = collect(framer(), &[body]);
     let bytes: Vec<&[u8]> = body.chunks(1).collect();
@@ -39,7 +39,7 @@ fn cuts(framer: impl Fn() -> Framer, body: &[u8]) -> Vec<String> {
     whole
 }
 
-/// The frames of a body that comes in these pieces, in short; pieces of a whole body are joined.
+/// Returns an abbreviated form of the frames of a body that arrives in `pieces`. Joins the chunks of a single message.
 fn collect(mut framer: Framer, pieces: &[&[u8]]) -> Vec<String> {
     let mut frames: Vec<String> = Vec::new();
     let mut body: Vec<u8> = Vec::new();
@@ -64,7 +64,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// How many frames each push completes.
+/// Returns the number of frames that each push completes.
 fn counts(mut framer: Framer, pieces: &[&str]) -> Vec<usize> {
     let mut seen = Vec::new();
     for piece in pieces {
@@ -75,7 +75,7 @@ fn counts(mut framer: Framer, pieces: &[&str]) -> Vec<usize> {
     seen
 }
 
-/// Cuts a body into pieces of these sizes, over and over.
+/// Splits a body into pieces of these sizes, repeated in order.
 fn pieces<'a>(body: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     let mut rest = body;
@@ -90,7 +90,7 @@ fn pieces<'a>(body: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// How much memory a framer holds.
+/// Returns the memory in bytes that a framer holds.
 fn held(framer: &Framer) -> usize {
     match framer {
         Framer::Sse(sse) => sse.capacity(),
@@ -101,7 +101,7 @@ fn held(framer: &Framer) -> usize {
     }
 }
 
-/// Each framer of streams, with a small cap.
+/// Returns each stream framer, with a small cap.
 fn small(cap: usize) -> [Framer; 4] {
     [
         Framer::Sse(Sse::new(cap)),
@@ -111,7 +111,7 @@ fn small(cap: usize) -> [Framer; 4] {
     ]
 }
 
-/// Pushes a body as one piece; every event must lie within it, not in a copy.
+/// Pushes a body as one piece. Asserts that every event borrows from the body instead of a copy.
 fn assert_in_place((content_type, json): Said, body: &[u8], events: usize) {
     let mut framer = Framer::new(content_type, json);
     let mut seen = 0;
@@ -126,7 +126,7 @@ fn assert_in_place((content_type, json): Said, body: &[u8], events: usize) {
     assert_eq!((seen, held(&framer)), (events, 0));
 }
 
-/// Frames of bytes that come after bytes were lost.
+/// Returns the frames of the bytes that follow lost bytes.
 fn after_gap((content_type, json): Said, before: &[u8], after: &[u8]) -> Vec<String> {
     let mut framer = Framer::new(content_type, json);
     framer.push(before, &mut |_| {});
@@ -165,7 +165,7 @@ fn whatever_is_pushed_again_after_the_end_is_a_new_body() {
     }
 }
 
-/// Bytes that mean something to one of the framers, above all.
+/// Generates bytes, most of which have a meaning to one of the framers.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         "data",
@@ -202,7 +202,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(part, 0..60).prop_map(|parts| parts.concat())
 }
 
-/// What bodies begin with.
+/// Generates typical beginnings of bodies.
 fn lead() -> impl Strategy<Value = Vec<u8>> {
     prop::sample::select(vec![
         Vec::new(),
@@ -241,7 +241,7 @@ proptest! {
         for mut framer in small(32) {
             for (at, piece) in body.chunks(size).enumerate() {
                 framer.push(piece, &mut |_| {});
-                // An event's data and the line that goes on with it both grow by doubling.
+                // The data of an event and the current line are two vectors, and both grow by doubling.
                 let events = matches!(framer, Framer::Sse(_));
                 let most = if events { 64 } else { 32 };
                 prop_assert!(held(&framer) <= most);

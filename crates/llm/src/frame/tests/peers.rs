@@ -1,8 +1,8 @@
-//! Other implementations of the formats read what ours read, on bodies that neither was written for.
+//! Compares the framers with other implementations of the formats, on generated bodies.
 //!
-//! eventsource-stream keeps to the HTML standard, with three departures that the bodies here keep clear of: it wants
-//! UTF-8, it panics at a byte order mark, and it holds a line that ends in CR until the byte after it. aws-smithy-eventstream is
-//! what AWS's own SDK reads with.
+//! eventsource-stream follows the HTML standard with three departures, which the generated bodies avoid. It requires
+//! UTF-8, it panics at a byte order mark, and it holds back a line that ends in CR until the next byte.
+//! aws-smithy-eventstream is the parser of AWS's own SDK.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![prop::collection::vec(1..9_usize, 1..8), prop::collection::vec(1..400_usize, 1..4),]
 }
 
-/// What ours reads: the events, and whether something was odd.
+/// Returns the events that this crate's framer reads, and whether it reported a parse error.
 fn ours(mut framer: Framer, pieces: &[&[u8]]) -> (Vec<Read>, bool) {
     let mut events = Vec::new();
     let mut odd = false;
@@ -41,7 +41,7 @@ fn ours(mut framer: Framer, pieces: &[&[u8]]) -> (Vec<Read>, bool) {
     (events, odd)
 }
 
-/// Pieces that are all there already.
+/// Body pieces that are all available at once.
 struct Pieces<'a>(VecDeque<&'a [u8]>);
 
 impl<'a> Stream for Pieces<'a> {
@@ -63,7 +63,7 @@ fn eventsource_stream(pieces: &[&[u8]]) -> Vec<Read> {
     events
 }
 
-/// A body of lines that are fields, comments, blank or nothing of the format.
+/// Generates a body whose lines are fields, comments, blank, or outside the format.
 fn events() -> impl Strategy<Value = String> {
     let name = prop_oneof![
         12 => Just("data"),
@@ -92,12 +92,12 @@ fn events() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn eventsource_stream_reads_the_same_events(body in events(), sizes in sizes()) {
-        // A blank line at the end: ours would hand out what stands before it, the peer would not.
+        // Adds a blank line at the end. Without it, this parser emits the last event and the peer does not.
         let body = format!("{body}\n\n");
         let pieces = pieces(body.as_bytes(), &sizes);
         let (mut events, odd) = ours(Framer::Sse(Sse::new(MAX_FRAME_BYTES)), &pieces);
         for (name, _) in &mut events {
-            // Which the standard calls such an event.
+            // The standard names such an event `message`.
             if name.is_empty() {
                 *name = b"message".to_vec();
             }
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// The messages that AWS's reader reads, up to one that it refuses.
+/// Returns the messages that the AWS parser reads, up to the first one that it rejects.
 fn smithy(pieces: &[&[u8]]) -> Vec<Message> {
     let mut decoder = MessageFrameDecoder::new();
     let mut buffer = BytesMut::new();

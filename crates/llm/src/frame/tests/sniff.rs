@@ -1,4 +1,4 @@
-//! What a body is shows in its first bytes.
+//! Tests the detection of the framing from the first bytes.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn lines_of_json_go_by_many_names() {
             assert_eq!(frames((Some(name), json), one), ["|{\"a\":1}"], "{name}");
         }
     }
-    // Where the API's values are lines, any name but JSON's own will do.
+    // If the API streams JSON lines, every content type except JSON's own selects lines.
     for name in [None, TEXT, SSE.0, Some("application/octet-stream")] {
         assert_eq!(frames((name, JsonFraming::Lines), one), ["|{\"a\":1}"], "{name:?}");
     }
@@ -98,7 +98,7 @@ fn in_doubt_only_so_much_is_held_back() {
     assert_eq!(framer.is_stream(), Some(false));
     assert_eq!(length % 100, b"{\"text\":\"".len());
 
-    // However it is cut.
+    // The result is the same for every split.
     let long = format!("{{\"text\":\"{}\"}}\n{{}}\n", "x".repeat(1 << 16));
     let whole = collect(Framer::new(JSON.0, JsonFraming::Lines), &[long.as_bytes()]);
     assert_eq!(whole, [format!("whole {long}")]);

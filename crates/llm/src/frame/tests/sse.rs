@@ -1,4 +1,4 @@
-//! Server-sent events, by the HTML standard (9.2.5 and 9.2.6).
+//! Tests server-sent events against the HTML standard (9.2.5 and 9.2.6).
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn the_standards_own_examples() {
     let stocks = "data: YHOO\ndata: +2\ndata: 10\n\n";
     assert_eq!(frames(SSE, stocks), ["|YHOO\n+2\n10"]);
 
-    // A comment; an id; an id without a value; and the last event, which the standard would drop.
+    // A comment, an id, an id without a value, and a last event that the standard drops.
     let four =
         ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event";
     assert_eq!(
@@ -166,7 +166,7 @@ fn an_event_above_the_cap_is_skipped_to_its_end_and_said_once() {
             assert_eq!(frames, ["|a", "odd oversize", "|a"], "{size}");
         }
     }
-    // Exactly the cap fits.
+    // An event of exactly the cap fits.
     let fits = format!("data: {}\n\n", "x".repeat(24));
     assert_eq!(collect(small(30), &[fits.as_bytes()]).len(), 1);
     assert_eq!(collect(small(29), &[fits.as_bytes()]), ["odd oversize"]);

@@ -1,52 +1,52 @@
-//! The head of a frame: what it is, how long, and how it is masked.
+//! The header of a WebSocket frame: its type, length and mask.
 
 use super::SkipReason;
 
-/// Two bytes, up to eight more of length, and four of mask.
+/// Maximum header size in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
 const LONGEST: usize = 14;
 
-/// A control frame's payload is no longer, and it stands in one frame.
+/// Maximum payload of a control frame in bytes. A control frame cannot be fragmented.
 const LONGEST_CONTROL: u64 = 125;
 
-/// A head as it comes.
+/// A frame header that may be incomplete.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
-/// A frame whose head was read.
+/// A frame whose header was read.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: Kind,
-    /// Whether its message, or the control frame that it is, ends with it.
+    /// Whether the frame is the last one of its message. Always true for a control frame.
     pub last: bool,
-    /// The message that begins with it, if one does.
+    /// The content type of the message that begins with this frame. `None` for continuation and control frames.
     pub begins: Option<Content>,
-    /// Bytes of its payload that have not come.
+    /// Payload bytes that have not arrived.
     left: u64,
-    /// Turned so that its first byte is the next one's.
+    /// The mask, rotated so that its first byte applies to the next payload byte.
     mask: [u8; 4],
     code: Code,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// A message, or part of one.
+    /// A message or a part of one.
     Data,
     Close,
     /// Ping or pong.
     Ping,
 }
 
-/// What can be had of a message.
+/// The readable content of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     Text,
     Skipped(SkipReason),
 }
 
-/// The two bytes with which a closing frame begins, as they come.
+/// The first two bytes of a close frame's payload, which may be incomplete.
 #[derive(Clone, Copy, Debug, Default)]
 struct Code {
     bytes: [u8; 2],
@@ -67,7 +67,7 @@ impl Head {
         self.len == self.wanted()
     }
 
-    /// Takes what it still wants of `bytes`; what is left of them.
+    /// Consumes the missing header bytes from `bytes` and returns the rest.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_whole()) {
@@ -80,7 +80,8 @@ impl Head {
         rest
     }
 
-    /// The frame it opens; `None` where it breaks the protocol. `masks`: whether the side that sent it masks.
+    /// Returns the frame that the header opens, or `None` if the header violates the protocol. `masks` states whether
+    /// the sender must mask its frames.
     pub fn frame(&self, masks: bool) -> Option<Frame> {
         let [first, second, ..] = self.bytes;
         let last = first & 0x80 != 0;
@@ -106,7 +107,7 @@ impl Head {
         Some(Frame { kind, last, begins, left, mask: self.mask(), code: Code::default() })
     }
 
-    /// How long it is as a whole, as far as can be told.
+    /// Returns the header length in bytes that the bytes so far require.
     fn wanted(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {
@@ -125,7 +126,7 @@ impl Head {
         }
     }
 
-    /// The payload's length.
+    /// Returns the payload length in bytes.
     fn payload(&self) -> u64 {
         let [_, second, a, b, c, d, e, f, g, h, ..] = self.bytes;
         match self.length_bytes() {
@@ -135,7 +136,7 @@ impl Head {
         }
     }
 
-    /// Zero where there is none: then unmasking changes nothing.
+    /// Returns the mask. A frame without a mask has a zero mask, which leaves the payload unchanged.
     fn mask(&self) -> [u8; 4] {
         let mut mask = [0; 4];
         let key = self.bytes.iter().skip(2 + self.length_bytes());
@@ -151,7 +152,7 @@ impl Frame {
         self.left
     }
 
-    /// Cuts off what of `bytes` belongs to the payload, and counts it as come.
+    /// Splits `bytes` into payload and rest, and counts the payload as received.
     pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));
@@ -159,7 +160,7 @@ impl Frame {
         (piece, rest)
     }
 
-    /// Passes over `bytes` of the payload, which are then as good as lost altogether; whether so many were left.
+    /// Skips `bytes` of the payload, which were lost. Returns `false` if fewer bytes were left.
     pub const fn skip(&mut self, bytes: u64) -> bool {
         let Some(left) = self.left.checked_sub(bytes) else {
             return false;
@@ -169,7 +170,7 @@ impl Frame {
         true
     }
 
-    /// Takes the mask off the next bytes of the payload.
+    /// Unmasks the next bytes of the payload.
     pub fn unmask(&mut self, bytes: &mut [u8]) {
         for four in bytes.chunks_mut(self.mask.len()) {
             for (byte, key) in four.iter_mut().zip(self.mask) {
@@ -180,7 +181,7 @@ impl Frame {
         self.mask.rotate_left(turn);
     }
 
-    /// Takes what a piece of the payload holds of the closing code.
+    /// Records the bytes of the close code that a piece of the payload contains.
     pub fn note_code(&mut self, piece: &[u8]) {
         let mut bytes = piece.to_vec();
         self.unmask(&mut bytes);
@@ -192,7 +193,7 @@ impl Frame {
         }
     }
 
-    /// The closing code, if all of it has come.
+    /// Returns the close code if all of it was received.
     pub fn code(&self) -> Option<u16> {
         let come = self.code.len == self.code.bytes.len() && !self.code.lost;
         come.then(|| u16::from_be_bytes(self.code.bytes))

@@ -1,10 +1,10 @@
-//! WebSocket frames (RFC 6455) of one direction → messages, as a push parser.
+//! A push parser that reads the WebSocket frames (RFC 6455) of one direction as messages.
 //!
-//! A text message that lies whole in one frame and one push, unmasked, is handed out without a copy; else it is put
-//! together, and unmasked, in a buffer that is given back when it was large. A message whose content cannot be had
-//! (binary, compressed, larger than the cap) is passed over and still counted. Frames say their length, so lost bytes
-//! cost the message they stand in and no more; but what breaks the protocol leaves no place to start again from, and
-//! nothing after it is read.
+//! A text message that arrives unmasked in one frame and one push is emitted without a copy. Other text messages are
+//! assembled and unmasked in a buffer. A large buffer is freed after use. A message with unreadable content (binary,
+//! compressed, larger than the cap) is skipped and still counted. Frames declare their length, so lost bytes affect
+//! only the message that contains them. After a protocol violation, the parser cannot resynchronize and ignores the
+//! rest.
 
 mod head;
 
@@ -13,64 +13,64 @@ use head::{Content, Frame, Head, Kind};
 use super::ParseError;
 use super::held::append;
 
-/// The largest buffer that is kept from one message to the next. Text deltas take a few hundred bytes, and a session
-/// has many of them; audio takes up to megabytes, and a session may then be silent for an hour.
+/// Maximum size in bytes of a buffer that is reused for the next message. Text deltas take a few hundred bytes, and a
+/// session has many of them. Audio messages take up to megabytes, and the session may then be idle for an hour.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// Reads what one side of a WebSocket sends.
+/// Parses the data that one peer of a WebSocket sends.
 #[derive(Debug)]
 pub struct WebSocket {
     cap: usize,
-    /// Which side it is that sends: a client masks every frame, a server none.
+    /// Whether the sender masks its frames. A client masks every frame, a server none.
     masks: bool,
     state: State,
-    /// The message whose last frame has not come.
+    /// The message whose last frame has not arrived.
     message: Option<Content>,
-    /// What has come of a text message, unmasked.
+    /// The received part of a text message, unmasked.
     text: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// In the head of a frame.
+    /// In the header of a frame.
     Head(Head),
     /// In the payload of a frame.
     Payload(Frame),
-    /// Closed or broken: nothing more is read.
+    /// Closed or broken. The rest is ignored.
     Over,
 }
 
-/// What one side said.
+/// One parsed message or condition of a direction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message<'a> {
-    /// A text message, whole. UTF-8 is not checked here.
+    /// A complete text message. The parser does not check UTF-8.
     Text(&'a [u8]),
     /// A message whose content is not read.
     Skipped(SkipReason),
-    /// The side closes, with its code where it gave one. It says nothing more.
+    /// The sender closes, with its close code if present. No message follows.
     Close(Option<u16>),
-    /// Something was odd.
+    /// A parse error.
     ParseError(ParseError),
 }
 
-/// Why the content of a message is not read.
+/// Reason why the content of a message is not read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SkipReason {
     Binary,
-    /// Changed by an extension that both sides agreed on: compressed, by the only one in use.
+    /// Transformed by an extension that both peers negotiated. The only extension in use is compression.
     Compressed,
     Oversize,
-    /// Part of it was lost before the observer saw it.
+    /// Part of the message was lost before the observer received it.
     Lost,
 }
 
 impl WebSocket {
-    /// Of a client. `cap`: the most bytes of a message that are read.
+    /// Creates a parser for a client's data. `cap` is the maximum size in bytes of a message that is read.
     pub const fn client(cap: usize) -> Self {
         Self::new(cap, true)
     }
 
-    /// Of a server.
+    /// Creates a parser for a server's data.
     pub const fn server(cap: usize) -> Self {
         Self::new(cap, false)
     }
@@ -79,7 +79,7 @@ impl WebSocket {
         Self { cap, masks, state: State::Head(Head::new()), message: None, text: Vec::new() }
     }
 
-    /// Takes the next bytes and calls `out` for everything that they complete.
+    /// Parses the next bytes and calls `out` for every message that they complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -102,8 +102,8 @@ impl WebSocket {
         }
     }
 
-    /// `bytes` were lost here. Where all of them belong to one payload, only its message is; else the place of the next
-    /// frame is lost with them.
+    /// Records that `bytes` bytes were lost. If all of them belong to one payload, only its message is lost. Otherwise
+    /// the position of the next frame is unknown, and the parser ignores the rest.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();
@@ -118,7 +118,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// The connection is over.
+    /// Ends the connection. Reports an error if it ended within a message.
     pub fn finish(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let within = match &self.state {
             State::Head(head) => !head.is_empty() || self.message.is_some(),
@@ -131,15 +131,15 @@ impl WebSocket {
         }
     }
 
-    /// How many bytes are held.
+    /// Returns the allocated memory in bytes.
     #[cfg(test)]
     fn capacity(&self) -> usize {
         self.text.capacity()
     }
 
-    /// The head of a frame was read; `None`: it breaks the protocol.
+    /// Begins a frame after its header. `frame` is `None` if the header violates the protocol.
     fn begin(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
-        // A message's frames come in a row, but for control frames between them.
+        // The frames of a message are consecutive, except for control frames between them.
         let fits = |frame: &Frame| match frame.kind {
             Kind::Data => frame.begins.is_some() == self.message.is_none(),
             Kind::Close | Kind::Ping => true,
@@ -161,7 +161,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// The next `piece` of the payload.
+    /// Processes the next `piece` of the payload.
     fn payload(&mut self, piece: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return;
@@ -186,7 +186,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// Ends the frame that is being read if all of it has come.
+    /// Ends the current frame if its whole payload has arrived.
     fn end_frame(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &self.state else {
             return;

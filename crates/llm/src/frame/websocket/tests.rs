@@ -1,4 +1,5 @@
-//! What goes by is read whole, byte by byte and cut in two at every place; a peer says what it should come out as.
+//! Reads data in one piece, byte by byte, and split in two at every position. A peer implementation gives expected
+//! results.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -12,7 +13,7 @@ use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// In short; `None` as a piece are bytes that were lost.
+/// Returns an abbreviated form of the messages. An empty piece marks lost bytes.
 fn cut(mut reader: WebSocket, pieces: &[&[u8]]) -> Vec<String> {
     let mut said = Vec::new();
     let mut out = |message: Message<'_>| said.push(short(message));
@@ -32,7 +33,7 @@ fn short(message: Message<'_>) -> String {
     }
 }
 
-/// What is said, however it is cut.
+/// Returns the messages. Asserts that they are the same for every split.
 fn said(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
     let whole = cut(reader(), &[bytes]);
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
@@ -48,7 +49,7 @@ fn by_server(bytes: &[u8]) -> Vec<String> {
     said(|| WebSocket::server(MAX_FRAME_BYTES), bytes)
 }
 
-/// One frame: its first byte and its payload, masked where it is a client's.
+/// Encodes one frame from its first byte and payload. A client's frame has a mask.
 fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let mut bytes = vec![first];
@@ -137,7 +138,7 @@ fn a_message_larger_than_the_cap_is_counted_and_said_once() {
     let fragments =
         [server(0x01, "12345"), server(0x00, "6789"), server(0x80, "0"), server(0x81, "after")];
     assert_eq!(said(small, &fragments.concat()), ["odd oversize", "Oversize", "text after"]);
-    // Said to be of 2^63 - 1 bytes: known before any of them comes.
+    // Declares 2^63 - 1 bytes. The parser rejects the size before any payload arrives.
     let endless = b"\x81\x7f\x7f\xff\xff\xff\xff\xff\xff\xff";
     assert_eq!(by_server(endless), ["odd oversize", "odd unterminated"]);
 }
@@ -172,7 +173,7 @@ fn an_end_within_a_message_is_said() {
     }
 }
 
-/// Loses the bytes from `from` to `to`.
+/// Drops the bytes from `from` to `to`.
 fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<String> {
     let mut said = Vec::new();
     let mut out = |message: Message<'_>| said.push(short(message));
@@ -192,7 +193,7 @@ fn lost_bytes_cost_the_message_they_stood_in() {
     assert_eq!(lossy(3, 5), spared);
     assert_eq!(lossy(2, 7), spared, "all of its payload");
     assert_eq!(lossy(17, 18), ["text first", "text second", "close None"]);
-    // Where the next frame begins is not known any more.
+    // The start of the next frame is no longer known.
     assert_eq!(lossy(3, 8), [""; 0]);
     assert_eq!(lossy(7, 8), ["text first"]);
     let masked = [
@@ -220,7 +221,7 @@ fn a_large_buffer_is_given_back_and_a_small_one_kept() {
     assert_eq!(reader.capacity(), 0, "handed out without a copy");
 }
 
-/// What the peer is given to read; what it writes (pongs) goes nowhere.
+/// The peer's input. Data that the peer writes (pongs) is discarded.
 struct Wire(Cursor<Vec<u8>>);
 
 impl Read for Wire {
@@ -239,7 +240,7 @@ impl Write for Wire {
     }
 }
 
-/// What the peer reads of the same bytes, up to its first error.
+/// Returns the messages that the peer reads from the same bytes, up to its first error.
 fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
     let role = if masked { Role::Server } else { Role::Client };
     let wire = Wire(Cursor::new(bytes.to_vec()));
@@ -262,7 +263,7 @@ fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
     said
 }
 
-/// Frames that make sense in their order, as the peer writes them.
+/// Generates frames in a valid order, encoded by the peer.
 fn conversation(masked: bool) -> impl Strategy<Value = Vec<u8>> {
     let text = proptest::collection::vec("\\PC{0,40}", 1..4);
     let message = (any::<bool>(), text, any::<bool>());
@@ -313,7 +314,8 @@ proptest! {
         prop_assert_eq!(cut(reader, &pieces(&bytes, &cuts)), by_peer(&bytes, masked));
     }
 
-    /// Bytes that begin frames more often than any would. Whatever a peer still understands of them was understood here.
+    /// Generates bytes that begin frames more often than random bytes do. The parser must read every message that the
+    /// peer reads.
     #[test]
     fn any_bytes_cut_anywhere_are_read_alike_and_kept_within_the_cap(
         bytes in proptest::collection::vec(prop_oneof![
@@ -332,7 +334,7 @@ proptest! {
         }
         reader.finish(&mut |message| said.push(short(message)));
         prop_assert_eq!(&said, &whole);
-        // The peer is choosy about closing codes, and has a larger cap.
+        // The peer validates close codes more strictly and has a larger cap.
         let understood = by_peer(&bytes, masked)
             .into_iter()
             .filter(|message| message.len() < SMALL && !message.starts_with("close"));

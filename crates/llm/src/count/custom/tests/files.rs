@@ -1,5 +1,5 @@
-//! Small tokenizer.json files of every family, made here. What makes a family is how it rewrites and splits a text; the
-//! vocabularies are learnt from a page of text, which is enough for tokens of every length.
+//! Small tokenizer.json files of every family, generated in this module. The families differ in how they rewrite and
+//! split a text. The vocabularies are trained on a page of text, which is enough for tokens of every length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ const TEXT: &str = "The harbour was quiet that morning. The boats had come in be
     2024 again. HTTPServer camelCase snake_case the the the of the of the don't we've ing ing ing for (foo) {\"a\": [1, 2]} \
     港口那天早晨很安静，然后两艘船进港，世界。你好，世界。你好，中文。日本語、カタカナ。 Привет мир и мир и é é नमस्ते में 한국어 한국어 مرحبا";
 
-/// Words of the page as byte-level vocabularies write them, with the blank before.
+/// Returns the words of the page as byte-level vocabularies write them, with the preceding blank.
 fn words(blank: char) -> Vec<String> {
     let words = TEXT.split(' ').filter(|word| !word.is_empty());
     words.map(|word| format!("{blank}{word}")).collect()
 }
 
-/// Each byte as a character that can be seen.
+/// Returns each byte as a visible character.
 fn byte_level(bytes: &[u8]) -> String {
     bytes.iter().copied().map(seen).collect()
 }
@@ -29,7 +29,7 @@ fn seen(byte: u8) -> char {
     }
 }
 
-/// Learns `most` merges from `words`: the most frequent pair first, the first in the alphabet of equals.
+/// Trains up to `most` merges on `words`: the most frequent pair first, and the alphabetically first pair on a tie.
 fn merges(words: &[String], most: usize) -> Vec<(String, String)> {
     let mut words: Vec<Vec<String>> =
         words.iter().map(|word| word.chars().map(String::from).collect()).collect();
@@ -100,7 +100,7 @@ pub(super) fn gpt2() -> Value {
     of(&Value::Null, &into_bytes(true, false), &byte_level_bpe())
 }
 
-/// As RoBERTa: a text that begins with a word gets a blank put before it.
+/// Like RoBERTa: inserts a blank before a text that begins with a word.
 pub(super) fn gpt2_with_a_blank() -> Value {
     of(&Value::Null, &into_bytes(true, true), &byte_level_bpe())
 }
@@ -116,7 +116,7 @@ pub(super) fn llama3() -> Value {
     file
 }
 
-/// With a token that takes in the blank behind it.
+/// With a token that absorbs the following blank.
 pub(super) fn greedy() -> Value {
     let mut file = llama3();
     let mut token = added(1_002, "<mask>", true);
@@ -132,14 +132,14 @@ fn added(id: u32, content: &str, special: bool) -> Value {
     })
 }
 
-/// As Qwen 2: composes characters, and each digit stands alone.
+/// Like Qwen 2: composes characters, and each digit is a separate piece.
 pub(super) fn qwen() -> Value {
     let pattern = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}");
     let parts = [split(&pattern), into_bytes(false, false)];
     of(&json!({"type": "NFC"}), &in_turn(&parts), &byte_level_bpe())
 }
 
-/// As DeepSeek 3: several splits, one after another.
+/// Like DeepSeek 3: several splits in sequence.
 pub(super) fn deepseek() -> Value {
     let rest = r"[!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     let parts = [
@@ -151,14 +151,14 @@ pub(super) fn deepseek() -> Value {
     of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
-/// Digits in groups of three from the right, so that each digit moves all groups.
+/// Groups digits by three from the right, so that each additional digit changes all groups.
 pub(super) fn digits_from_the_right() -> Value {
     let pattern = LLAMA3.replace(r"\p{N}{1,3}", r"\d{1,3}(?=(?:\d{3})*(?!\d))|\p{N}");
     let parts = [split(&pattern), into_bytes(false, false)];
     of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
-/// Tokens that reach over blanks.
+/// With tokens that span blanks.
 pub(super) fn over_blanks() -> Value {
     let merges = merges(&[byte_level(TEXT.as_bytes())], 300);
     of(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
@@ -176,7 +176,7 @@ fn sentencepiece() -> Value {
     model
 }
 
-/// As Llama 2: no split at all, and a blank put before every text.
+/// Like Llama 2: no split at all, and a blank inserted before every text.
 pub(super) fn llama2() -> Value {
     let normalizer = json!({"type": "Sequence", "normalizers": [
         {"type": "Prepend", "prepend": "▁"},
@@ -199,7 +199,7 @@ pub(super) fn gemma() -> Value {
     of(&normalizer, &split, &sentencepiece())
 }
 
-/// As T5: composes, and makes one blank of several; most of the world's characters are unknown to it.
+/// Like T5: composes characters and collapses runs of blanks. Most characters outside its page are unknown.
 pub(super) fn t5() -> Value {
     let normalizer = json!({"type": "Sequence", "normalizers": [
         {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
@@ -211,7 +211,7 @@ pub(super) fn t5() -> Value {
     of(&normalizer, &pre_tokenizer, &unigram(&TEXT.replace(|c: char| c > 'ÿ', "")))
 }
 
-/// As XLM-R: pieces of all scripts, and full-width signs become narrow ones.
+/// Like XLM-R: pieces of all scripts, and full-width signs become narrow signs.
 pub(super) fn xlm_roberta() -> Value {
     let metaspace =
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
@@ -234,7 +234,7 @@ fn unigram(text: &str) -> Value {
     json!({"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": false})
 }
 
-/// As BERT: lower case, no accents, no blanks in any token.
+/// Like BERT: lower case, no accents, no blanks in any token.
 pub(super) fn bert() -> Value {
     let normalizer = json!({
         "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
@@ -257,14 +257,15 @@ pub(super) fn bert() -> Value {
     of(&normalizer, &json!({"type": "BertPreTokenizer"}), &model)
 }
 
-/// Three words that are tokens; everything else is an error.
+/// Three words are tokens. All other text is an error.
 pub(super) fn words_only() -> Value {
     let model =
         json!({"type": "WordLevel", "vocab": {"a": 0, "good": 1, "day": 2}, "unk_token": "none"});
     of(&Value::Null, &json!({"type": "Whitespace"}), &model)
 }
 
-/// GPT-2's own, from the tables of r50k_base: of the ways to make a token of two, the one that merging takes.
+/// GPT-2's own tokenizer, built from the tables of r50k_base. Where several pairs form a token, it uses the pair that
+/// merging selects.
 pub(super) fn gpt2_itself(tokens: &[Vec<u8>]) -> Value {
     let ranks: BTreeMap<&[u8], usize> = tokens.iter().map(Vec::as_slice).zip(0..).collect();
     let pair = |(rank, token): (usize, &Vec<u8>)| {

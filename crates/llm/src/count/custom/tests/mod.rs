@@ -1,4 +1,4 @@
-//! CustomTokenizer tokenizers of every family: counts of a growing text against counts of the whole.
+//! Compares counts of a growing text with counts of the whole text, for custom tokenizers of every family.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,7 +20,7 @@ const ALL: Cuts = Cuts { clauses: true, ..BLANKS };
 
 type Family = (&'static str, fn() -> Value, Cuts);
 
-/// Every family, and where it can be cut.
+/// Every family and its safe cut positions.
 const FAMILIES: [Family; 14] = [
     ("gpt2", files::gpt2, ALL),
     ("gpt2_with_a_blank", files::gpt2_with_a_blank, ALL),
@@ -33,7 +33,7 @@ const FAMILIES: [Family; 14] = [
     ("llama2", files::llama2, BLANKS),
     ("mistral", files::mistral, BLANKS),
     ("gemma", files::gemma, BLANKS),
-    // Unknown characters in a row are one token.
+    // A run of unknown characters is one token.
     ("t5", files::t5, BLANKS),
     ("xlm_roberta", files::xlm_roberta, BLANKS),
     ("bert", files::bert, ALL),
