@@ -1,28 +1,28 @@
-//! Budgets of money and tokens: whose calls they pay for. Counted, never enforced.
+//! Budgets of money and tokens, and the calls that each budget pays for. Usage is counted and never enforced.
 
 use std::time::Duration;
 
 use crate::record::{Call, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// What may be used over a rolling window, and by which calls. A scope that is `None` takes all.
+/// Limit on usage over a rolling window, and the calls that it covers. A scope field that is `None` matches every call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
-    /// Unique; the value of the `tokengauge.budget` attribute.
+    /// Unique name; the value of the `tokengauge.budget` attribute.
     pub name: Label,
-    /// A pattern on the tenant, in which `*` stands for any text. A call without a tenant has none.
+    /// Glob pattern on the tenant; `*` matches any text. A call without a tenant does not match a pattern.
     pub tenant: Option<GlobPattern>,
     pub route: Option<Label>,
-    /// A pattern on the model that was asked for.
+    /// Glob pattern on the requested model.
     pub model: Option<GlobPattern>,
     pub allowance: BudgetLimit,
     pub window: Duration,
 }
 
-/// How much.
+/// Amount that a `Budget` allows in its window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetLimit {
-    /// Input and output as reported, else as counted and estimated.
+    /// Input and output tokens: the reported numbers if present, otherwise counted output and estimated input.
     Tokens(f64),
     Money {
         amount: f64,
@@ -37,7 +37,7 @@ impl BudgetLimit {
         }
     }
 
-    /// The value of the `tokengauge.budget_unit` attribute: `token`, or a currency.
+    /// Returns the value of the `tokengauge.budget_unit` attribute: `token` or a currency.
     pub fn unit(&self) -> Label {
         match self {
             Self::Tokens(_) => Label::known("token"),
@@ -47,7 +47,8 @@ impl BudgetLimit {
 }
 
 impl Budget {
-    /// What an exchange takes from it; `None` where it is not paid from it, or where that is not known.
+    /// Returns the amount that an exchange spends from this budget. `None` if the budget does not cover the exchange or
+    /// if the amount is unknown.
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
         match &self.allowance {

@@ -1,4 +1,4 @@
-//! A day of the calendar, in UTC.
+//! Calendar days in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use tokengauge_types::clock::WallTime;
 
 const NANOS: u64 = 86_400_000_000_000;
 
-/// Days since 1970-01-01.
+/// Number of days since 1970-01-01.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Day(i64);
 
@@ -16,8 +16,9 @@ impl Day {
         Self(i64::try_from(wall.unix_nanos() / NANOS).unwrap_or(i64::MAX))
     }
 
-    /// `None` where there is no such day. By H. Hinnant's `days_from_civil`
-    /// (<https://howardhinnant.github.io/date_algorithms.html>), in which a year begins with March.
+    /// Returns the given date, or `None` if the date does not exist or its year is outside 1970 to 9999. Uses H.
+    /// Hinnant's `days_from_civil` (<https://howardhinnant.github.io/date_algorithms.html>), in which a year begins
+    /// with March.
     pub fn new(year: i64, month: i64, day: i64) -> Option<Self> {
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let last = match month {
@@ -41,7 +42,7 @@ impl Day {
 impl FromStr for Day {
     type Err = ();
 
-    /// `YYYY-MM-DD`.
+    /// Parses `YYYY-MM-DD`.
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut parts = text.split('-');
         let mut part = |length: usize| -> Option<i64> {
@@ -56,7 +57,7 @@ impl FromStr for Day {
     }
 }
 
-/// As it is written.
+/// Formats the day as `YYYY-MM-DD`.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let days = self.0 + 719_468;

@@ -1,6 +1,6 @@
-//! What calls cost, by a dated table of prices; and whose budget it comes from: arithmetic only.
+//! Cost of calls by a dated price table, and budget accounting. Arithmetic only.
 //!
-//! Nothing is ever refused for its cost. What has no price is counted as such and not as free.
+//! The proxy never rejects a request because of its cost. A call without a price counts as unpriced, not as free.
 
 mod budgets;
 mod day;
@@ -20,32 +20,33 @@ pub struct Costs {
     pub budgets: Vec<Budget>,
 }
 
-/// Whether a call has a price.
+/// Price of a call, or the reason why the call has none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PriceResult {
     At(Cost),
-    /// It used tokens, and no entry of the table fits.
+    /// The call used tokens, and no entry of the price table matches.
     Unpriced,
-    /// It used nothing, or there is no table.
+    /// The call used nothing, or no price table is configured.
     Free,
 }
 
-/// The price of tokens on hardware that is paid by the hour.
+/// Price of output tokens on hardware that is paid by the hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenPrice {
     pub route: Label,
     pub currency: Label,
-    /// Per million output tokens.
+    /// Price per million output tokens.
     pub amount: f64,
 }
 
 impl Costs {
-    /// What `call`, of `record`, cost.
+    /// Returns the cost of `call`, which belongs to `record`.
     pub fn price(&self, record: &Record, call: &Call) -> PriceResult {
         self.prices.price(record, call)
     }
 
-    /// What `record` takes from each budget that it belongs to. Its cost must be known by then.
+    /// Returns the amount that `record` spends from each budget that covers it. The cost of the call must already be
+    /// set.
     pub fn spent<'a>(
         &'a self,
         record: &'a Record,
@@ -54,9 +55,11 @@ impl Costs {
         self.budgets.iter().filter_map(spent)
     }
 
-    /// What a million output tokens cost on the hardware of each route that is paid by the hour: GPU price per hour ÷
-    /// 3,600 × 10⁶ ÷ sustained output TPS. `sustained` is asked by route, in tokens per second over 5 min; where it
-    /// knows none, or nothing was generated, there is no such price.
+    /// Computes the price of a million output tokens for each route whose hardware is paid by the hour. The price is
+    /// GPU price per hour ÷ 3,600 × 10⁶ ÷ sustained output TPS.
+    ///
+    /// `sustained` returns a route's output rate in tokens per second over 5 min. A route without a rate, or with a
+    /// rate of 0, has no such price.
     pub fn token_prices(&self, sustained: impl Fn(&Label) -> Option<f64>) -> Vec<TokenPrice> {
         let price = |rental: &HardwareCost| {
             let rate = sustained(&rental.route).filter(|rate| *rate > 0.0)?;

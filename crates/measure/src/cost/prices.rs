@@ -1,52 +1,52 @@
-//! The table of prices.
+//! The price table.
 
 use crate::cost::{Day, PriceResult};
 use crate::record::{Call, Cost, Record};
 use tokengauge_llm::count::Source;
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Tokens by which prices are told.
+/// Number of tokens that a price refers to.
 const MILLION: f64 = 1e6;
 
-/// All prices: of tokens, and of hardware by the hour.
+/// All prices: per token, and per hour of hardware.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     pub models: Vec<Price>,
     pub rentals: Vec<HardwareCost>,
 }
 
-/// What the tokens of some models cost, in `currency` per million.
+/// Token prices of the matching models, in `currency` per million tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// A pattern on the model's name, in which `*` stands for any text.
+    /// Glob pattern on the model name; `*` matches any text.
     pub model: GlobPattern,
-    /// A pattern on the provider's.
+    /// Glob pattern on the provider name.
     pub provider: Option<GlobPattern>,
-    /// Valid from the beginning of this day in UTC.
+    /// First day in UTC on which the price is valid.
     pub from: Option<Day>,
     pub currency: Label,
     pub input: f64,
-    /// Input that was read from a cache; as `input` where it has no price of its own.
+    /// Input that was read from a cache. Defaults to `input`.
     pub cache_read: Option<f64>,
-    /// Input that was written to a cache; as `input` where it has no price of its own.
+    /// Input that was written to a cache. Defaults to `input`.
     pub cache_write: Option<f64>,
     pub output: f64,
-    /// Reasoning, hidden or not; as `output` where it has no price of its own.
+    /// Reasoning tokens, hidden or visible. Defaults to `output`.
     pub reasoning: Option<f64>,
-    /// Each call, whatever its tokens.
+    /// Fixed price of each call, independent of its tokens.
     pub request: f64,
 }
 
-/// Hardware of a route that is paid by the hour.
+/// Cost of a route's hardware that is paid by the hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HardwareCost {
     pub route: Label,
-    /// What all of it costs an hour.
+    /// Price per hour of all the hardware of the route.
     pub hour: f64,
     pub currency: Label,
 }
 
-/// What a call used, in tokens. The parts do not overlap.
+/// Tokens that a call used. The parts do not overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Used {
     uncached: f64,
@@ -74,7 +74,8 @@ impl Prices {
         })
     }
 
-    /// The narrowest entry that fits on the day of the call; of several for the same names the youngest.
+    /// Returns the most specific entry that is valid on the day of the call. Among entries for the same names, the
+    /// newest wins.
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::of(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
@@ -83,7 +84,8 @@ impl Prices {
 }
 
 impl Price {
-    /// The model that was asked for decides, or the one that answered: vendors bill by the latter, and tables name both.
+    /// Matches the requested model or the model that responded. Providers bill by the latter, and price tables name
+    /// both.
     fn fits(&self, call: &Call) -> bool {
         let names = [&call.request.model, &call.response_model];
         let named = names.into_iter().flatten().any(|name| self.model.matches(name.as_str()));
@@ -106,8 +108,8 @@ impl Price {
 }
 
 impl Used {
-    /// As reported; where nothing was reported, what was generated and an estimate of the prompt: a provider bills an
-    /// answer that was broken off too. `None` where nothing shows that anything was used.
+    /// Returns the reported tokens, or the generated tokens and an estimate of the prompt if the provider reported
+    /// none. A provider also bills a response that was cut off. `None` if nothing shows that the call used tokens.
     fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
         let reported = call.usage.filter(|usage| usage.input.is_some() || usage.output.is_some());
         if let Some(usage) = reported {
@@ -187,7 +189,8 @@ mod tests {
         }
     }
 
-    /// 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4; 150 k of output at 10 and 50 k of reasoning at 8.
+    /// 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4, 150 k of output at 10, 50 k of reasoning at
+    /// 8.
     #[test]
     fn every_part_has_its_price() {
         let usage = Usage {
@@ -243,7 +246,7 @@ mod tests {
             record.wall = WallTime::from_unix_nanos(days * 86_400_000_000_000);
             amount(table(), &record).0.round()
         };
-        // 2025-12-31, 2026-01-01, 2026-06-30, 2026-07-01.
+        // The days are 2025-12-31, 2026-01-01, 2026-06-30 and 2026-07-01.
         let told = ["20453", "20454", "20634", "20635"].map(on);
         for (told, expected) in told.into_iter().zip([2.0, 4.0, 4.0, 3.0]) {
             assert!((told - expected).abs() < 1e-9, "{told} for {expected}");

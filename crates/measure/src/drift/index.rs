@@ -1,32 +1,35 @@
-//! The population stability index: how far two distributions of lengths lie apart.
+//! Population stability index (PSI): the distance between two length distributions.
 
 use crate::drift::lengths::{Bucket, Lengths};
 
-/// Bins of the baseline: its deciles, as is customary.
+/// Number of baseline bins. Deciles are the usual choice.
 const BINS: u64 = 10;
 
-/// Fewer exchanges than this on either side tell nothing: chance alone makes 0.09 of 200 against 200, and
-/// from 0.1 on an index is commonly read as a change.
+/// Fewest exchanges on either side for which an index is reported. Chance alone yields 0.09 for 200 against 200, and an
+/// index of 0.1 or more is commonly read as a change.
 pub const FEWEST: u64 = 200;
 
-/// The least share that a bin is taken to have, so that an empty one has a logarithm. It is what implementations
-/// commonly put in (rapidstats' `epsilon`, datasci-toolkit's `missing_value`); a bin that empties from a tenth to nothing
-/// then adds 0.69, which is what it should: one of ten bins that is gone is a great change by itself.
+/// Lower bound for the ratio of a bin, so that an empty bin has a logarithm.
+///
+/// Implementations commonly use this value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin that drops
+/// from a tenth to nothing then adds 0.69. The loss of one of ten bins is a large change by itself, so this weight is
+/// intended.
 const LEAST_SHARE: f64 = 0.0001;
 
-/// The bins that a baseline makes.
+/// Bins derived from a baseline.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Bins {
-    /// The last bucket of each bin but the last bin, which has no end. Ascending, at most nine.
+    /// Last bucket of each bin except the last bin, which has no upper end. Ascending, at most nine.
     ends: Vec<Bucket>,
 }
 
 impl Bins {
-    /// Cut at the baseline's deciles: the first bucket up to which at least *k* tenths of it lie, for *k* = 1…9.
+    /// Cuts bins at the baseline's deciles. The *k*-th cut is the first bucket up to which at least *k* tenths of the
+    /// lengths lie, for *k* = 1…9.
     ///
-    /// Where one bucket holds several deciles, bins fall together and there are fewer than ten. Where that is the
-    /// baseline's lowest bucket, a bin below it is made of those that fell away, empty in the baseline: or lengths that
-    /// all fell from one constant to a lower one would share its bin, and nothing would show.
+    /// If one bucket holds several deciles, their bins merge and fewer than ten remain. If this is the baseline's
+    /// lowest bucket, an extra bin below it is added, which is empty in the baseline. Without this bin, a drop from one
+    /// constant length to a lower one would stay in the same bin and not show.
     pub(super) fn of(baseline: &Lengths) -> Self {
         let mut ends: Vec<Bucket> = Vec::new();
         let (mut seen, mut decile, mut lowest) = (0, 1, true);
@@ -51,7 +54,7 @@ impl Bins {
         self.ends.len() + 1
     }
 
-    /// How many lengths lie in each bin.
+    /// Returns the number of lengths in each bin.
     fn counts(&self, lengths: &Lengths) -> Vec<u64> {
         let mut counts = vec![0; self.count()];
         for (bucket, count) in lengths.iter() {
@@ -63,7 +66,7 @@ impl Bins {
         counts
     }
 
-    /// The index of `current` against `baseline`. `None` where either holds nothing.
+    /// Returns the index of `current` against `baseline`. `None` if either of them is empty.
     pub(super) fn index(&self, baseline: &Lengths, current: &Lengths) -> Option<f64> {
         let shares = |lengths: &Lengths| {
             let total = lengths.total();
@@ -76,8 +79,8 @@ impl Bins {
     }
 }
 
-/// Σ (p − q) × ln(p ÷ q) over the bins, of their shares p now and q in the baseline, neither taken as less than
-/// [`LEAST_SHARE`]. Never below 0, and the same in both directions.
+/// Computes Σ (p − q) × ln(p ÷ q) over the bins, where p is the current ratio and q the baseline ratio of a bin. Both
+/// are clamped to at least [`LEAST_SHARE`]. The result is never below 0 and symmetric in p and q.
 fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
     shares
         .map(|(p, q)| (p.max(LEAST_SHARE), q.max(LEAST_SHARE)))
@@ -85,9 +88,10 @@ fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
         .sum()
 }
 
-/// What chance alone makes of an index on average, where nothing has changed: (bins − 1) × (1 ÷ n + 1 ÷ m) for n and m
-/// exchanges. (PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom: B. Yurdakul, Statistical Properties of
-/// Population Stability Index, Western Michigan University, 2018.)
+/// Returns the mean index that chance alone yields: (bins − 1) × (1 ÷ n + 1 ÷ m) for n and m exchanges.
+///
+/// PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom. Source: B. Yurdakul, Statistical Properties of
+/// Population Stability Index, Western Michigan University, 2018.
 pub(super) fn by_chance(bins: usize, baseline: u64, current: u64) -> f64 {
     (bins.saturating_sub(1)) as f64 * (1.0 / baseline as f64 + 1.0 / current as f64)
 }
@@ -112,8 +116,8 @@ mod tests {
         assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
     }
 
-    /// Worked by hand. Two bins, half and half, to 0.6 and 0.4: 0.1 × ln 1.2 + (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three, of
-    /// 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4: 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
+    /// Values computed by hand. Two bins from 0.5 and 0.5 to 0.6 and 0.4 yield 0.1 × ln 1.2 + (−0.1) × ln 0.8 = 0.1 ×
+    /// ln 1.5. Three bins from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
     #[test]
     fn the_index_is_what_one_works_out_by_hand() {
         close(index([(0.6, 0.5), (0.4, 0.5)].into_iter()), 0.1 * 1.5_f64.ln());
@@ -123,8 +127,8 @@ mod tests {
         assert!(emptied > 0.69);
     }
 
-    /// Lengths 1…50, twenty of each: bins of five lengths. All moved up by five: the first bin empties, nine hold what
-    /// they held (the former neighbour's), and the last holds twice as much.
+    /// Lengths 1…50, twenty of each, form bins of five lengths. After all lengths grow by five, the first bin is empty
+    /// and the last bin holds twice as many. The others keep their count, with the lengths of the bin below.
     #[test]
     fn a_shift_by_one_bin_is_what_one_works_out_by_hand() {
         let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn heavy_ties_make_fewer_bins() {
-        // Six tenths are cut off at 256 tokens.
+        // Six tenths of the responses are cut off at 256 tokens.
         let capped = lengths((0..1_000).map(|n| if n < 600 { 256 } else { 1 + n % 40 }));
         let bins = Bins::of(&capped);
         assert_eq!(bins.count(), 6, "{bins:?}");
@@ -166,7 +170,7 @@ mod tests {
         assert_eq!(Bins::of(&none).index(&none, &some), None);
     }
 
-    /// A generator of numbers that anybody can repeat (Knuth's MMIX).
+    /// Reproducible generator of pseudorandom numbers (Knuth's MMIX).
     fn numbers(mut state: u64) -> impl Iterator<Item = u64> {
         std::iter::repeat_with(move || {
             state = state
@@ -176,7 +180,7 @@ mod tests {
         })
     }
 
-    /// Exponential with mean 400: much like prompts, short ones many and long ones few.
+    /// Draws from an exponential distribution with mean 400. It resembles prompts: many short ones and few long ones.
     fn sample(seed: u64, count: usize) -> Lengths {
         let uniform = numbers(seed).map(|n| (n as f64 + 1.0) / 2_147_483_649.0);
         #[expect(
@@ -208,7 +212,7 @@ mod tests {
         assert!(of(&sample(2, 1_000), &doubled) > 0.25);
     }
 
-    /// The same from the list of lengths alone, as one would write it without a histogram.
+    /// Computes the same index from plain lists of lengths, without a histogram.
     fn of_lists(baseline: &[u64], current: &[u64]) -> f64 {
         let mut sorted = baseline.to_vec();
         sorted.sort_unstable();
@@ -230,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        /// Below 64 tokens every length has its own bucket; above, lengths that stand on the grid do.
+        /// Below 64 tokens every length has its own bucket. Longer lengths have one if they lie on the grid.
         #[test]
         fn it_equals_the_index_of_the_lists(
             baseline in prop::collection::vec(0_u64..64, 1..300),

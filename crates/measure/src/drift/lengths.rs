@@ -1,16 +1,17 @@
-//! How often each length occurred: a histogram on a fixed grid, so that two of them can be compared bucket by bucket.
+//! Histogram of lengths on a fixed grid, so that two histograms can be compared bucket by bucket.
 
-/// Each doubling of the length is cut into so many buckets. So lengths below 64 are told apart exactly, and longer ones to
-/// 1 part in 32 (3 %), which is finer than any tenth of a distribution that an index could tell from another.
+/// Number of buckets for each doubling of the length. Lengths below 64 are exact, and longer ones are resolved to 1
+/// part in 32 (3 %). This is finer than any tenth of a distribution that an index could distinguish.
 const PER_DOUBLING: u64 = 32;
 
-/// 16,777,215 tokens, well above every context window there is. What is longer is taken for this.
+/// Upper bound of 16,777,215 tokens, well above every existing context window. Longer lengths are clamped to this
+/// value.
 const LONGEST: u64 = (1 << 24) - 1;
 
-/// Below [`PER_DOUBLING`] one bucket for each length, then 19 doublings up to [`LONGEST`].
+/// Total number of buckets: one for each length below [`PER_DOUBLING`], then 19 doublings up to [`LONGEST`].
 const BUCKETS: usize = 640;
 
-/// A place on the grid.
+/// Index of a bucket on the grid.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Bucket(u16);
 
@@ -22,20 +23,20 @@ impl Bucket {
         Self(u16::try_from(place).unwrap_or(u16::MAX))
     }
 
-    /// The shortest length in it: what it is written as.
+    /// Returns the shortest length in the bucket, which represents the bucket in a saved baseline.
     pub(super) fn shortest(self) -> u64 {
         let place = u64::from(self.0);
         let doublings = (place / PER_DOUBLING).saturating_sub(1);
         (place - doublings * PER_DOUBLING) << doublings
     }
 
-    /// The one just below; `None` where it is the first.
+    /// Returns the bucket just below; `None` for the first bucket.
     pub(super) fn below(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
 }
 
-/// 2.5 KiB.
+/// Histogram of lengths. It takes 2.5 KiB.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Lengths {
     counts: Box<[u32]>,
@@ -57,7 +58,7 @@ impl Lengths {
         }
     }
 
-    /// Takes back one that was added.
+    /// Removes one length that was added before.
     pub(super) fn remove(&mut self, bucket: Bucket) {
         if let Some(count) = self.counts.get_mut(usize::from(bucket.0))
             && *count > 0
@@ -67,12 +68,12 @@ impl Lengths {
         }
     }
 
-    /// How many lengths were added.
+    /// Returns the number of lengths in the histogram.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// The buckets that hold something, shortest first, each with how often.
+    /// Returns the non-empty buckets with their counts, shortest length first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, u32)> {
         let places = (0_u16..).map(Bucket);
         let all = places.zip(self.counts.iter().copied());

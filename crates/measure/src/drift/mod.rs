@@ -1,14 +1,17 @@
-//! Whether the workload changed: the lengths of what is asked and answered now against a baseline, as a population
-//! stability index for each flow. Arithmetic only, `at` passed in.
+//! Workload drift: compares the current input and output lengths of each model key with a baseline, by a population
+//! stability index. Arithmetic only; `at` is passed in.
 //!
-//! Where a system slows down, either it changed or what it is asked did. The index tells of the second, and of nothing
-//! else: it says that lengths are distributed otherwise than in the baseline, not whether that is good.
+//! If a system slows down, either the system or its workload changed. The index detects only a changed workload. It
+//! shows that lengths are distributed differently from the baseline, not whether the change is good.
 //!
-//! **What a length is.** Of the input, the bytes of all texts in the prompt ÷ 4; of the output, our own count of the
-//! answer, of calls that ended well. Reported counts are not taken although they are exact: whether a stream has them is
-//! the client's choice, so that an index over them would follow the mix of clients, and the two must not be mixed in one
-//! distribution. The unit does not matter, since bins are cut at the baseline's own deciles: whatever ranks lengths alike
-//! gives the same index. Of a prompt that has no text that is understood there is no input length.
+//! **Definition of a length.** The input length is the size in bytes of all texts in the prompt ÷ 4. The output length
+//! is the proxy's own token count of a response, for calls that succeeded.
+//!
+//! Reported counts are exact but not used. The client decides whether a stream includes them, so an index over them
+//! would follow the mix of clients. Counted and reported lengths must not be mixed in one distribution.
+//!
+//! The unit does not matter because bins are cut at the baseline's own deciles. Any measure that ranks lengths in the
+//! same order yields the same index. A prompt without any recognised text has no input length.
 
 mod index;
 mod lengths;
@@ -32,72 +35,76 @@ use crate::load::{MOST_FLOWS, ModelKey};
 use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
 
-/// What is compared with what.
+/// Configuration of the comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub baseline: Baseline,
-    /// How many of the latest exchanges of a flow are compared; of the baseline `first`, also how many make it.
+    /// Number of latest exchanges per model key that are compared. For the baseline `first`, also the number that forms
+    /// the baseline.
     pub exchanges: usize,
 }
 
-/// What the latest exchanges are compared with.
+/// Baseline that the latest exchanges are compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
-    /// Nothing is compared.
+    /// Comparison is off.
     Off,
-    /// The first [`Config::exchanges`] of each flow since the start.
+    /// The first [`Config::exchanges`] of each model key since the start.
     First,
-    /// Those of the former day: of 24 h since the start, so that no clock that is set makes a day short or long.
+    /// The exchanges of the previous day. Days are periods of 24 h since the start, so that a clock change does not
+    /// make a day shorter or longer.
     Yesterday,
-    /// What was saved.
+    /// A saved baseline from a file.
     File { path: PathBuf, saved: Arc<SavedBaseline> },
 }
 
 impl Default for Config {
-    /// Of 1,000 against 1,000, chance makes an index of 0.02: well below what is read as a change.
+    /// Uses 1,000 exchanges. For 1,000 against 1,000, chance yields an index of 0.02, well below the usual threshold
+    /// for a change.
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: 1_000 }
     }
 }
 
 impl Config {
-    /// From the fewest that an index is told of, to a window of 32 KiB for each flow and direction.
+    /// Allowed range. The lower end is the fewest exchanges for which an index is reported. The upper end is a window
+    /// of 32 KiB for each model key and direction.
     pub const EXCHANGES: std::ops::RangeInclusive<usize> = 200..=10_000;
 }
 
-/// One of the days that `yesterday` counts.
+/// Length of a day for `yesterday`.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Everything at one moment.
+/// Drift of all model keys at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub flows: Vec<ModelDrift>,
 }
 
-/// One flow.
+/// Drift of one model key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelDrift {
     pub flow: ModelKey,
     pub lengths: [LengthReading; Direction::ALL.len()],
 }
 
-/// The lengths of one flow in one direction.
+/// Length drift of one model key in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthReading {
-    /// The population stability index: 0 unchanged; from 0.1 commonly read as a slight change, from 0.25 as a great one.
-    /// `None` with fewer than [`FEWEST`] exchanges on either side.
+    /// Population stability index. 0 means unchanged, 0.1 or more is commonly read as a slight change, and 0.25 or more
+    /// as a large change. `None` with fewer than [`FEWEST`] exchanges on either side.
     pub index: Option<f64>,
-    /// What chance alone makes of it on average, where nothing changed; `None` where there is no index.
+    /// Index that chance alone yields on average if nothing changed; `None` if no index is reported.
     pub by_chance: Option<f64>,
-    /// Into how many bins the baseline was cut: ten, or fewer where many lengths are equal.
+    /// Number of bins of the baseline: ten, or fewer if many lengths are equal.
     pub bins: Option<usize>,
-    /// Exchanges in the baseline, as far as it has come.
+    /// Number of exchanges in the baseline so far.
     pub baseline: u64,
-    /// The latest exchanges, which are compared with it.
+    /// Number of latest exchanges, which are compared with the baseline.
     pub current: u64,
 }
 
-/// Whose length.
+/// Direction of a length: input or output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     Input,
@@ -115,9 +122,11 @@ impl Direction {
     }
 }
 
-/// The lengths of every flow, as many as load tells apart ([`MOST_FLOWS`]). Those beyond are not compared: under one
-/// name, an index would tell of their mix. A flow takes 11 to 80 KiB, by the number of exchanges; by default 14, and 3.5 MiB
-/// if there are as many flows as there can be.
+/// Lengths of every model key, up to the limit of load ([`MOST_FLOWS`]). Model keys beyond the limit are not compared,
+/// because one index over all of them would follow their mix.
+///
+/// A model key takes 11 to 80 KiB, depending on the number of exchanges, and 14 KiB by default. The default total is
+/// 3.5 MiB for the largest number of model keys.
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
@@ -125,14 +134,14 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Other settings begin anew; the same ones change nothing.
+    /// Applies a configuration. A changed configuration discards all lengths; an equal one has no effect.
     pub fn replace(&mut self, config: Config) {
         if self.config != config {
             *self = Self { config, flows: FxHashMap::default() };
         }
     }
 
-    /// An exchange is over.
+    /// Records a finished exchange.
     pub fn ended(&mut self, at: MonotonicInstant, record: &Record) {
         let Some(call) = &record.call else {
             return;
@@ -167,7 +176,7 @@ impl Drift {
         }
     }
 
-    /// In the order of the flows' names.
+    /// Returns the drift of all model keys, sorted by name.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let most = self.config.exchanges;
         let tell = |(flow, tracks): (&ModelKey, &mut [Track; Direction::ALL.len()])| ModelDrift {
@@ -179,8 +188,8 @@ impl Drift {
         Reading { flows }
     }
 
-    /// What a later run can compare with: of each flow the latest exchanges, or the baseline as far as it has come while
-    /// those are too few.
+    /// Returns a baseline that a later run can compare with. For each model key it holds the latest exchanges, or the
+    /// baseline so far while the latest exchanges are too few.
     pub fn saved(&self) -> SavedBaseline {
         let save = |(flow, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
@@ -190,26 +199,28 @@ impl Drift {
     }
 }
 
-/// The estimate from the prompt's bytes, of every call that was sent on: what failed was asked for all the same.
+/// Estimates the input length from the prompt's bytes. Every call that was sent upstream counts, because a failed call
+/// is also part of the workload.
 fn input(record: &Record, call: &Call) -> Option<u64> {
     let bytes = call.request.prompt_bytes;
     (bytes > 0 && record.points.sent.is_some()).then(|| bytes.div_ceil(4))
 }
 
-/// What was counted of an answer that came to its own end: where another was cut says nothing of what was asked.
+/// Returns the counted tokens of a complete response. A response that was cut off does not show how long it would have
+/// been.
 fn output(record: &Record, call: &Call) -> Option<u64> {
     let whole = record.outcome == Outcome::Ok && call.complete == Completeness::True;
     call.output.filter(|_| whole).map(|output| output.counted)
 }
 
-/// One flow in one direction.
+/// Lengths of one model key in one direction.
 #[derive(Debug)]
 struct Track {
     reference: Reference,
     window: Window,
 }
 
-/// The baseline, as far as it is known.
+/// Baseline lengths collected or loaded so far.
 #[derive(Debug)]
 enum Reference {
     First(Lengths),
@@ -218,14 +229,14 @@ enum Reference {
         former: Lengths,
         today: Lengths,
     },
-    /// `None` where the flow was not saved.
+    /// `None` if the saved baseline lacks this model key.
     Saved(Option<Lengths>),
 }
 
 impl Track {
     fn new(config: &Config, flow: &ModelKey, direction: Direction) -> Self {
         let reference = match &config.baseline {
-            // Nothing is noted while off.
+            // No length is recorded while the comparison is off.
             Baseline::Off => Reference::Saved(None),
             Baseline::First => Reference::First(Lengths::default()),
             Baseline::Yesterday => Reference::Yesterday {
@@ -251,8 +262,8 @@ impl Track {
         self.window.add(bucket, most);
     }
 
-    /// Where a day has gone by, what was counted in it is the baseline, and the window begins anew: what is compared
-    /// with a day is not of that day. A day that nobody asked anything in is an empty baseline.
+    /// Starts a new day if one has passed. The lengths of the past day become the baseline, and the window is cleared
+    /// so that it does not overlap with the baseline. A day without requests yields an empty baseline.
     fn turn(&mut self, at: MonotonicInstant) {
         let Reference::Yesterday { day, former, today } = &mut self.reference else {
             return;

@@ -1,4 +1,4 @@
-//! A baseline as it is saved: JSON that the admin port's `/drift` writes and the key `drift.baseline` reads.
+//! Saved baseline as JSON. The admin port's `/drift` writes it, and the key `drift.baseline` reads it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
-/// The lengths of each flow.
+/// Lengths of each model key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SavedBaseline(Vec<(ModelKey, [Lengths; Direction::ALL.len()])>);
 
-/// Why a file is no baseline, and what to do about it. Nothing of the file is quoted: it may be another one, with
-/// secrets in it.
+/// Reason why a file is not a valid baseline, with a hint. The message quotes nothing from the file, because the file
+/// may be a different one that contains secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BaselineError {
     #[error(
@@ -32,7 +32,7 @@ pub enum BaselineError {
     TooFew,
 }
 
-/// Of the format.
+/// Version of the format.
 const VERSION: u64 = 1;
 
 #[derive(Deserialize, Serialize)]
@@ -49,7 +49,7 @@ struct Entry {
     model: String,
     route: String,
     vantage: ProxyPosition,
-    /// Pairs of a length in tokens and how many exchanges had it, or one a little above it.
+    /// Pairs of a length in tokens and the number of exchanges with that length or one slightly above it.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,
 }
@@ -61,8 +61,10 @@ impl SavedBaseline {
         Self(flows)
     }
 
+    /// Parses a saved baseline.
+    ///
     /// # Errors
-    /// Where this is no baseline, or one from which nothing can be told.
+    /// Returns an error if the input is not a baseline or has too few exchanges to compare with.
     pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
         let file: File = serde_json::from_slice(json).map_err(|error| {
             BaselineError::Malformed { line: error.line(), column: error.column() }
@@ -101,7 +103,7 @@ impl SavedBaseline {
             }
         };
         let file = File { version: VERSION, flows: self.0.iter().map(entry).collect() };
-        // Of texts and numbers nothing can fail to be written.
+        // Strings and numbers always serialise.
         serde_json::to_string(&file).unwrap_or_default()
     }
 

@@ -1,12 +1,14 @@
-//! The latest lengths of one flow.
+//! Latest lengths of one model key.
 
 use std::collections::VecDeque;
 
 use crate::drift::lengths::{Bucket, Lengths};
 
-/// So many of the latest lengths, and their histogram: as each comes the oldest goes, at the same cost whatever the
-/// traffic. A number rather than a time: what chance makes of an index depends on the number alone, and a window of
-/// time would have nothing to say at night. 2 B each, and 2.5 KiB.
+/// Latest lengths and their histogram. Each new length evicts the oldest, at a cost that does not depend on the
+/// traffic.
+///
+/// The window is a number of exchanges and not a time span. The index that chance yields depends only on the number,
+/// and a time window would be empty at night. It takes 2 B per length, plus 2.5 KiB.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     lengths: Lengths,
@@ -14,7 +16,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Keeps at most `most`.
+    /// Adds a length and keeps at most `most` lengths.
     pub(super) fn add(&mut self, bucket: Bucket, most: usize) {
         while self.order.len() >= most.max(1)
             && let Some(oldest) = self.order.pop_front()

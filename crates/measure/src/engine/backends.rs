@@ -1,4 +1,4 @@
-//! The backends behind the upstreams: the last reading of each, and how warm it is.
+//! Backends behind the upstreams: the last metrics reading of each, and its warm-up state.
 
 use std::time::Duration;
 
@@ -11,61 +11,61 @@ use crate::record::WarmupState;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Label;
 
-/// What is wanted to be known of one upstream.
+/// Configuration for observing one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Backend {
     pub upstream: Label,
-    /// The routes that lead there.
+    /// Routes that forward to this upstream.
     pub routes: Vec<Label>,
-    /// When a reading says no longer how it is; `None` where its metrics are not read.
+    /// Age after which a reading is stale; `None` if the proxy does not scrape the backend's metrics.
     pub stale_after: Option<Duration>,
-    /// `None` where nobody asks whether it is warm.
+    /// Warm-up detection; `None` if it is off.
     pub warm: Option<warm::Config>,
 }
 
 impl Backend {
-    /// Whether the same is wanted to be known of the same upstream.
+    /// Returns whether both configurations observe the same upstream in the same way. Routes are ignored.
     fn watches_as(&self, other: &Self) -> bool {
         let Self { upstream, routes: _, stale_after, warm } = self;
         (upstream, stale_after, warm) == (&other.upstream, &other.stale_after, &other.warm)
     }
 }
 
-/// What is known of one backend at one moment. What is undefined or stale is `None`.
+/// State of one backend at one instant. Undefined and stale values are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub upstream: Label,
-    /// The one whose names were last understood.
+    /// Engine whose metric names were last recognised.
     pub engine: Option<Engine>,
-    /// Seconds since its metrics were last read; `None` before the first time.
+    /// Seconds since the last successful scrape; `None` before the first one.
     pub scrape_age: Option<f64>,
     /// Requests that wait in the engine.
     pub waiting: Option<u64>,
-    /// Requests that the engine works on.
+    /// Requests that the engine is processing.
     pub running: Option<u64>,
-    /// Share of the KV cache that is in use, 0 to 1.
+    /// Ratio of the KV cache that is in use, 0 to 1.
     pub kv_cache: Option<f64>,
-    /// Share of what was looked up in the prefix cache that was there, 0 to 1, between the last two readings.
+    /// Hit ratio of the prefix cache between the last two readings, 0 to 1.
     pub prefix_cache: Option<f64>,
     pub asleep: Option<bool>,
     pub warm: Option<WarmupState>,
-    /// How often it was asked, by how that ended, in the order of [`ScrapeResult::ALL`]; `None` where it is not asked.
+    /// Number of scrapes by result, in the order of [`ScrapeResult::ALL`]; `None` if the backend is not scraped.
     #[serde(skip)]
     pub asked: Option<[u64; ScrapeResult::ALL.len()]>,
-    /// EngineMetrics that could not be true.
+    /// Number of implausible metric values so far.
     #[serde(skip)]
     pub implausible: u64,
 }
 
-/// Every backend of which something is wanted to be known.
+/// All observed backends.
 #[derive(Debug, Default)]
 pub struct Backends {
     all: Vec<Known>,
-    /// Which of them a route leads to.
+    /// Index into `all` by route.
     of_route: FxHashMap<Label, usize>,
 }
 
-/// What is known of one of them.
+/// Configuration and state of one backend.
 #[derive(Debug)]
 struct Known {
     backend: Backend,
@@ -78,7 +78,7 @@ struct Known {
 }
 
 impl Backends {
-    /// Puts others in their place. What is known of an upstream is kept, unless something else is wanted to be known.
+    /// Replaces the observed backends. An upstream whose configuration is unchanged keeps its state.
     pub fn replace(&mut self, backends: Vec<Backend>) {
         let mut before = std::mem::take(&mut self.all);
         let mut known = |backend: Backend| {
@@ -97,7 +97,7 @@ impl Backends {
         }
     }
 
-    /// An upstream's metrics were read at `at`, which is `wall` on the wall clock, or not.
+    /// Records the result of a scrape of `upstream` at `at`. `wall` is the wall-clock time of `at`.
     pub fn asked(
         &mut self,
         at: MonotonicInstant,
@@ -117,7 +117,8 @@ impl Backends {
         }
     }
 
-    /// A call was admitted on `route`: to which upstream it goes, and how it finds the backend. `None` where nobody asks.
+    /// Records that a call was admitted on `route`. Returns the upstream of the call and the state in which the call
+    /// finds the backend. `None` if warm-up detection is off.
     pub fn admitted(
         &mut self,
         at: MonotonicInstant,
@@ -128,14 +129,14 @@ impl Backends {
         Some((known.backend.upstream.clone(), found))
     }
 
-    /// A call that was admitted is over, whatever way.
+    /// Records that an admitted call is over, with any outcome.
     pub fn left(&mut self, at: MonotonicInstant, upstream: &Label) {
         if let Some(machine) = self.machine(upstream) {
             machine.left(at);
         }
     }
 
-    /// It was answered well: see [`Machine::answered`].
+    /// Records that a call succeeded; see [`Machine::answered`].
     pub fn answered(
         &mut self,
         at: MonotonicInstant,
@@ -149,15 +150,15 @@ impl Backends {
         }
     }
 
-    /// The requests that wait in the engine behind `route`, where that is the only one that leads there: the queue of an
-    /// upstream that several routes share cannot be told apart by route.
+    /// Returns the number of requests that wait in the engine behind `route`. `None` if several routes share the
+    /// upstream, because the engine's queue cannot be split by route.
     pub fn waiting(&self, at: MonotonicInstant, route: &Label) -> Option<u64> {
         let known = self.all.get(*self.of_route.get(route)?)?;
         let alone = known.backend.routes.len() == 1;
         known.fresh(at).filter(|_| alone)?.waiting
     }
 
-    /// All of them, in the order of the configuration.
+    /// Returns all backends, in the order of the configuration.
     pub fn readings(&self, at: MonotonicInstant) -> Vec<Reading> {
         self.all.iter().map(|known| known.reading(at)).collect()
     }
@@ -204,7 +205,7 @@ impl Known {
         }
     }
 
-    /// The last numbers, while they say how it is.
+    /// Returns the last metrics unless they are stale.
     fn fresh(&self, at: MonotonicInstant) -> Option<&EngineMetrics> {
         let (read, numbers) = self.last.as_ref()?;
         (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
@@ -229,12 +230,12 @@ impl Known {
     }
 }
 
-/// More was found than was looked up.
+/// Error for a prefix cache with more hits than queries.
 #[derive(Clone, Copy, Debug)]
 struct Impossible;
 
-/// What was there of what was looked up since the reading before; `None` where nothing was looked up, and where the
-/// counters have begun anew.
+/// Returns the prefix cache's hit ratio since the previous reading. `None` without queries since then, and after a
+/// reset of the counters.
 fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Result<Option<f64>, Impossible> {
     let (queries, hits) = match now.prefix {
         None => return Ok(None),

@@ -1,28 +1,29 @@
-//! The text that a metrics endpoint answers with: Prometheus' format 0.0.4, and OpenMetrics, as far as both say numbers.
+//! Parser for metrics pages: Prometheus text format 0.0.4, and the numeric part of OpenMetrics.
 //!
-//! One pass, line by line, nothing kept and nothing copied: a line that is no sample is `None` and the next one is read.
-//! Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), time stamps and exemplars are passed over: what is asked for is known by its
-//! name, and the latest reading is the one that counts.
+//! The parser reads line by line in one pass and keeps or copies nothing. A malformed line yields `None`, and parsing
+//! continues with the next line. Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), timestamps and exemplars are ignored.
+//! Metrics are identified by name, and only the latest reading counts.
 
 use std::borrow::Cow;
 
-/// No engine's line comes near it: the longest ones name every option of a cache as a label.
+/// Longest accepted line in bytes. Engines stay far below it; their longest lines list every option of a cache as a
+/// label.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Labels of one sample that are looked at. Engines have about ten; Prometheus' own default limit is 30.
+/// Most labels that one sample may have. Engines write about ten; Prometheus' default limit is 30.
 const MOST_LABELS: usize = 64;
 
-/// One number: `name{labels} value`.
+/// One sample: `name{labels} value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     pub name: &'a str,
-    /// As written between the braces; checked.
+    /// Validated text between the braces.
     labels: &'a str,
-    /// Whatever a float can be: not a number and infinite too.
+    /// Any float, including NaN and infinity.
     pub value: f64,
 }
 
-/// The samples of `body`, in order; `None` stands for a line that is neither a sample, nor a comment, nor empty.
+/// Returns the samples of `body`, in order. `None` marks a line that is neither a sample, nor a comment, nor empty.
 pub fn samples(body: &[u8]) -> impl Iterator<Item = Option<Sample<'_>>> {
     body.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.trim_ascii();
@@ -32,13 +33,13 @@ pub fn samples(body: &[u8]) -> impl Iterator<Item = Option<Sample<'_>>> {
 }
 
 impl<'a> Sample<'a> {
-    /// The value of the label `key`; empty where there is none, as Prometheus has it.
+    /// Returns the value of the label `key`. As in Prometheus, an absent label has an empty value.
     pub fn label(&self, key: &str) -> Cow<'a, str> {
         let found = self.labels().find(|(name, _)| *name == key);
         found.map(|(_, value)| value).unwrap_or_default()
     }
 
-    /// In the order in which they are written.
+    /// Returns the labels in the order of the text.
     pub fn labels(&self) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
         let mut rest = self.labels;
         std::iter::from_fn(move || {
@@ -67,7 +68,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value: number(value)? })
 }
 
-/// What stands before the closing brace, and what behind it.
+/// Splits the text at the closing brace: the labels before it and the rest after it.
 fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut rest = inside;
     for _ in 0..=MOST_LABELS {
@@ -81,7 +82,7 @@ fn braced(inside: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// One `name="value"` and the comma behind it: the name, the value as it is written, and what follows.
+/// Parses one `name="value"` and the comma after it. Returns the name, the value with its escapes, and the rest.
 fn label(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.trim_ascii_start();
     let (name, rest) = text.split_at(end_of(text, is_of_label));
@@ -118,7 +119,7 @@ fn unescaped(value: &str) -> Cow<'_, str> {
             (_, true) => match characters.next() {
                 Some('n') => text.push('\n'),
                 Some(known @ ('\\' | '"')) => text.push(known),
-                // Not an escape: as it is written.
+                // Unknown escapes are kept verbatim.
                 Some(other) => text.extend(['\\', other]),
                 None => text.push('\\'),
             },
@@ -128,7 +129,7 @@ fn unescaped(value: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// As Go writes floats. Rust reads `infinity` and the like too, which does no harm.
+/// Parses a float in Go's notation. Rust also accepts `infinity` and similar words, which does no harm.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What is read of the pages in `tests/fixtures/engines`: written by each engine's documentation and source.
+//! Tests of the pages in `tests/fixtures/engines`, which follow each engine's documentation and source code.
 
 use crate::engine::{Engine, EngineMetrics, PrefixCacheUsage, read};
 use tokengauge_types::clock::WallTime;
@@ -8,7 +8,7 @@ fn page(name: &str) -> Vec<u8> {
     std::fs::read(format!("{folder}/{name}.prom")).unwrap()
 }
 
-/// What is read is the same whether the engine is recognised or named.
+/// Reads a page and checks that detecting the engine and naming the engine yield the same result.
 fn told(name: &str, engine: Engine) -> EngineMetrics {
     let page = page(name);
     let told = read(&page, None).unwrap();
@@ -35,7 +35,7 @@ fn vllm() {
         ..requests(3, 21)
     };
     let told = told("vllm", Engine::Vllm);
-    // A float of seconds since 1970 holds a fifth of a microsecond.
+    // A float of seconds since 1970 resolves a fifth of a microsecond.
     let apart = |a: Option<WallTime>, b: Option<WallTime>| {
         a.unwrap().unix_nanos().abs_diff(b.unwrap().unix_nanos())
     };

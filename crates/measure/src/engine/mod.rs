@@ -1,8 +1,8 @@
-//! What the engine behind an upstream says of itself, and whether it has warmed up. Pure: bytes and instants come in.
+//! Metrics of the inference engine behind an upstream, and warm-up detection. No I/O: bytes and instants are arguments.
 //!
-//! [`read`] makes numbers of what a metrics endpoint answered, whichever engine wrote it; [`Backends`] keeps the last of
-//! them for each upstream, lets them age, and has a [`warm::Machine`] for each upstream that is asked about. Who asks the
-//! endpoint is `scrape`.
+//! [`read`] parses the metrics page of any supported engine. [`Backends`] keeps the last reading of each upstream,
+//! marks old readings as stale, and holds a [`warm::Machine`] for each upstream with warm-up detection. `scrape` makes
+//! the HTTP requests.
 
 mod backends;
 pub mod exposition;
@@ -33,8 +33,8 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// In the order in which they are recognised: Triton's page may hold that of the engine inside it, and NIM's names
-    /// have no prefix.
+    /// Engines in detection order. Triton's page may contain the metrics of the engine inside it, and NIM's names have
+    /// no prefix.
     pub const ALL: [Self; 7] = [
         Self::Vllm,
         Self::Sglang,
@@ -58,23 +58,24 @@ impl Engine {
     }
 }
 
-/// How one asking ended.
+/// Result of one scrape.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ScrapeResult {
     Ok,
-    /// No connection: the name, the address, TLS, or it was closed before the end of the answer.
+    /// The connection failed: DNS, address or TLS, or the connection closed before the end of the response.
     Unreachable,
-    /// Not all of it came in time.
+    /// The response was incomplete when the time limit expired.
     Timeout,
-    /// Redirects are not followed: credentials or numbers of another server would be read for this one's.
+    /// The endpoint sent a redirect. Redirects are not followed: they could leak credentials or return another server's
+    /// metrics.
     Redirect,
-    /// Any other status but 2xx.
+    /// A status other than 2xx that is not a redirect.
     Status,
-    /// More than [`LARGEST_BODY`].
+    /// The body is larger than [`LARGEST_BODY`].
     TooLarge,
-    /// Nothing in it is a sample.
+    /// The body contains no sample.
     Content,
-    /// Samples, but none that is known of the engine.
+    /// The body contains samples, but none with a known name of the engine.
     Unknown,
 }
 
@@ -104,6 +105,6 @@ impl ScrapeResult {
     }
 }
 
-/// What a metrics endpoint may answer with, in bytes. vLLM with all of its histograms writes 200 KiB for each rank, Triton
-/// about as much for each model: room for 40 of them. What is larger is something else.
+/// Largest accepted metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
+/// about as much for each model. The limit leaves room for 40 of them; a larger body is not a metrics page.
 pub const LARGEST_BODY: usize = 8 << 20;

@@ -1,25 +1,25 @@
-//! Which name of which engine means what.
+//! Metric names of each engine and their meanings.
 
 use crate::engine::Engine;
 
-/// What a number is.
+/// Meaning of a metric.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum What {
-    /// Requests that wait for their turn.
+    /// Requests that wait in the engine's queue.
     Waiting,
-    /// Requests that are worked on.
+    /// Requests that the engine is processing.
     Running,
-    /// Share of the KV cache that is in use, 0 to 1.
+    /// Ratio of the KV cache that is in use, 0 to 1.
     KvCache,
-    /// Counter of what was looked up in the prefix cache, in tokens or blocks.
+    /// Counter of prefix cache queries, in tokens or blocks.
     Queries,
-    /// Counter of what of it was there.
+    /// Counter of prefix cache hits.
     Hits,
-    /// Counter of what of it was not there, for engines that have no counter of queries.
+    /// Counter of prefix cache misses, for engines without a counter of queries.
     Misses,
-    /// Share of what was looked up that was there, 0 to 1, by the engine's own reckoning.
+    /// Hit ratio of the prefix cache as the engine computes it, 0 to 1.
     PrefixShare,
-    /// 1 where the engine is awake, 0 where it sleeps.
+    /// 1 if the engine is awake, 0 if it sleeps.
     Awake,
 }
 
@@ -36,23 +36,24 @@ impl What {
     ];
 }
 
-/// One name of one engine. Of two rows that mean the same the one that stands first is read, where it is there.
+/// One metric name of one engine. If several rows have the same meaning, the first row that is present in the page is
+/// used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     pub(super) engine: Engine,
     pub(super) what: What,
     pub(super) name: &'static str,
-    /// Of all series of the name only those with this label.
+    /// Label that a series must have to be used.
     pub(super) only: Option<(&'static str, &'static str)>,
 }
 
-/// When the process began, in seconds since 1970: the Prometheus client libraries' own, whichever engine uses one.
+/// Process start time in seconds since 1970. The Prometheus client libraries export it for any engine.
 pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
-/// Labels that tell apart processes which do the same work together. Each of them reports all of it.
+/// Labels of processes that share the same work. Each of these processes reports all of the work.
 pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 
-/// A label whose series are parts of the one in which it is empty.
+/// A label whose series are parts of the series in which the label is empty.
 pub(super) const PART: &str = "priority";
 
 const fn name(engine: Engine, what: What, name: &'static str) -> Name {
@@ -66,7 +67,7 @@ const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
 use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
 use What::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
 
-/// vLLM's and NIM's `_perc` are shares all the same: 1 is all of it, by their own documentation.
+/// All known names. Despite `_perc`, vLLM and NIM report ratios: their documentation defines 1 as full.
 pub(super) const NAMES: &[Name] = &[
     name(Vllm, Waiting, "vllm:num_requests_waiting"),
     name(Vllm, Running, "vllm:num_requests_running"),

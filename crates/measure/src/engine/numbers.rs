@@ -1,10 +1,13 @@
-//! A metrics page → the few numbers that every engine has under another name.
+//! Converts a metrics page to the few values that all engines report under different names.
 //!
-//! An engine writes a number once for each model, data-parallel rank or pool that it has. Requests are summed over these
-//! series. Of KV caches the fullest is told, because it is the one that makes requests wait, which a mean would hide.
-//! Counters are summed, so that their ratio weighs each cache by its use; shares that the engine itself reckoned are
-//! averaged, since their weights are not told. Series that differ only in a rank that shares the work
-//! ([`names::SAME_WORK`]) tell of the same requests: the greatest is taken.
+//! An engine writes one series for each model, data-parallel rank or pool. Series are combined as follows:
+//!
+//! - Requests are summed.
+//! - For KV caches the fullest one is reported. It is the one that makes requests wait, and a mean would hide it.
+//! - Counters are summed, so that their ratio weighs each cache by its use.
+//! - Ratios computed by the engine are averaged, because their weights are unknown.
+//! - Series that differ only in a rank that shares the work ([`names::SAME_WORK`]) describe the same requests, so the
+//!   greatest value is used.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -16,49 +19,50 @@ use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
 use crate::engine::{Engine, ScrapeResult};
 use tokengauge_types::clock::WallTime;
 
-/// Series of one name that are told apart: models × ranks of the largest deployments behind one page, four times over.
-/// What has more is not summed but left out, because the sum of a part is no sum.
+/// Limit on series of one name: four times the models × ranks of the largest deployments behind one page. A metric with
+/// more series is omitted, because a partial sum would be wrong.
 const MOST_SERIES: usize = 1_024;
 
-/// Up to here a float counts by ones. Nothing that is counted reaches it.
+/// Largest count, 2^53: the limit up to which an `f64` is exact for integers. No real count reaches it.
 const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 
-/// What one page says.
+/// Metrics of one page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineReading {
     pub engine: Engine,
     pub numbers: EngineMetrics,
-    /// EngineMetrics that were there and cannot be true: negative, not finite, a share above 1. They are left out.
+    /// Number of values that cannot be true: negative, not finite, or a ratio above 1. They are omitted.
     pub implausible: u64,
 }
 
-/// `None` where the engine does not say it.
+/// Engine metrics. A field is `None` if the engine does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineMetrics {
     pub waiting: Option<u64>,
     pub running: Option<u64>,
-    /// Share that is in use, 0 to 1.
+    /// Ratio that is in use, 0 to 1.
     pub kv_cache: Option<f64>,
     pub prefix: Option<PrefixCacheUsage>,
-    /// When the process began, by the engine's clock.
+    /// Process start time by the engine's clock.
     pub started: Option<WallTime>,
     pub asleep: Option<bool>,
 }
 
-/// How much of what was looked up in the prefix cache was there.
+/// Use of the prefix cache: queries and hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PrefixCacheUsage {
-    /// Since the engine's start, in tokens or in blocks: what happened of late is the difference of two pages.
+    /// Totals since the engine's start, in tokens or in blocks. Recent use is the difference of two pages.
     Counted { queries: f64, hits: f64 },
-    /// 0 to 1, by the engine's own reckoning.
+    /// Hit ratio as the engine computes it, 0 to 1.
     Share(f64),
 }
 
-/// Reads a page. `engine` is the one that wrote it, where that is known; else it is the first of [`Engine::ALL`] of which
-/// a name is there.
+/// Parses a metrics page. `engine` names the engine, if known. Otherwise the first of [`Engine::ALL`] with a known name
+/// in the page is used.
 ///
 /// # Errors
-/// [`ScrapeResult::Content`] where no line is a sample, [`ScrapeResult::Unknown`] where none is known of the engine.
+/// Returns [`ScrapeResult::Content`] if no line is a sample, and [`ScrapeResult::Unknown`] if no sample has a known
+/// name of the engine.
 pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, ScrapeResult> {
     let mut heard = Heard::default();
     let mut any = false;
@@ -77,14 +81,14 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
     Ok(heard.told(found.ok_or(ScrapeResult::Unknown)?))
 }
 
-/// What was heard of each of [`NAMES`], and of the process's start.
+/// Series of each of [`NAMES`] and of the process start time.
 #[derive(Debug, Default)]
 struct Heard {
     names: [Series; NAMES.len()],
     started: Series,
 }
 
-/// The series of one name, each by what tells it apart.
+/// Series of one name, keyed by a hash of the labels that distinguish them.
 #[derive(Debug, Default)]
 struct Series {
     values: FxHashMap<u64, f64>,
@@ -147,7 +151,7 @@ impl Heard {
     }
 }
 
-/// A number that cannot be true.
+/// Error for a value that cannot be true.
 #[derive(Clone, Copy, Debug)]
 struct Implausible;
 
@@ -167,25 +171,25 @@ impl Series {
             return;
         }
         let known = self.values.entry(key).or_insert(sample.value);
-        // What is not a number stays: it makes the whole implausible.
+        // NaN replaces other values, so that the whole metric counts as implausible.
         if sample.value.is_nan() || *known < sample.value {
             *known = sample.value;
         }
     }
 
-    /// Requests at this moment, or what was counted since the start, over all series.
+    /// Sums current requests or counters over all series.
     fn sum(&self) -> Result<f64, Implausible> {
         let sum: f64 = self.each_within(MOST_COUNTED)?.sum();
         if sum <= MOST_COUNTED { Ok(sum) } else { Err(Implausible) }
     }
 
-    /// The greatest of shares.
+    /// Returns the greatest ratio.
     fn fullest(&self) -> Result<f64, Implausible> {
         Ok(self.each_within(1.0)?.fold(0.0, f64::max))
     }
 
-    /// The mean of shares. Not a number where none is told: vLLM before version 1 says −1 as long as it has looked
-    /// nothing up.
+    /// Returns the mean ratio, or NaN if no series has a ratio. vLLM before version 1 writes −1 until its first cache
+    /// query.
     fn mean_share(&self) -> Result<f64, Implausible> {
         let untold = |value: &f64| (*value + 1.0).abs() < f64::EPSILON;
         let told = Self {
@@ -203,14 +207,14 @@ impl Series {
         Ok(sum / number)
     }
 
-    /// The latest of times in seconds since 1970.
+    /// Returns the latest of several times in seconds since 1970.
     fn latest(&self) -> Result<WallTime, Implausible> {
         let latest = self.each_within(MOST_SECONDS)?.fold(0.0, f64::max);
         let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
         Ok(WallTime::default() + since)
     }
 
-    /// Every value, each of which lies between 0 and `most`.
+    /// Returns all values, each between 0 and `most`.
     fn each_within(&self, most: f64) -> Result<impl Iterator<Item = f64> + '_, Implausible> {
         let plausible = |value: &f64| (0.0..=most).contains(value);
         if self.too_many || !self.values.values().all(plausible) {
@@ -220,7 +224,7 @@ impl Series {
     }
 }
 
-/// The year 2500: what lies behind it is no time in seconds.
+/// Start of the year 2500. Later values are not times in seconds.
 const MOST_SECONDS: f64 = 16_725_225_600.0;
 
 #[expect(
@@ -293,12 +297,12 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
             let (told, lies) = implausible(&body);
             assert_eq!((told.waiting, told.running, lies), (None, Some(2), 1), "{lie}");
         }
-        // 85 for 85 %: a reader that took it for a share would say that the cache is 85 times full.
+        // 85 means 85 %. Read as a ratio, the cache would be 85 times full.
         let (told, lies) = implausible(
             "vllm:kv_cache_usage_perc{engine=\"0\"} 85\nvllm:kv_cache_usage_perc{engine=\"1\"} 0\n",
         );
         assert_eq!((told.kv_cache, lies), (None, 1));
-        // Together they are more than a float holds: what is not finite has no share.
+        // The sum exceeds the range of a float, and an infinite total has no ratio.
         let huge = "trtllm_kv_cache_reused_blocks_total 1e308\ntrtllm_kv_cache_missed_blocks_total 1e308\n";
         let (told, lies) = implausible(huge);
         assert_eq!((told.prefix, lies), (None, 2));

@@ -1,40 +1,46 @@
-//! Whether a backend has warmed up, told by what it did of late: pure, `at` passed in.
+//! Warm-up detection for a backend, based on its recent activity. No I/O; `at` is passed in.
 //!
-//! The first answers of an engine are slow by nature: weights are loaded, kernels compiled and tuned, CUDA graphs
-//! captured, caches empty. That is burn-in, and it must be seen as such and not blamed on anybody.
+//! The first responses of an engine are slow by nature. The engine loads weights, compiles and tunes kernels, captures
+//! CUDA graphs and fills its caches. This warm-up must be visible and not count as an error of any party.
 //!
-//! **Cold**: it has to load before it can answer. The engine says that it sleeps; or its process began and nobody was
-//! answered since; or the answer itself says that the model was loaded for it.
-//! **Warming**: it answers, and what is known does not say that it has settled. Fewer than so many exchanges were answered
-//! since it was cold or idle, or since this proxy began to look; or its process is young.
-//! **Warm**: anything else.
+//! **Cold**: the backend has to load before it can respond. The engine reports that it sleeps, or its process started
+//! and no request has succeeded since. A response can also report that the model was loaded for it.
 //!
-//! The state is that of an upstream, as an exchange would find it which is admitted now. An upstream that serves several
-//! models is one backend here: the one exchange for which a model was loaded is known by its own answer.
+//! **Warming**: the backend responds, but is not known to be warmed up. Either too few exchanges have succeeded since
+//! it was cold or idle or since this proxy began to observe it, or its process is young.
+//!
+//! **Warm**: any other case.
+//!
+//! The state belongs to an upstream and describes how an exchange admitted now would find it. An upstream that serves
+//! several models counts as one backend. A model load for a single exchange is known from the response to that
+//! exchange.
 
 use std::time::Duration;
 
 use crate::record::WarmupState;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
-/// When a backend counts as what.
+/// Thresholds of the warm-up states.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Without an exchange for so long it has to warm up again.
+    /// Time without an exchange after which the backend has to warm up again.
     pub idle: Duration,
-    /// So many answers warm it up.
+    /// Number of successful responses that warm the backend up.
     pub exchanges: usize,
-    /// So long after its start a process has not settled.
+    /// Age below which a process still counts as warming.
     pub young: Duration,
-    /// An answer that says it loaded for so long found the model not loaded.
+    /// Load time reported in a response from which the model counts as not loaded before.
     pub load: Duration,
 }
 
 impl Default for Config {
-    /// `idle`: Ollama unloads a model that nobody asked for 5 min. `exchanges`: the first pays for what is compiled and
-    /// captured, the second for the batch size or prompt length that the first did not have, the third shows that it is
-    /// over. `young`: engines that open their port before they are ready take a minute or two. `load`: Ollama says some 10
-    /// to 100 ms for a model that is there, and seconds for one that is not.
+    /// Default thresholds:
+    ///
+    /// - `idle`: Ollama unloads a model without requests after 5 min.
+    /// - `exchanges`: the first one pays for compilation and graph capture. The second one pays for another batch size
+    ///   or prompt length. The third one shows that warm-up is over.
+    /// - `young`: engines that open their port before they are ready take a minute or two.
+    /// - `load`: Ollama reports 10 to 100 ms for a loaded model and seconds for an unloaded one.
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(300),
@@ -45,32 +51,33 @@ impl Default for Config {
     }
 }
 
-/// Two readings of one process's start differ by less: clocks are read to 10 ms, and ranks start one after another.
+/// Largest difference between two readings of the same process start. Clocks have a resolution of 10 ms, and ranks
+/// start one after another.
 const SAME_START: Duration = Duration::from_secs(1);
 
-/// One backend.
+/// Warm-up state machine of one backend.
 #[derive(Debug)]
 pub struct Machine {
     config: Config,
-    /// Exchanges that are with it.
+    /// Number of exchanges in flight at the backend.
     busy: u32,
-    /// When an exchange last came to it or ended.
+    /// When an exchange last started or ended.
     touched: Option<MonotonicInstant>,
-    /// When an exchange was last answered well.
+    /// When an exchange last succeeded.
     answered: Option<MonotonicInstant>,
-    /// Answers that are missing until it is warm.
+    /// Number of successful responses still needed until the backend is warm.
     missing: usize,
     process: Option<Process>,
-    /// Its process began, and nobody was answered since.
+    /// Whether the process started and no request has succeeded since.
     untried: bool,
     asleep: bool,
 }
 
-/// The engine's process.
+/// Process of the engine.
 #[derive(Clone, Copy, Debug)]
 struct Process {
     started: WallTime,
-    /// How old it was, and when that was known.
+    /// Age of the process at `at`.
     age: Duration,
     at: MonotonicInstant,
 }
@@ -95,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// How an exchange would find it that is admitted at `at`.
+    /// Returns the state in which an exchange admitted at `at` would find the backend.
     pub fn state(&self, at: MonotonicInstant) -> WarmupState {
         let is_young = |process: Process| process.age(at) < self.config.young;
         if self.asleep || self.untried {
@@ -107,7 +114,7 @@ impl Machine {
         }
     }
 
-    /// An exchange was admitted; how it finds the backend.
+    /// Records an admitted exchange and returns the state in which it finds the backend.
     pub fn admitted(&mut self, at: MonotonicInstant) -> WarmupState {
         let state = self.state(at);
         if self.is_idle(at) {
@@ -118,14 +125,16 @@ impl Machine {
         state
     }
 
-    /// An exchange is no longer with it.
+    /// Records that an exchange left the backend.
     pub fn left(&mut self, at: MonotonicInstant) {
         self.busy = self.busy.saturating_sub(1);
         self.touched = Some(at);
     }
 
-    /// An exchange that found it in the state `found` was answered well, `load` of that time being spent on loading the
-    /// model by the backend's own clock; gives the state in which the exchange found it, as is known by now.
+    /// Records that an exchange succeeded. `found` is the state at its admission. `load` is the time that the backend
+    /// spent on loading the model, by the backend's clock.
+    ///
+    /// Returns the state in which the exchange found the backend, corrected by `load`.
     pub fn answered(
         &mut self,
         at: MonotonicInstant,
@@ -143,7 +152,7 @@ impl Machine {
         found
     }
 
-    /// The engine's own word, read at `at`, which is `wall` on the wall clock.
+    /// Records the engine's metrics, read at `at`. `wall` is the wall-clock time of `at`.
     pub fn told(
         &mut self,
         at: MonotonicInstant,
@@ -162,7 +171,7 @@ impl Machine {
         if before.is_some_and(|before| distance(before.started, started) < SAME_START) {
             return;
         }
-        // A clock that is ahead of ours makes it no older than now.
+        // If the engine's clock is ahead of the proxy's clock, the age is 0.
         let age = wall.unix_nanos().saturating_sub(started.unix_nanos());
         let process = Process { started, age: Duration::from_nanos(age), at };
         self.process = Some(process);
@@ -202,7 +211,7 @@ mod tests {
         Machine::new(Config::default())
     }
 
-    /// One exchange from `from` that is answered after a second; how it found the backend.
+    /// Runs one exchange from `from` that succeeds after a second. Returns the state in which it found the backend.
     fn exchange(machine: &mut Machine, from: u64) -> WarmupState {
         let found = machine.admitted(at(from));
         machine.left(at(from + 1));

@@ -1,4 +1,4 @@
-//! One flow: its tokens by the second, and what its latest exchanges were like.
+//! Throughput of one model key by the second, and statistics of its latest exchanges.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokengauge_types::rolling_window::RollingWindow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The slots of the longest window.
+/// Number of slots in the longest window.
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
-/// Three windows of 300 slots: 7 KiB, beside what [`Recent`] takes.
+/// Three windows of 300 slots: 7 KiB, plus the memory of [`Recent`].
 #[derive(Debug)]
 pub(super) struct Track {
-    /// Output that was counted chunk by chunk: only this has a peak that means something.
+    /// Output tokens counted chunk by chunk. Only these have a meaningful peak.
     streamed: RollingWindow<f64>,
-    /// Output that came whole, spread over the time it took.
+    /// Output tokens of non-streaming responses, spread over the duration of each.
     whole: RollingWindow<f64>,
     input: RollingWindow<f64>,
     recent: Recent,
-    /// The latest moment that anything was recorded of.
+    /// Latest instant at which anything was recorded.
     latest: MonotonicInstant,
 }
 
@@ -70,13 +70,13 @@ impl Track {
         self.recent.ended(at, ended);
     }
 
-    /// Whether nothing was recorded for so long that every window is empty.
+    /// Returns whether every window is empty because nothing was recorded for long enough.
     pub(super) fn is_idle(&self, at: MonotonicInstant) -> bool {
         let now = self.streamed.number(at);
         now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
     }
 
-    /// What is recent of it is added to `all` too.
+    /// Returns the reading, and adds the recent statistics to `all`.
     pub(super) fn reading(
         &self,
         at: MonotonicInstant,
@@ -96,24 +96,24 @@ impl Track {
         }
     }
 
-    /// Input tokens of the last `seconds` full seconds before the one called `now`.
+    /// Returns the input tokens of the last `seconds` full seconds before slot `now`.
     pub(super) fn input_of(&self, now: u64, seconds: u64) -> f64 {
         sum(&self.input, now, seconds)
     }
 
-    /// The same of output, streamed and whole.
+    /// Returns the output tokens of the same seconds, streaming and non-streaming.
     pub(super) fn output_of(&self, now: u64, seconds: u64) -> f64 {
         sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds)
     }
 
-    /// Output that was streamed in one second.
+    /// Returns the output tokens that were streamed in one second.
     pub(super) fn streamed_in(&self, second: u64) -> f64 {
         self.streamed.get(second).copied().unwrap_or(0.0)
     }
 }
 
-/// Lays `tokens` evenly over `from`…`to`. What falls before the oldest slot that is kept is cut off, not squeezed into
-/// those that are.
+/// Spreads `tokens` evenly over `from`…`to`. Tokens before the oldest kept slot are dropped, not added to the kept
+/// slots.
 fn spread(
     slots: &mut RollingWindow<f64>,
     from: MonotonicInstant,
@@ -139,7 +139,8 @@ fn spread(
     }
 }
 
-/// Each window ends at the last full second: `now` is the slot that is still filling.
+/// Computes the throughput of each window. Windows end at the last full second; `now` is the slot that is still
+/// filling.
 pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
     let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
     let latest = now.min(10);
@@ -153,12 +154,12 @@ pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) 
 }
 
 fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
-    // Not `sum`, which begins at -0.
+    // `Iterator::sum` starts at -0.
     slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
 }
 
-/// Told from the first full second on: the highest slot so far is true of what was seen, where a mean over part of a
-/// window would not be one over the window.
+/// Returns the highest slot, from the first full second on. A maximum over part of a window is still true, but a mean
+/// over part of a window would not be the window's mean.
 pub(super) fn peak(now: u64, streamed: impl Fn(u64) -> f64) -> Option<f64> {
     let full = now.saturating_sub(FULL_SLOTS)..now;
     (now > 0).then(|| full.map(streamed).fold(0.0, f64::max))

@@ -1,11 +1,12 @@
-//! How many exchanges are in each state, lane by lane.
+//! Number of exchanges in each phase, by route key.
 
 use rustc_hash::FxHashMap;
 
 use crate::load::{RequestPhase, RouteKey, RouteReading, queue_depth};
 
-/// Lanes come from configured routes, so only reloads that keep renaming routes could pile them up; at this many, those
-/// with nothing in flight are forgotten. Ten times the routes of the largest configurations we expect.
+/// Largest number of route keys, ten times the routes of the largest expected configurations. At this size, keys with
+/// nothing in flight are removed. Keys come from configured routes, so only repeated reloads that rename routes could
+/// reach it.
 const MOST_LANES: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ impl Lanes {
         *self.count(lane, state) += 1;
     }
 
-    /// Leaving a state that was never entered would be a fault of the caller; it is held at 0 rather than wrapped to
-    /// 2⁶⁴ exchanges in flight.
+    /// Records that an exchange left a phase. A phase that was never entered is a bug of the caller. The count then
+    /// stays at 0 and does not wrap to 2⁶⁴ exchanges in flight.
     pub(super) fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
         let count = self.count(lane, state);
         debug_assert!(*count > 0, "{lane:?} has nothing {state:?} to leave");
@@ -32,7 +33,7 @@ impl Lanes {
         self.0.get(lane).map_or(0, queue_depth)
     }
 
-    /// In the order of their names.
+    /// Returns all route keys, sorted by name.
     pub(super) fn reading(&self) -> Vec<RouteReading> {
         let reading = |(lane, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {
             lane: lane.clone(),

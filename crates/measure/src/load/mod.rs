@@ -1,9 +1,10 @@
-//! In flight, queue depth, throughput windows: arithmetic only, `at` passed in.
+//! In-flight requests, queue depth and throughput windows. Arithmetic only; `at` is passed in.
 //!
-//! What is in flight is told apart by [`RouteKey`], tokens by [`ModelKey`]. Throughput is tokens in a window ÷ its length, in
-//! slots of 1 s, over windows that end at the last full second. A window is covered once the process has run that long
-//! (moments count from its start): a flow that began later brought nothing before, so its mean over the whole window is
-//! true.
+//! In-flight requests are labelled by [`RouteKey`], tokens by [`ModelKey`]. Throughput is tokens in a window ÷ its
+//! length, in slots of 1 s. Windows end at the last full second.
+//!
+//! A window is covered once the process has run for its length; instants count from the process start. A model key that
+//! appears later had no tokens before, so its mean over the whole window is correct.
 
 mod flow;
 mod lanes;
@@ -29,17 +30,18 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
 
-/// What an exchange in flight is doing.
+/// Phase of an exchange in flight.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestPhase {
-    /// Held back by our own admission limit.
+    /// Waiting for a permit of the proxy's own concurrency limit.
     Queued,
-    /// A stream that has not brought its first token.
+    /// A stream before its first token.
     Waiting,
     /// A stream after its first token.
     Streaming,
-    /// Anything that is not a streamed generation: whole answers, embeddings, plain HTTP. Outside queue depth.
+    /// Any exchange that is not a streamed generation: non-streaming responses, embeddings, plain HTTP. Not part of the
+    /// queue depth.
     Unstreamed,
 }
 
@@ -56,14 +58,14 @@ impl RequestPhase {
     }
 }
 
-/// What in-flight gauges are told apart by: what is known of an exchange when it begins.
+/// Labels of the in-flight gauges. They are known when an exchange begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RouteKey {
     pub route: Label,
     pub vantage: ProxyPosition,
 }
 
-/// What throughput is told apart by.
+/// Labels of the throughput metrics.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ModelKey {
     pub provider: Label,
@@ -82,28 +84,29 @@ impl ModelKey {
         }
     }
 
-    /// Flows in the order of their names, as people look for them.
+    /// Returns a sort key that orders model keys by name for display.
     pub fn by_name(&self) -> impl Ord + use<'_> {
         let Self { provider, model, route, vantage } = self;
         (model, provider, route, vantage.as_str())
     }
 }
 
-/// Load at one moment: what gauges, `/stats` and the console show.
+/// Load at one instant, as shown by gauges, `/stats` and the console.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub lanes: Vec<RouteReading>,
     pub flows: Vec<ModelReading>,
     pub total: TotalReading,
-    /// What is left of the caller's limits; the board's to fill in.
+    /// Remaining rate limits of the caller. [`Load`] leaves the list empty; the owner of the in-flight requests fills
+    /// it in.
     pub quotas: Vec<RateLimitReading>,
 }
 
-/// All flows together: the throughput of the system.
+/// All model keys together: the throughput of the system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TotalReading {
     pub input: Throughput,
-    /// Its peak is the highest second of all flows together, not the sum of their peaks.
+    /// Output throughput. Its peak is the highest second of all model keys together, not the sum of their peaks.
     pub output: Throughput,
     pub recent: Summary,
 }
@@ -111,20 +114,21 @@ pub struct TotalReading {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteReading {
     pub lane: RouteKey,
-    /// Exchanges in each state, in the order of [`RequestPhase::ALL`].
+    /// Exchanges in each phase, in the order of [`RequestPhase::ALL`].
     pub active: [u64; RequestPhase::ALL.len()],
-    /// Streams without a token for a while: before their first one, and after it.
+    /// Streams that are waiting for a token: before their first token, and after it.
     pub silence: [StalledStreams; 2],
-    /// Requests that wait in the engine behind the route, where it says so and no other route leads there.
+    /// Requests that wait in the engine behind the route. `None` if the engine does not report them or another route
+    /// shares the engine.
     pub backend_waiting: Option<u64>,
 }
 
-/// How well a queue's depth is known.
+/// Precision of a queue depth.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Precision {
-    /// Queued here + waiting in the engine, by its own word.
+    /// Requests queued in the proxy + requests waiting in the engine, as the engine reports them.
     Exact,
-    /// Queued here + awaiting their first token, which includes prefill.
+    /// Requests queued in the proxy + streams before their first token, which includes prefill.
     Upper,
 }
 
@@ -139,17 +143,17 @@ impl Precision {
     }
 }
 
-/// Streams that are awaited to bring a token.
+/// Streams that are waiting for a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StalledStreams {
-    /// How many of them have stalled.
+    /// Number of these streams that are stalled.
     pub stalled: u64,
-    /// How long the longest has been silent; `None` where none is awaited.
+    /// Longest idle time among the streams; `None` if no stream is waiting.
     pub longest: Option<Duration>,
 }
 
 impl StalledStreams {
-    /// One more such stream.
+    /// Adds one stream.
     pub fn add(&mut self, idle: Duration, stalled: bool) {
         self.stalled += u64::from(stalled);
         self.longest = self.longest.max(Some(idle));
@@ -157,7 +161,7 @@ impl StalledStreams {
 }
 
 impl RouteReading {
-    /// As well as it is known: see [`Precision`].
+    /// Returns the queue depth, as precise as [`Precision`] states.
     pub const fn queue_depth(&self) -> u64 {
         let [queued, _, _, _] = self.active;
         match self.backend_waiting {
@@ -187,45 +191,44 @@ pub struct ModelReading {
     pub recent: Summary,
 }
 
-/// What the exchanges that ended in the last 5 min were like: in the latest ten segments of 30 s, of which one is
-/// filling. Percentiles are `None` where no exchange had such a value.
+/// Statistics of the exchanges that ended in the last 5 min. They cover the latest ten segments of 30 s, of which one
+/// is still filling. Percentiles are `None` if no exchange had the value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Of streams that had a first token, in seconds.
+    /// Time to first token of streams that had one, in seconds.
     pub time_to_first_token: Option<Percentiles>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<Percentiles>,
-    /// Of exchanges that ended well, in seconds.
+    /// Duration of successful exchanges, in seconds.
     pub duration: Option<Percentiles>,
-    /// TPOT of streams with two tokens and more, in seconds: the mean inter-token latency of each.
+    /// TPOT of streams with two or more tokens, in seconds: the mean inter-token latency of each.
     pub time_per_output_token: Option<Percentiles>,
-    /// How many ended.
+    /// Number of exchanges that ended.
     pub finished: u64,
-    /// Those of them that did not end well, by anybody's fault but the client's.
+    /// Number of exchanges that failed by an error source other than the client.
     pub failed: u64,
-    /// Rated streams by the band of their output TPS, in the order of [`OutputRateRange::ALL`].
+    /// Rated streams by output TPS range, in the order of [`OutputRateRange::ALL`].
     pub bands: [u64; OutputRateRange::ALL.len()],
-    /// Those that kept up with speech ([`crate::timing::VOICE_RATE`]); they are in the highest band too.
+    /// Rated streams that kept up with speech ([`crate::timing::VOICE_RATE`]). They also count in the highest range.
     pub voice: u64,
 }
 
-/// Tokens per second over windows that end at the reading's last full second. A mean is `None` before its window is
-/// covered.
+/// Tokens per second over windows that end at the last full second. A mean is `None` until its window is covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// The mean of the last ten full seconds, or of those there have been since the start: what a live view shows from
-    /// its first second on. Not exported, since its window is no constant.
+    /// Mean of the last ten full seconds, or of all full seconds since the start if fewer. Live views show it from the
+    /// first second on. It is not exported, because its window is not constant.
     pub latest: Option<f64>,
     pub ten_seconds: Option<f64>,
     pub minute: Option<f64>,
-    /// Also called *sustained*.
+    /// Also called *sustained* throughput.
     pub five_minutes: Option<f64>,
-    /// The highest 1 s slot of the last 5 min of streamed tokens, told from the first full second on. `None` for
-    /// input, which is not streamed.
+    /// Highest 1 s slot of streamed tokens in the last 5 min, from the first full second on. `None` for input, which is
+    /// not streamed.
     pub peak: Option<f64>,
 }
 
-/// In seconds or tokens per second, as the field that holds it says.
+/// Percentiles in seconds or tokens per second; the field that holds them documents the unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     pub p5: f64,
@@ -235,38 +238,43 @@ pub struct Percentiles {
     pub count: u64,
 }
 
-/// The longest window that is kept.
+/// Length of the longest window.
 pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 
-/// How many flows are told apart in the life of a process; what comes beyond is counted under the name `other`. Models
-/// are bounded by their gate at 100, most of them of one provider and on one route, so this leaves each two and a half.
-/// A flow in use takes about 200 KiB and at most 410, nearly all of it histograms: 103 MiB if every one were busy at once
-/// with everything from the fastest to the slowest; one to five are in use beside most applications.
+/// Largest number of model keys in the life of a process. Further ones are counted under the name `other`.
+///
+/// The cardinality limiter bounds models at 100, most of them with one provider and one route. The limit leaves about
+/// two and a half keys for each model.
+///
+/// A key in use takes about 200 KiB and at most 410 KiB, nearly all of it histograms. The worst case is 103 MiB, with
+/// all keys busy and values from the fastest to the slowest. Most applications use one to five keys.
 pub const MOST_FLOWS: usize = 256;
 
-/// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
+/// Handle of a model key, valid for the life of the [`Load`] that returned it. It allows counting chunks without
+/// hashing names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ModelId(usize);
 
-/// What load has to know of an exchange that is over.
+/// Facts about a finished exchange that load statistics need.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FinishedRequest {
-    /// It did not end well, by anybody's fault but the client's.
+    /// Whether the exchange failed by an error source other than the client.
     pub failed: bool,
-    /// Of streams that had a first token.
+    /// Time to first token of streams that had one.
     pub time_to_first_token: Option<Duration>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<f64>,
-    /// Of what ended well.
+    /// Duration of successful exchanges.
     pub duration: Option<Duration>,
     pub time_per_output_token: Option<Duration>,
 }
 
-/// Everything in flight, and the throughput of the last minutes.
+/// In-flight requests and the throughput of the last minutes.
 #[derive(Debug, Default)]
 pub struct Load {
     lanes: Lanes,
-    /// A flow keeps its place for ever, so that a [`ModelId`] cannot go stale; what is forgotten is its track.
+    /// Index of each model key. Indices are permanent, so that a [`ModelId`] cannot go stale; only idle tracks are
+    /// freed.
     places: FxHashMap<ModelKey, ModelId>,
     flows: Vec<(ModelKey, Option<Box<Track>>)>,
 }
@@ -276,7 +284,7 @@ impl Load {
         Self::default()
     }
 
-    /// Makes a lane known before its first exchange, so that it is told as 0 rather than left out.
+    /// Registers a route key before its first exchange, so that its gauges report 0 and are not absent.
     pub fn know(&mut self, lane: &RouteKey) {
         self.lanes.know(lane);
     }
@@ -294,12 +302,12 @@ impl Load {
         self.lanes.leave(lane, state);
     }
 
-    /// Queued + awaiting their first token.
+    /// Returns queued exchanges + streams before their first token.
     pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
         self.lanes.queue_depth(lane)
     }
 
-    /// The handle of a flow; takes no memory for windows before something is counted.
+    /// Returns the handle of a model key. Windows take no memory until something is counted.
     pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
         if let Some(known) = self.places.get(flow) {
             return *known;
@@ -307,7 +315,8 @@ impl Load {
         if self.places.len() < MOST_FLOWS {
             return self.place(flow.clone());
         }
-        // One more per vantage at most: the names are gone, but panels that pick a vantage still find the tokens.
+        // At most one more key per position. The names are lost, but dashboard panels that filter by position still
+        // include the tokens.
         let other = Label::known(OTHER);
         let other = ModelKey {
             provider: other.clone(),
@@ -321,14 +330,14 @@ impl Load {
         }
     }
 
-    /// Output tokens of a stream, at their chunk.
+    /// Records output tokens of a stream at the time of their chunk.
     pub fn output(&mut self, at: MonotonicInstant, flow: ModelId, tokens: u64) {
         if let Some(track) = self.track(flow) {
             track.output(at, tokens);
         }
     }
 
-    /// Output tokens of an answer that came whole, spread evenly over sent…end.
+    /// Records output tokens of a non-streaming response, spread evenly over sent…end.
     pub fn output_spread(
         &mut self,
         from: MonotonicInstant,
@@ -341,7 +350,7 @@ impl Load {
         }
     }
 
-    /// Input tokens, spread evenly over sent…token (sent…end where no token came).
+    /// Records input tokens, spread evenly over sent…token, or over sent…end without a token.
     pub fn input_spread(
         &mut self,
         from: MonotonicInstant,
@@ -354,14 +363,15 @@ impl Load {
         }
     }
 
-    /// An exchange of the flow is over.
+    /// Records that an exchange of the model key ended.
     pub fn ended(&mut self, at: MonotonicInstant, flow: ModelId, ended: FinishedRequest) {
         if let Some(track) = self.track(flow) {
             track.ended(at, ended);
         }
     }
 
-    /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
+    /// Returns all known route keys, and all model keys that were active within the longest window. Frees the tracks of
+    /// idle model keys.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
         let tell = |(flow, track): &mut (ModelKey, Option<Box<Track>>)| {

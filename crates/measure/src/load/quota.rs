@@ -1,8 +1,7 @@
-//! What is left of the caller's limits with each provider, as the heads of the latest answers told.
+//! Remaining rate limits of the caller at each provider, from the headers of the latest responses.
 //!
-//! The numbers are the provider's, about an account that others may use too, and they are only as fresh as the last
-//! answer. So each has an age at which it is told no more, and how much of its time is left until it is reset is worked
-//! out anew for each reading.
+//! The values come from the provider and describe an account that others may use too. They are only as fresh as the
+//! last response, so each value expires. The time until reset is recomputed for each reading.
 
 use std::time::Duration;
 
@@ -12,21 +11,22 @@ use crate::load::ModelKey;
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within
-/// milliseconds, and nobody reads gauges that often. Until the next answer it errs on the low side.
+/// Shortest time for which a value is reported, even if its limit was reset before. Providers that refill
+/// continuously report resets within milliseconds, and gauges are not scraped that often. Until the next response the
+/// value errs on the low side.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Told no longer than this without a newer one: others use up the same account.
+/// Longest time for which a value is reported without a newer one. Other users consume the same account.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// As many as there are flows; the one that was said longest ago gives way.
+/// Largest number of model keys, the same as in load. The key with the oldest value is evicted.
 const MOST_FLOWS: usize = super::MOST_FLOWS;
 
-/// What a provider limits.
+/// Kind of usage that a provider limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LimitType {
     Requests,
-    /// Input and output together.
+    /// Input and output tokens together.
     Tokens,
     InputTokens,
     OutputTokens,
@@ -55,16 +55,16 @@ impl LimitType {
     }
 }
 
-/// One limit of one flow.
+/// One rate limit of one model key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimitReading {
     pub flow: ModelKey,
     pub limited: LimitType,
-    /// Its `reset` counts from the reading; `None` where it was not said or is over.
+    /// Values of the limit. `reset` counts from the reading; `None` if the provider did not report it or it has passed.
     pub allowance: RateLimit,
 }
 
-/// The latest word on every limit.
+/// Latest value of every rate limit.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 
@@ -75,7 +75,7 @@ struct Said {
 }
 
 impl RateLimitTracker {
-    /// The head of an answer said `quota` at `at`.
+    /// Records the rate limits from the headers of a response received at `at`.
     pub fn say(&mut self, at: MonotonicInstant, flow: &ModelKey, quota: &RateLimits) {
         if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
             self.give_way(at);
@@ -90,7 +90,7 @@ impl RateLimitTracker {
         }
     }
 
-    /// All that is fresh enough, in the order of [`LimitType::ALL`] for each flow.
+    /// Returns all fresh limits, in the order of [`LimitType::ALL`] for each model key.
     pub fn reading(&mut self, at: MonotonicInstant) -> Vec<RateLimitReading> {
         self.forget(at);
         let mut readings = Vec::new();
@@ -165,7 +165,7 @@ mod tests {
 
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
-    /// Remaining and seconds until the reset, `after` seconds.
+    /// Returns the limit type, the remaining amount and the seconds until reset, `after` seconds later.
     fn told(
         quotas: &mut RateLimitTracker,
         after: u64,

@@ -1,4 +1,4 @@
-//! What the exchanges that ended in the last 5 min were like: percentiles, and how many failed.
+//! Statistics of the exchanges that ended in the last 5 min: percentiles and failures.
 
 use std::time::Duration;
 
@@ -9,22 +9,24 @@ use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// Tenths of the longest window. The one that is filling counts as the tenth, so what is told covers 4½ to 5 min.
+/// A tenth of the longest window. The segment that is filling counts as the tenth, so statistics cover 4½ to 5 min.
 const SEGMENT: Duration = Duration::from_secs(30);
 const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 
-/// Two significant digits: a percentile is right to 1 %.
+/// Two significant digits: a percentile is accurate to 1 %.
 const DIGITS: u8 = 2;
 
-/// Histograms hold whole numbers: times in units of 100 µs, rates in hundredths of a token per second, and times per token,
-/// of which a fast one is 1 ms, in microseconds.
+/// Histograms hold integers. Times are in units of 100 µs, and rates in hundredths of a token per second. Times per
+/// token are in microseconds, because a fast token takes 1 ms.
 const UNITS_PER_SECOND: f64 = 10_000.0;
 const UNITS_PER_RATE: f64 = 100.0;
 const TOKEN_UNITS_PER_SECOND: f64 = 1_000_000.0;
 
-/// What lies above is told as this: one hour, 360,000 tokens per second, or 36 s per token. It bounds a histogram at
-/// 10 KiB, and the forty of a flow at 400 KiB (200 KiB where first tokens come within 5 s, answers within a minute, and
-/// rates stay below 300 tokens per second, since a histogram grows only as far as its highest value).
+/// Highest recorded value: one hour, 360,000 tokens per second, or 36 s per token. Higher values are clamped.
+///
+/// The value bounds a histogram at 10 KiB, and the forty histograms of a model key at 400 KiB. A histogram grows only
+/// up to its highest value. First tokens within 5 s, responses within a minute and rates below 300 tokens per second
+/// take 200 KiB.
 const HIGHEST: u64 = 36_000_000;
 
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Recent {
         segment.ended(ended);
     }
 
-    /// All that is recent at `at`, in one.
+    /// Merges all segments that are recent at `at`.
     pub(super) fn segment(&self, at: MonotonicInstant) -> Segment {
         let now = self.0.number(at);
         let mut all = Segment::default();
@@ -152,7 +154,7 @@ impl Values {
 
     fn percentiles(&self, units: f64) -> Option<Percentiles> {
         let histogram = self.0.as_ref()?;
-        // The middle of a bucket, where the library tells its upper end, which would be high on average.
+        // Uses the middle of a bucket. The library returns its upper end, which is too high on average.
         let at = |quantile| {
             let highest = histogram.value_at_quantile(quantile);
             histogram.median_equivalent(highest) as f64 / units
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn a_value_is_told_as_the_middle_of_its_bucket() {
         let mut recent = Recent::new();
-        // Where a bucket is widest for its value: 32,768 units to 33,023.
+        // The bucket that is widest for its value: 32,768 to 33,023 units.
         recent.ended(MonotonicInstant::ZERO, ended(3_277, 327.68));
         let rates = recent.segment(MonotonicInstant::ZERO).summary().output_rate.unwrap();
         assert!((rates.p50 - 327.68).abs() < 0.004 * 327.68, "{}", rates.p50);

@@ -1,15 +1,18 @@
-//! Requests that were made before: a storm of them is load that nobody asked for.
+//! Retry detection. A storm of retries is load that does not come from users.
 //!
-//! Three signs, of which the first that is there counts, so that an exchange counts once:
+//! An exchange counts once, by the first of three signals that is present:
 //!
-//! - `x-stainless-retry-count` above 0: the SDKs of OpenAI, Anthropic and others say it themselves.
-//! - an `idempotency-key` that was there within ten minutes: by its very meaning that is the same request.
-//! - an `x-request-id` of a request that *did not end well* within ten minutes, with the same route, method, path and
-//!   length. More than the id, and not after success, because gateways and agents give one id to all the calls that
-//!   they make for one request of theirs: those differ, or run beside each other, or follow upon success, and are no
-//!   retries. A retry that overtakes the end of what it repeats is therefore missed; none is made up.
+//! - `x-stainless-retry-count` above 0. The SDKs of OpenAI, Anthropic and others set it.
+//! - An `idempotency-key` that was seen within ten minutes. By definition it marks the same request.
+//! - An `x-request-id` of a request that *failed* within ten minutes, with the same route, method, path and length.
 //!
-//! Ids are kept as hashes with a secret key and go nowhere.
+//! The id alone is not enough for the third signal, and neither is an id seen in a success. Gateways and agents give
+//! one id to all calls that they make for one of their requests. Such calls differ, run in parallel or follow a
+//! success, and are not retries.
+//!
+//! A retry that arrives before the first attempt ends is therefore missed. No retry is reported falsely.
+//!
+//! Ids are kept as hashes with a secret key and never leave the process.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -20,13 +23,14 @@ use rustc_hash::FxHashMap;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RequestHead;
 
-/// The longest backoff of common SDKs and job queues; ids that come again later than that name something else.
+/// Longest backoff of common SDKs and job queues. An id that appears again later marks a different request.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// Of each kind; the oldest is forgotten first. Fourteen a second over the whole window, 400 KiB at most.
+/// Most hashes of each kind; the oldest is evicted first. Enough for fourteen per second over the whole window, and 400
+/// KiB at most.
 const MOST: usize = 8_192;
 
-/// By what a retry is known.
+/// Signal that identifies a retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RetrySignal {
     RetryCount,
@@ -46,11 +50,11 @@ impl RetrySignal {
     }
 }
 
-/// Stands for a request that has an id, to say later that it did not end well.
+/// Identifies a request that has an id, for a later report of its failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RequestKey(u64);
 
-/// The requests of the last minutes, as far as they can be known again.
+/// Requests of the last minutes that can be recognised when they are retried.
 #[derive(Debug, Default)]
 pub struct Retries {
     hasher: RandomState,
@@ -59,7 +63,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// A request came: whether it was made before, and what to call it by in [`failed`](Self::failed).
+    /// Records a new request. Returns its retry signal, if any, and its key for [`failed`](Self::failed).
     pub fn opened(
         &mut self,
         at: MonotonicInstant,
@@ -70,7 +74,7 @@ impl Retries {
         let counted = header("x-stainless-retry-count")
             .and_then(|count| count.trim().parse::<u32>().ok())
             .is_some_and(|count| count > 0);
-        // Noted whatever else is said: the first attempt says nothing else.
+        // Always record the key: the first attempt carries no other signal.
         let repeated = header("idempotency-key").is_some_and(|key| {
             let hash = self.hasher.hash_one((call, key));
             let repeated = self.keys.knows(at, hash);
@@ -89,17 +93,17 @@ impl Retries {
         (sign.map(|(_, sign)| sign), identity)
     }
 
-    /// The request did not end well: whoever comes with its id again tries again.
+    /// Records that the request failed. A later request with the same id counts as a retry.
     pub fn failed(&mut self, at: MonotonicInstant, RequestKey(hash): RequestKey) {
         self.failed.note(at, hash);
     }
 }
 
-/// Hashes that were noted within the window, so many at most.
+/// Hashes recorded within the window, at most `MOST`.
 #[derive(Debug, Default)]
 struct Recent {
     noted: FxHashMap<u64, MonotonicInstant>,
-    /// In the order of their noting; one that was noted again stands there twice.
+    /// Hashes in the order of recording. A hash that was recorded twice appears twice.
     order: VecDeque<(MonotonicInstant, u64)>,
 }
 
@@ -123,7 +127,7 @@ impl Recent {
         noted.is_some_and(|noted| at.since(*noted) <= WINDOW)
     }
 
-    /// Whether it is known; from here on it is not.
+    /// Returns whether the hash is known, and removes it.
     fn take(&mut self, at: MonotonicInstant, hash: u64) -> bool {
         let known = self.knows(at, hash);
         self.noted.remove(&hash);

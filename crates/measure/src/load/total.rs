@@ -1,11 +1,12 @@
-//! All flows together: what the system does, and what its exchanges were like whatever they asked for.
+//! Throughput of all model keys together, and statistics of all their exchanges.
 
 use crate::load::TotalReading;
 use crate::load::flow::{Track, peak, throughput};
 use crate::load::recent::Segment;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Means add up. The peak is looked for in the sums of the seconds, since flows peak apart. `recent`: of all tracks.
+/// Computes the totals. Means add up. The peak is the highest sum of one second, because model keys peak at different
+/// times. `recent` holds the statistics of all tracks.
 pub(super) fn reading(at: MonotonicInstant, tracks: &[&Track], recent: &Segment) -> TotalReading {
     let now = at.since(MonotonicInstant::ZERO).as_secs();
     let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().fold(0.0, |sum, track| sum + of(track));

@@ -1,12 +1,13 @@
-//! LengthBuckets of lengths, so that like is compared with like: a long prompt takes longer to begin, and a short answer says
-//! little of a rate.
+//! Length buckets for comparing like with like. A long prompt takes longer until its first token, and a short response
+//! says little about a rate.
 
 use serde::Serialize;
 
 use crate::record::Output;
 use tokengauge_llm::dialect::{RequestFacts, Usage};
 
-/// A length in tokens. Each edge is four times the one before, from where a chat's turn lies to where a document does.
+/// Length in tokens. Each edge is four times the previous one. The range covers everything from one turn of a chat to a
+/// document.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 pub enum LengthBucket {
     #[serde(rename = "<128")]
@@ -27,7 +28,7 @@ impl LengthBucket {
     pub const ALL: [Self; 6] =
         [Self::Below128, Self::From128, Self::From512, Self::From2K, Self::From8K, Self::From32K];
 
-    /// The band of a number of tokens; each edge (k is 1,024) belongs to the band above it.
+    /// Returns the bucket of a number of tokens. Each edge belongs to the bucket above it; k is 1,024.
     pub const fn of(tokens: u64) -> Self {
         match tokens {
             0..128 => Self::Below128,
@@ -51,12 +52,12 @@ impl LengthBucket {
     }
 }
 
-/// How long a call's prompt and answer are. `None` is not known.
+/// Length buckets of a call's prompt and response. `None` means unknown.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LengthBuckets {
-    /// Of the input that the provider reported, else of the estimate: bytes of the prompt's texts ÷ 4.
+    /// Input length as reported by the provider, otherwise the estimate: bytes of the prompt's texts ÷ 4.
     pub input: Option<LengthBucket>,
-    /// Of N.
+    /// Bucket of N, the number of output tokens.
     pub output: Option<LengthBucket>,
 }
 

@@ -1,8 +1,8 @@
-//! What became of a choice: speed gained must not be quality lost.
+//! Status of a choice. It shows whether higher speed comes with lower quality.
 
 use tokengauge_types::label::Name;
 
-/// The words of all providers for an end that a filter made: OpenAI's, Google's, Cohere's.
+/// Finish reasons that mark filtered content, of all providers: OpenAI, Google, Cohere.
 const FILTERED: [&str; 12] = [
     "content_filter",
     "SAFETY",
@@ -18,30 +18,30 @@ const FILTERED: [&str; 12] = [
     "ERROR_TOXIC",
 ];
 
-/// What an answer, or one of its choices, said; as far as was seen.
+/// Observed content of a response or of one of its choices.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ChoiceContent {
-    /// It generated something.
+    /// Whether anything was generated.
     pub anything: bool,
-    /// It said by the API's own means that it refuses.
+    /// Whether the response marks a refusal by means of its API.
     pub refusal: bool,
-    /// It called a tool with an object that is no JSON.
+    /// Whether a tool call has an arguments object that is not valid JSON.
     pub broken_arguments: bool,
 }
 
-/// What became of a choice. The first that fits, in this order from the end.
+/// Status of a choice. If several statuses match, the last one in this order applies.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ChoiceStatus {
     Complete,
-    /// It ended well and generated nothing.
+    /// The choice succeeded and generated nothing.
     Empty,
     /// The model refused.
     Refused,
-    /// The provider held it back.
+    /// The provider filtered the content.
     Filtered,
-    /// A tool's arguments begin as a JSON object and are none.
+    /// A tool's arguments begin as a JSON object but are not valid JSON.
     ToolJsonInvalid,
-    /// No finish reason came.
+    /// The choice has no finish reason.
     Unfinished,
 }
 
@@ -66,7 +66,8 @@ impl ChoiceStatus {
         }
     }
 
-    /// Of a choice that ended with `reason`; `error` is our word for one that did not.
+    /// Returns the status of a choice with finish reason `reason`. The proxy uses the reason `error` for a choice
+    /// without one.
     pub fn of(reason: &Name, said: ChoiceContent) -> Self {
         let is = |known: &str| reason.as_str().eq_ignore_ascii_case(known);
         if reason.as_str() == "error" {

@@ -1,14 +1,14 @@
-//! What a call cost.
+//! Cost of a call.
 
 use tokengauge_llm::count::Source;
 use tokengauge_types::label::Label;
 
-/// An amount of money. Never added to one in another currency.
+/// An amount of money. Amounts in different currencies are never added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     pub amount: f64,
-    /// ISO 4217, as the price table has it.
+    /// ISO 4217 code, as written in the price table.
     pub currency: Label,
-    /// [`Source::Reported`] where the provider reported the tokens; else [`Source::Estimated`], from what was counted.
+    /// [`Source::Reported`] if the provider reported the tokens, otherwise [`Source::Estimated`] from counted tokens.
     pub source: Source,
 }

@@ -1,6 +1,6 @@
-//! One finished exchange and its outcome: the waist of the hour-glass.
+//! Record of a finished exchange and its outcome.
 //!
-//! Many dialects above, many sinks below, one plain immutable struct between. A sink reads nothing else.
+//! The record is one plain immutable struct between many API formats and many sinks. A sink reads nothing else.
 
 mod bands;
 mod choice;
@@ -32,59 +32,60 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Label, Name};
 
-/// Everything that is known of one exchange after its end.
+/// All facts about one exchange after its end.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub exchange: ExchangeId,
     pub wall: WallTime,
-    /// How long it was on its way before it reached this proxy, where a proxy before it says when it was received there.
+    /// Time between the receipt of the request at an earlier proxy and its receipt here; `None` if no proxy reports it.
     pub edge_wait: Option<Duration>,
     pub points: Timestamps,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
-    /// Whom the request said it was for.
+    /// Caller identity from the request.
     pub who: CallerIdentity,
     pub trace: TraceContext,
     pub http: Http,
-    /// What the exchange went on as after an upgrade; `None` for any other exchange.
+    /// WebSocket facts of an exchange that was upgraded; `None` for any other exchange.
     pub websocket: Option<WebSocket>,
-    /// `None` for plain HTTP: whatever is no call of a known API.
+    /// `None` for plain HTTP, which is any exchange that is not a call of a known API.
     pub call: Option<Call>,
     pub outcome: Outcome,
     pub ending: Ending,
     pub fault: ErrorSource,
-    /// `error.type` of spans and metrics: the provider's own type or code, a status code, or one of ours
-    /// ([`Outcome`]'s words). `None` on success.
+    /// `error.type` of spans and metrics. The value is the provider's type or code, a status code, or a value of the
+    /// proxy ([`Outcome`]'s values). `None` on success.
     pub error_type: Option<Name>,
     pub connected: Option<ConnectTimings>,
     pub network: Network,
-    /// All time in which the client did not read.
+    /// Total time during which the client did not read.
     pub blocked: Duration,
-    /// What was odd, each kind with how often.
+    /// Parse errors by kind, with their counts.
     pub anomalies: Vec<(ParseError, u32)>,
 }
 
-/// What the kernel said of the connections that an exchange went over.
+/// Kernel statistics of the connections of an exchange.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Network {
-    /// The client's, of which the far end is the client or a proxy before this one.
+    /// Client connection. Its remote end is the client or a proxy before this one.
     pub client: Option<ConnectionSample>,
-    /// The upstream's, of which the far end is the upstream or a proxy on the way to it.
+    /// Upstream connection. Its remote end is the upstream or a proxy on the way to it.
     pub upstream: Option<ConnectionSample>,
 }
 
-/// A connection as the kernel last saw it in the course of an exchange. Over HTTP/2 it may have carried others too.
+/// Last kernel sample of a connection during an exchange. Over HTTP/2 the connection may also have carried other
+/// exchanges.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectionSample {
-    /// The smoothed round-trip time.
+    /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
-    /// The least one of late.
+    /// Lowest recent round-trip time.
     pub least_rtt: Option<Duration>,
-    /// Segments sent again since an exchange last told of this connection, or since it began.
+    /// Segments retransmitted since the previous report for this connection, or since the connection opened.
     pub retransmits: u32,
 }
 
-/// The HTTP side of an exchange.
+/// HTTP facts of an exchange.
 #[derive(Clone, Debug)]
 pub struct Http {
     pub method: http::Method,
@@ -92,9 +93,9 @@ pub struct Http {
     pub host: Option<Name>,
     pub scheme: Scheme,
     pub version: http::Version,
-    /// `None` where no response head came and none was made.
+    /// Status code; `None` if the upstream sent no response headers and the proxy generated none.
     pub status: Option<u16>,
-    /// Whether the proxy itself wrote the answer.
+    /// Whether the proxy itself generated the response.
     pub own: bool,
     pub client: Option<std::net::IpAddr>,
     pub request_bytes: u64,
@@ -104,7 +105,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Takes the headers out of both heads; `bytes` of the request's body and of the response's.
+    /// Moves the headers out of `open` and `head`. `bytes` holds the sizes of the request body and the response body.
     pub fn of(open: &mut RequestHead, head: Option<&mut ResponseHead>, bytes: [u64; 2]) -> Self {
         let [request_bytes, response_bytes] = bytes;
         Self {
@@ -130,52 +131,54 @@ impl Http {
 pub struct Call {
     pub series: MetricLabels,
     pub request: RequestFacts,
-    /// Whether the answer came as a stream.
+    /// Whether the response was a stream.
     pub streamed: bool,
-    /// Of a session its own id, which names a conversation and no single response.
+    /// Id of the response. For a WebSocket session it is the session id, which identifies a conversation and no single
+    /// response.
     pub response_id: Option<Name>,
     pub response_model: Option<Name>,
     pub service_tier: Option<Name>,
     pub system_fingerprint: Option<Name>,
-    /// The provider's raw words, one per choice in order; `error` where one was owed and never came.
+    /// Raw finish reasons of the provider, one per choice in order. `error` marks a choice whose finish reason is
+    /// missing.
     pub finish_reasons: Vec<Name>,
-    /// What became of the choices, one for each finish reason.
+    /// Status of each choice, one per finish reason.
     pub choices: Vec<ChoiceStatus>,
-    /// As reported, harmonised.
+    /// Usage as reported by the provider, in a common form.
     pub usage: Option<Usage>,
-    /// What the backend says of its own phases.
+    /// Durations of the backend's phases, as the backend reports them.
     pub timings: Option<Timings>,
-    /// What the head says is left of the caller's limits.
+    /// Remaining rate limits of the caller, from the response headers.
     pub quota: Option<RateLimits>,
-    /// `None` for operations that generate nothing, and for failed ones that generated nothing.
+    /// `None` for operations that generate nothing, and for failed calls that generated nothing.
     pub output: Option<Output>,
-    /// The name of the encoding in which [`Output::counted`] was counted.
+    /// Name of the encoding that [`Output::counted`] was counted in.
     pub tokenizer: Option<Label>,
     pub rates: Rates,
     pub bands: LengthBuckets,
     pub complete: Completeness,
     /// Queue depth when the exchange was admitted.
     pub queue_depth: u32,
-    /// How the exchange found its backend when it was admitted; `None` where nobody asks.
+    /// Warm-up state of the backend when the exchange was admitted; `None` if warm-up detection is off.
     pub warm: Option<WarmupState>,
-    /// When it brought no token for longer than its route allows. All of them are over.
+    /// Stalls: periods without a token that exceeded the route's threshold. All of them are over.
     pub stalls: Stalls,
-    /// What it cost; `None` where it used nothing, or where that has no price.
+    /// Cost of the call; `None` if it used nothing or has no price.
     pub cost: Option<Cost>,
-    /// What each objective said: its name and verdict.
+    /// Verdict of each SLO, by SLO name.
     pub verdicts: Vec<(Label, Verdict)>,
-    /// What was asked and answered, where the route captures it.
+    /// Request and response content, if the route captures it.
     pub content: Option<Box<CapturedContent>>,
 }
 
-/// Whether what was counted is all there was.
+/// Whether the counted tokens are the complete response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Completeness {
     True,
-    /// Ended before its end.
+    /// The response was cut off.
     Cut,
-    /// The observer lost part of it.
+    /// The observer missed part of the response.
     Unobserved,
 }
 
@@ -189,13 +192,13 @@ impl Completeness {
     }
 }
 
-/// How warm the backend was that answered.
+/// Warm-up state of the backend of a call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmupState {
-    /// It had to load before it could answer.
+    /// The backend had to load before it could respond.
     Cold,
-    /// It answered, and had not settled.
+    /// The backend responded but was not yet warmed up.
     Warming,
     Warm,
 }
@@ -212,20 +215,20 @@ impl WarmupState {
     }
 }
 
-/// How an exchange came out.
+/// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Ok,
     /// An error status, an error in the body or the stream, or a failed upstream.
     Error,
-    /// The client left.
+    /// The client disconnected.
     Cancelled,
-    /// A time limit of this proxy ran out.
+    /// A time limit of this proxy expired.
     Timeout,
-    /// A stream whose answer began but did not end by the provider's own word.
+    /// A stream that began but ended without the provider's end marker.
     Truncated,
-    /// This proxy refused it.
+    /// This proxy rejected the request.
     Rejected,
 }
 
@@ -245,13 +248,13 @@ impl Outcome {
     }
 }
 
-/// What one objective says of one exchange.
+/// Verdict of one SLO on one exchange.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Good,
     Bad,
-    /// In scope, but does not count (the client's own fault, or its indicator is undefined).
+    /// The exchange is in scope but does not count: the client caused the error, or the SLI is undefined.
     Excluded,
 }
 
@@ -265,7 +268,7 @@ impl Verdict {
     }
 }
 
-/// What every per-call metric is told apart by, with bounded values throughout.
+/// Labels of every per-call metric. All values are bounded.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct MetricLabels {
     pub operation: Operation,
@@ -276,7 +279,7 @@ pub struct MetricLabels {
     pub vantage: ProxyPosition,
     pub server_address: Label,
     pub server_port: u16,
-    /// `None` where the configuration names no header for it, or the request did not have one.
+    /// `None` if the configuration names no tenant header or the request does not have the header.
     pub tenant: Option<Label>,
     pub variant: Option<Label>,
 }

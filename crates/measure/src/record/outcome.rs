@@ -1,34 +1,36 @@
-//! How an exchange came out, whose fault it was, and what `error.type` says.
+//! Outcome of an exchange, its error source, and its `error.type`.
 
 use crate::record::Outcome;
 use tokengauge_types::event::{Ending, ErrorSource, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Name;
 
-/// What is known of the answer when the exchange ends.
+/// Facts about the response at the end of the exchange.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseSummary {
     pub status: Option<u16>,
-    /// Whether it is a streamed call of a known API.
+    /// Whether the exchange is a streamed call of a known API.
     pub streamed: bool,
-    /// It came as a stream, and with the provider's own last word: a stop reason for every choice, or the dialect's end
+    /// Whether the stream included the provider's end marker: a stop reason for every choice, or the API format's end
     /// of stream.
     pub finished: bool,
-    /// Part of the body was not observed, so that nobody knows whether that word came.
+    /// Whether part of the body was not observed, so that the end marker may have been missed.
     pub lost: bool,
-    /// The provider reported an error in the body or in the stream.
+    /// Whether the provider reported an error in the body or in the stream.
     pub failed: bool,
-    /// Its own type or code.
+    /// The provider's error type or code.
     pub failure: Option<Name>,
-    /// The proxy wrote the answer itself.
+    /// Whether the proxy generated the response itself.
     pub own: bool,
 }
 
-/// Outcome, fault and `error.type` of an exchange.
+/// Returns the outcome, error source and `error.type` of an exchange.
 ///
-/// A stream that had come to its end by the provider's own word is complete however its connection ended after that,
-/// and whoever ended it: clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
-/// unobserved. An error status is the caller's fault below 500, except for what says that
-/// the backend had no room or no time (408, 429).
+/// A stream with the provider's end marker is complete, no matter how its connection ends and which peer closes it.
+/// Clients do close after the final event. A stream that HTTP delivered completely does not count as truncated if its
+/// end was not observed.
+///
+/// An error status below 500 is the client's fault. The exceptions are 408 and 429, which mean that the backend lacked
+/// capacity or time.
 pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);

@@ -1,29 +1,29 @@
-//! Which N: the output tokens of an exchange, from what was reported and what was counted.
+//! Definition of N: the output tokens of an exchange, from reported and counted tokens.
 
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{TextKind, Usage};
 
-/// Output tokens of one call, each number with its origin.
+/// Output tokens of one call, each number with its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Output {
-    /// N: reported − hidden where usage came, else counted or estimated.
+    /// N: reported − hidden if usage was reported, otherwise counted or estimated.
     pub tokens: f64,
     pub source: Option<Source>,
-    /// Our count of everything streamed, in the encoding of `counted_source`.
+    /// The proxy's count of all streamed tokens, in the encoding of `counted_source`.
     pub counted: u64,
-    /// [`Source::Counted`] where the encoding is the model's own, else [`Source::Estimated`].
+    /// [`Source::Counted`] if the encoding is the model's own, otherwise [`Source::Estimated`].
     pub counted_source: Option<Source>,
-    /// Our count of the first token-bearing chunk.
+    /// The proxy's count of the first token-bearing chunk.
     pub counted_first: u64,
-    /// The same text in o200k_base.
+    /// Tokens of the same text in o200k_base.
     pub standard: u64,
-    /// hidden = max(0, reported reasoning − counted streamed reasoning).
+    /// Hidden reasoning tokens: max(0, reported reasoning − counted streamed reasoning).
     pub hidden: u64,
     /// `counted` by kind, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
 }
 
-/// What was counted of an answer.
+/// Token counts of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TokenCounts {
     pub total: u64,
@@ -34,7 +34,7 @@ pub struct TokenCounts {
 }
 
 impl TokenCounts {
-    /// Both together, one after the other.
+    /// Combines two consecutive counts.
     pub fn followed_by(&self, later: &Self) -> Self {
         let mut by_kind = self.by_kind;
         for (sum, more) in by_kind.iter_mut().zip(later.by_kind) {
@@ -65,10 +65,13 @@ impl TokenCounts {
 }
 
 impl Output {
-    /// N = reported output − hidden where usage came; our count where it did not.
+    /// Computes N = reported output − hidden if usage was reported, otherwise the proxy's count.
     ///
-    /// The report is not taken where it cannot be compared with what was streamed: usage without a reasoning split
-    /// beside streamed reasoning (nobody knows whether it is in the number), and usage of zero beside text.
+    /// The reported number is ignored in two cases in which it cannot be compared with the streamed text:
+    ///
+    /// - The usage has no reasoning split, but reasoning was streamed. It is unknown whether the number includes the
+    ///   reasoning.
+    /// - The usage is zero, but text was streamed.
     pub fn reconcile(counted: &TokenCounts, usage: Option<&Usage>) -> Self {
         let reported = usage.and_then(|usage| usage.output);
         let reasoning = usage.and_then(|usage| usage.reasoning);
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn hidden_reasoning_is_not_output_that_was_streamed() {
-        // 500 reported, 400 of them reasoning of which 0 was streamed: 100 tokens were delivered.
+        // 500 reported, 400 of them reasoning, none of it streamed: 100 tokens were delivered.
         assert_eq!(
             n(&counted(99, 0), Some(usage(500, Some(400)))),
             (100.0, Some(Source::Reported), 400)

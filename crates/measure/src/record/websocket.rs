@@ -1,56 +1,56 @@
-//! What an exchange was that went on as a WebSocket, and how it came out.
+//! Facts about an exchange that was upgraded to a WebSocket, and its outcome.
 
 use crate::record::{Outcome, ResponseSummary, settle};
 use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
-/// Closing codes that say that all is well; a close without a code says so too.
+/// Close codes that mean success. A close frame without a code also means success.
 const FINE: [u16; 2] = [1000, 1001];
 
-/// Closing codes by which the upstream says that the client is to blame: protocol, type, text, policy, size, missing
-/// extension; unauthorized, forbidden (the registry's).
+/// Close codes by which the upstream blames the client: protocol, type, text, policy, size, missing extension. The last
+/// two, from the IANA registry, mean unauthorized and forbidden.
 const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
 
-/// The provider's word for an error of the client's own.
+/// The provider's error type for an error of the client.
 const CLIENTS_MISTAKE: &str = "invalid_request_error";
 
-/// What went by over a WebSocket.
+/// Observed traffic of a WebSocket.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WebSocket {
-    /// Messages from the client, whole ones; pings and the like are none.
+    /// Complete messages from the client. Control frames such as pings are not counted.
     pub request_messages: u64,
     /// Messages from the upstream.
     pub response_messages: u64,
-    /// The first closing frame.
+    /// First close frame.
     pub closed: Option<CloseFrame>,
-    /// Whose side of the connection ended first.
+    /// Side of the connection that ended first.
     pub left: Option<Direction>,
-    /// Frames could not be followed to the end: messages, and the closing frame, may have gone by unseen.
+    /// Whether frames could not be parsed to the end. Messages and the close frame may have been missed.
     pub lost: bool,
-    /// Messages were compressed, so their content was not read.
+    /// Whether messages were compressed, so that their content was not read.
     pub compressed: bool,
 }
 
-/// A closing frame.
+/// A close frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CloseFrame {
-    /// Which way it went.
+    /// Direction of the frame.
     pub by: Direction,
-    /// `None`: it had no code.
+    /// Close code; `None` if the frame has none.
     pub code: Option<u16>,
 }
 
-/// What the API's own messages said of how a session went; nothing, where it was none.
+/// State of a session from the messages of the API. Empty if the exchange was not a session.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
-    /// The provider's last word was an error of its own.
+    /// Whether the provider's last message was an error of the provider.
     pub failed: bool,
-    /// The kind of the last error that it reported, whoever's it was.
+    /// Type of the last reported error, from any source.
     pub error: Option<Name>,
 }
 
 impl WebSocket {
-    /// A message went by.
+    /// Counts a message.
     pub const fn count(&mut self, direction: Direction) {
         let messages = match direction {
             Direction::Request => &mut self.request_messages,
@@ -59,10 +59,11 @@ impl WebSocket {
         *messages = messages.saturating_add(1);
     }
 
-    /// Outcome, fault and `error.type`.
+    /// Returns the outcome, error source and `error.type`.
     ///
-    /// A closing frame is the last word, however the connection ends after it: from the client it is always fine, from
-    /// the upstream by its code. Where none came, whoever ended the connection first just left.
+    /// A close frame decides the outcome, no matter how the connection ends after it. A frame from the client always
+    /// means success; for a frame from the upstream, the code decides. Without a close frame, the side that ended the
+    /// connection first disconnected.
     pub fn settle(
         &self,
         ending: Ending,
@@ -97,12 +98,12 @@ impl WebSocket {
         settle(ending, &cut_short)
     }
 
-    /// Whether the end was announced.
+    /// Returns whether a close frame announced the end.
     pub const fn is_finished(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// The code with which the upstream closed, if it says that something went wrong.
+    /// Returns the upstream's close code if it reports an error.
     fn failing_code(&self) -> Option<u16> {
         let closed = self.closed.filter(|closed| closed.by == Direction::Response)?;
         closed.code.filter(|code| !FINE.contains(code))

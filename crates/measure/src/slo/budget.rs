@@ -1,4 +1,4 @@
-//! Rolling windows of good and bad, and what follows from them: burn rates, the budget that is left, and for how long.
+//! Rolling windows of good and bad events, burn rates, remaining error budget and time to exhaustion.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// Into how many slots every window is cut, whatever its length. An event counts for at least the window's length and
-/// at most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always takes in the slot that is filling,
-/// so that a burn shows at once.
+/// Number of slots in every window, independent of its length. An event counts for at least the window's length and at
+/// most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always includes the slot that is filling, so
+/// that a burn shows immediately.
 pub(super) const SLOTS: u32 = 120;
 
-/// Good and bad events. What is excluded is neither.
+/// Numbers of good and bad events. Excluded events are neither.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Counts {
     pub good: u64,
     pub bad: u64,
 }
 
-/// What one slot holds: its number, good and bad.
+/// Content of one slot: slot number, good events, bad events.
 pub(super) type Slot = (u64, u64, u64);
 
 impl Counts {
@@ -28,20 +28,22 @@ impl Counts {
         self.bad = self.bad.saturating_add(more.bad);
     }
 
-    /// Share of bad events ÷ (1 − target): 1 spends the budget in exactly its window. `None` without events.
+    /// Returns the burn rate: ratio of bad events ÷ (1 − target). A rate of 1 spends the budget in exactly its window.
+    /// `None` without events.
     pub fn burn(self, target: f64) -> Option<f64> {
         let Self { good, bad } = self;
         let all = good.saturating_add(bad);
         (all > 0).then(|| bad as f64 / all as f64 / (1.0 - target))
     }
 
-    /// 1 − bad ÷ ((1 − target) × all): the share of the bad events that these events allow which has not come.
+    /// Returns the remaining budget: 1 − bad ÷ ((1 − target) × all). It is the unused ratio of the bad events that
+    /// these events allow.
     pub fn budget(self, target: f64) -> Option<f64> {
         Some(1.0 - self.burn(target)?)
     }
 }
 
-/// One rolling window: 2 KiB.
+/// One rolling window. It takes 2 KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     length: Duration,
@@ -60,7 +62,7 @@ impl Window {
         }
     }
 
-    /// The slots that hold anything.
+    /// Returns the non-empty slots.
     pub(super) fn held(&self) -> Vec<Slot> {
         let held = self.slots.numbered();
         held.filter(|(_, counts)| **counts != Counts::default())
@@ -68,7 +70,7 @@ impl Window {
             .collect()
     }
 
-    /// The window as it was at `now`, when it held these slots. `None` where they could not have been its: more than it
+    /// Restores a window from the slots that it held at `now`. `None` if the slots are invalid: more than the window
     /// has, or later than `now`.
     pub(super) fn restored(length: Duration, held: &[Slot], now: MonotonicInstant) -> Option<Self> {
         let mut window = Self::new(length);
@@ -101,25 +103,29 @@ impl Window {
     }
 }
 
-/// How far a budget has got.
+/// Progress of an error budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
-    /// The share that is left.
+    /// Remaining ratio of the budget.
     pub(super) budget: f64,
-    /// The burn rate that is taken to go on.
+    /// Burn rate, assumed to continue.
     pub(super) burn: f64,
     pub(super) window: Duration,
-    /// How much of the window has been observed.
+    /// Observed part of the window.
     pub(super) covered: Duration,
 }
 
 impl Course {
-    /// When the budget will be spent, at even traffic.
+    /// Returns the time until the budget is spent, assuming even traffic.
     ///
-    /// Of a whole window W with the share b left, a burn rate B takes b·W ÷ B: 30 d at 14.4 are 50 h. While only C of it
-    /// is covered, each further event also adds to what may fail, and the budget ends after b·C ÷ (B − 1), if that is
-    /// before the window is full, else after (W − (1 − b)·C) ÷ B; the three agree where they meet. Failures that will
-    /// leave the window meanwhile are not given back, so this is the earliest.
+    /// For a fully covered window W with remaining budget b, a burn rate B takes b·W ÷ B. For example, 30 d at 14.4
+    /// take 50 h.
+    ///
+    /// While only C of the window is covered, each further event also adds to the allowed failures. The budget then
+    /// ends after b·C ÷ (B − 1) if that is before the window is full, otherwise after (W − (1 − b)·C) ÷ B. The three
+    /// formulas agree where they meet.
+    ///
+    /// Failures that leave the window before then are not credited, so the result is the earliest time.
     pub(super) fn exhaustion(self) -> Option<Duration> {
         let Self { budget, burn, window, covered } = self;
         if budget <= 0.0 || burn <= 1.0 {
@@ -158,7 +164,7 @@ mod tests {
         assert!(told.is_some_and(|told| (told - exact).abs() < 1e-9), "{told:?} for {exact}");
     }
 
-    /// The rows of the SRE workbook for 99.9 % over 30 d: a burn rate, for how many hours, and what it spends.
+    /// Rows of the SRE workbook for 99.9 % over 30 d: burn rate, number of hours, and spent budget.
     #[test]
     fn burn_rates_spend_what_the_workbook_says() {
         for (rate, bad, hours, spent) in
@@ -273,7 +279,7 @@ mod tests {
         course.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
-    /// The workbook's times to exhaustion of a whole budget over 30 d.
+    /// The workbook's times to exhaustion of a full budget over 30 d.
     #[test]
     fn a_whole_budget_lasts_as_long_as_the_workbook_says() {
         close(course(1.0, 14.4, MONTH), 50.0);
@@ -299,7 +305,7 @@ mod tests {
     }
 
     proptest! {
-        /// At even traffic, what is spent meets what may be spent when the budget was foretold to end.
+        /// At even traffic, the spent budget equals the allowed budget at the predicted exhaustion.
         #[test]
         fn the_budget_ends_when_it_was_foretold(
             budget in 0.001_f64..1.0,
@@ -312,7 +318,7 @@ mod tests {
             prop_assert!((spent - allowed).abs() < 1e-3, "{} of {}", spent, allowed);
         }
 
-        /// Moments are quarters of a slot, over three windows: so the edges of slots are met.
+        /// Instants are quarters of a slot over three windows, so that the edges of slots are tested.
         #[test]
         fn a_window_holds_what_the_list_of_events_gives(
             length in prop::sample::select(vec![300, 1_800, HOUR, 2 * HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 90 * DAY]),
@@ -339,11 +345,11 @@ mod tests {
             let told = window.counts(MonotonicInstant::from_nanos(read));
             let aligned = read / width * width;
             prop_assert_eq!(told, count(aligned.saturating_sub(length_nanos)));
-            // The same as the documentation has it: none too early, none more than a slot too late.
+            // The documented guarantee: no event leaves early, and none leaves more than a slot late.
             let (least, most) = (count(read.saturating_sub(length_nanos)), count(read.saturating_sub(length_nanos + width)));
             prop_assert!(least.good <= told.good && told.good <= most.good);
             prop_assert!(least.bad <= told.bad && told.bad <= most.bad);
-            // Read on the grid, it is the window to the nanosecond.
+            // A reading on the grid is exact to the nanosecond.
             prop_assert_eq!(window.counts(MonotonicInstant::from_nanos(aligned + width)), count((aligned + width).saturating_sub(length_nanos)));
         }
     }

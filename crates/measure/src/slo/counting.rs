@@ -1,4 +1,4 @@
-//! What of the exchanges in scope an objective leaves out.
+//! Rules for leaving exchanges out of an SLO.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use crate::record::{Call, Record, WarmupState};
 use crate::slo::{Sli, seconds};
 use tokengauge_types::event::{Ending, RejectReason};
 
-/// The status by which a backend says that its caller asks too often, or that it cannot keep up.
+/// Status by which a backend reports that its caller exceeds a rate limit or that it is overloaded.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// What is left out of the books, good and bad alike, beside what is the client's fault anyway.
+/// Exchanges that do not count, good or bad. Errors of the client never count, independent of these rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CountingRules {
-    /// Exchanges that were accepted within this time after the process began, and minutes that began in it: caches,
-    /// connections and weights are cold then, and a rollout shall not spend what was saved for failures.
+    /// Start-up period. Exchanges accepted within this time after the process start, and minutes that begin in it, do
+    /// not count. Caches, connections and weights are cold then, and a rollout must not spend the error budget.
     #[serde(serialize_with = "seconds")]
     pub warmup: Duration,
-    /// Verdicts on rates of exchanges with fewer output tokens than this.
+    /// Minimum output tokens for verdicts on rates. Shorter exchanges do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_output_tokens: Option<u32>,
-    /// What is held against nobody; each at most once.
+    /// Failure classes to ignore; each at most once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Exclusion>,
 }
@@ -76,18 +76,18 @@ impl Exclusion {
 }
 
 impl CountingRules {
-    /// Whether how it failed is held against nobody.
+    /// Returns whether the failure of an exchange is in an ignored class.
     pub(super) fn excuses(&self, record: &Record) -> bool {
         self.exclude.iter().any(|it| it.covers(record))
     }
 
-    /// Whether its backend had not settled, and that is held against nobody.
+    /// Returns whether the backend of the call was not warmed up and such calls are ignored.
     pub(super) fn is_burning_in(&self, call: &Call) -> bool {
         let settled = call.warm.is_none_or(|warm| warm == WarmupState::Warm);
         !settled && self.exclude.contains(&Exclusion::Warming)
     }
 
-    /// Whether it is too short for a verdict of this indicator.
+    /// Returns whether the response is too short for a verdict of this SLI.
     pub(super) fn is_too_short(&self, indicator: Sli, call: &Call) -> bool {
         let Some(fewest) = self.min_output_tokens.filter(|_| indicator.is_rate()) else {
             return false;
@@ -97,7 +97,7 @@ impl CountingRules {
 }
 
 impl Sli {
-    /// Whether a short answer makes it uncertain, so that a least number of output tokens is sensible.
+    /// Returns whether short responses make the SLI unreliable, so that a minimum of output tokens is useful.
     pub const fn is_rate(self) -> bool {
         match self {
             Self::OutputRate(_)

@@ -1,22 +1,23 @@
-//! How much of a window was observed: since when, but for the times at which this program did not run.
+//! Observed part of a window: the time since the start, minus the times at which the proxy did not run.
 
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Gaps that are told apart. A process that restarts more often within a window runs ever more of it unobserved; the two
-/// gaps with the least between them are then taken for one, so that never more is said to be observed than was.
+/// Largest number of separate gaps. Beyond it, the two gaps closest to each other merge, so that coverage is never
+/// overstated. Only a process that restarts more often within a window loses precision.
 const MOST_GAPS: usize = 64;
 
-/// A window counts as covered while no more than this part of it went unobserved. Nothing was served meanwhile, so no
-/// event is missing; but what the clients met with is not known, and a window that was mostly missed says little.
+/// Divisor of a window's length: the largest unobserved part of a covered window is a tenth. No event is missing,
+/// because nothing was served during a gap. But what clients experienced is unknown, and a mostly unobserved window
+/// says little.
 const MISSED_AT_MOST: u32 = 10;
 
-/// When an objective was observed, on the time line of its windows.
+/// Observed times of an SLO, on the timeline of its windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Coverage {
     since: MonotonicInstant,
-    /// From when until when it was not, oldest first; they do not overlap.
+    /// Start and end of each unobserved period, oldest first, without overlaps.
     gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
 }
 
@@ -25,7 +26,7 @@ impl Coverage {
         Self { since, gaps: Vec::new() }
     }
 
-    /// What was saved, if it is whole: nothing lies behind `now`, and gaps come in order.
+    /// Restores saved coverage. `None` if it is invalid: a time after `now`, gaps out of order, or too many gaps.
     pub(super) fn restored(
         since: MonotonicInstant,
         gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
@@ -49,7 +50,7 @@ impl Coverage {
         &self.gaps
     }
 
-    /// Nothing was observed between these two, both after all gaps so far.
+    /// Records that nothing was observed between `from` and `to`. Both must lie after all previous gaps.
     pub(super) fn miss(&mut self, from: MonotonicInstant, to: MonotonicInstant) {
         let from = self.gaps.last().map_or(from, |(_, end)| from.max(*end));
         if from >= to {
@@ -61,13 +62,13 @@ impl Coverage {
         }
     }
 
-    /// How much was observed of the `length` before `at`.
+    /// Returns the observed part of the `length` before `at`.
     pub(super) fn observed(&self, at: MonotonicInstant, length: Duration) -> Duration {
         let begin = at.saturating_sub(length).max(self.since);
         at.since(begin).saturating_sub(self.missed(begin, at))
     }
 
-    /// Whether a window of this length that ends at `at` says what it claims to.
+    /// Returns whether enough of the window of this length that ends at `at` was observed.
     pub(super) fn covers(&self, at: MonotonicInstant, length: Duration) -> bool {
         let begin = at.saturating_sub(length);
         at.since(self.since) >= length && self.missed(begin, at) <= length / MISSED_AT_MOST

@@ -1,4 +1,4 @@
-//! An exchange to judge, for tests: a stream that went well, to be spoilt as each test needs.
+//! Example exchange for tests: a successful stream, which each test modifies as needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub(crate) fn objective(name: &str) -> Objective {
     }
 }
 
-/// `gpt-4o` on route `default`: first token after 400 ms, 160 tokens at 100 per second, over after 2 s.
+/// Exchange with `gpt-4o` on route `default`. Its first token arrives after 400 ms, then 160 tokens at 100 per second,
+/// and it ends after 2 s.
 pub(crate) fn stream() -> Record {
     let points = Timestamps {
         accept: at(0),

@@ -1,4 +1,4 @@
-//! What objectives look at.
+//! Service level indicators (SLIs).
 
 use std::time::Duration;
 
@@ -6,41 +6,42 @@ use serde::Serialize;
 
 use crate::slo::seconds;
 
-/// What makes an exchange good; of [`TokensAboveRate`](Self::TokensAboveRate) each of its tokens, of
-/// [`SystemRate`](Self::SystemRate) a minute of the whole system.
+/// Definition of a good event. An event is an exchange, except that [`TokensAboveRate`](Self::TokensAboveRate) counts
+/// each token and [`SystemRate`](Self::SystemRate) counts each minute of the whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "threshold", rename_all = "snake_case")]
 pub enum Sli {
-    /// It succeeded, or failed by the client's own fault (which is excluded).
+    /// The exchange succeeded. Failures caused by the client are excluded.
     Availability,
-    /// The first token came within this time (streams only).
+    /// The first token arrived within this time (streams only).
     TimeToFirstToken(#[serde(serialize_with = "seconds")] Duration),
-    /// The first token that a person sees came within this time (streams only).
+    /// The first user-visible token arrived within this time (streams only).
     FirstVisible(#[serde(serialize_with = "seconds")] Duration),
     /// Output TPS was at least this many tokens per second (rated streams only).
     OutputRate(f64),
     /// Total TPS, prefill included, was at least this many tokens per second.
     TotalRate(f64),
-    /// The backend never kept it waiting for longer than its route allows (streams only).
+    /// The backend never stalled for longer than the route allows (streams only).
     StallFree,
-    /// Its mean inter-token latency, TPOT = (last − token − blocked) ÷ (N − 1), was at most this (rated streams only).
+    /// The mean inter-token latency, TPOT = (last − token − blocked) ÷ (N − 1), was at most this (rated streams only).
     InterToken(#[serde(serialize_with = "seconds")] Duration),
-    /// It was over within this time.
+    /// The exchange ended within this time.
     Duration(#[serde(serialize_with = "seconds")] Duration),
-    /// Output TPS was at least this many tokens per second; the stream counts as often as it has output tokens.
+    /// Output TPS was at least this many tokens per second. A stream counts once for each of its output tokens.
     TokensAboveRate(f64),
-    /// Of each minute in which enough streams were in flight throughout: together they brought at least this many output
-    /// tokens per second.
+    /// In a minute, all streams together produced at least this many output tokens per second. Only minutes with enough
+    /// streams in flight throughout count.
     SystemRate {
-        /// In tokens per second.
+        /// Lowest good rate in tokens per second.
         floor: f64,
-        /// A minute with fewer streams at any look counts for nothing: an idle system is slow by nobody's fault.
+        /// Minimum of concurrent streams. A minute with fewer streams at any sample does not count, because an idle
+        /// system has a low rate.
         min_streams: u32,
     },
 }
 
 impl Sli {
-    /// All words of [`as_str`](Self::as_str).
+    /// All values of [`as_str`](Self::as_str).
     pub const WORDS: [&'static str; 10] = [
         "availability",
         "time_to_first_token",
@@ -69,7 +70,7 @@ impl Sli {
         }
     }
 
-    /// The longest good time, for indicators on time.
+    /// Returns the longest good time, for SLIs on time.
     pub const fn longest(self) -> Option<Duration> {
         match self {
             Self::TimeToFirstToken(limit)
@@ -85,7 +86,7 @@ impl Sli {
         }
     }
 
-    /// The lowest good rate in tokens per second, for indicators on rates.
+    /// Returns the lowest good rate in tokens per second, for SLIs on rates.
     pub const fn lowest(self) -> Option<f64> {
         match self {
             Self::OutputRate(floor)

@@ -1,4 +1,4 @@
-//! The book of all objectives: what was good, what was bad, and what is left.
+//! Tracker of all SLOs: good events, bad events and remaining error budgets.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::slo::{
 };
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
-/// All objectives, each with its history.
+/// All SLOs with their history.
 #[derive(Debug)]
 pub struct SloTracker {
     accounts: Vec<Account>,
-    /// What the time line of the windows is ahead of the process's clock: the life of the processes before, and the
-    /// time between them.
+    /// Offset of the windows' timeline from the process clock. It covers the run time of earlier processes and the time
+    /// between them.
     ahead: Duration,
 }
 
 impl SloTracker {
-    /// With objectives that are observed since the process began.
+    /// Creates a tracker whose SLOs are observed since the process start.
     pub fn new(objectives: Vec<Objective>) -> Self {
         let open = |objective| Account::open(objective, MonotonicInstant::ZERO, Duration::ZERO);
         Self { accounts: objectives.into_iter().map(open).collect(), ahead: Duration::ZERO }
     }
 
-    /// Takes over the objectives of a new configuration. One that did not change keeps its history; of one that did, and
-    /// of a new one, nothing is known before `at`. Totals go on by name all the same: counters only rise.
+    /// Applies the SLOs of a new configuration. An unchanged SLO keeps its history; a changed or new SLO starts without
+    /// history at `at`. Totals continue by name in any case, because counters must not decrease.
     pub fn replace(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         let ahead = self.ahead;
         let mut former = std::mem::take(&mut self.accounts);
@@ -53,7 +53,7 @@ impl SloTracker {
         Some(&self.accounts.get(index)?.objective)
     }
 
-    /// What the objectives in whose scope the exchange is say of it, by their index. Plain HTTP is in no scope.
+    /// Returns the verdicts of all SLOs that cover the exchange, by SLO index. No SLO covers plain HTTP.
     pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, WeightedVerdict)> {
         let judge = move |(index, account): (usize, &Account)| {
             let call = record.call.as_ref()?;
@@ -64,7 +64,7 @@ impl SloTracker {
         self.accounts.iter().enumerate().filter_map(judge)
     }
 
-    /// Enters a verdict in the book. What is excluded is only counted.
+    /// Records a verdict. Excluded events are only counted.
     pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: WeightedVerdict) {
         let at = at + self.ahead;
         if let Some(account) = self.accounts.get_mut(index) {
@@ -72,12 +72,12 @@ impl SloTracker {
         }
     }
 
-    /// Whether there is any objective on slices of time, to be told what is in flight.
+    /// Returns whether any SLO uses time slices and therefore needs the in-flight streams.
     pub fn has_slices(&self) -> bool {
         self.accounts.iter().any(|account| account.slices.is_some())
     }
 
-    /// The objectives on slices of time in whose scope a stream in flight is, by their index.
+    /// Returns the indices of the time-slice SLOs that cover a stream in flight.
     pub fn slices_of(&self, subject: &Subject<'_>) -> Vec<usize> {
         let accounts = self.accounts.iter().enumerate();
         accounts
@@ -86,7 +86,7 @@ impl SloTracker {
             .collect()
     }
 
-    /// Output tokens of a stream in flight, for objectives on slices of time.
+    /// Records output tokens of a stream in flight, for time-slice SLOs.
     pub fn stream(&mut self, at: MonotonicInstant, indices: &[usize], tokens: u64) {
         let ahead = self.ahead;
         for index in indices {
@@ -96,8 +96,8 @@ impl SloTracker {
         }
     }
 
-    /// How many streams are in flight at `at`, for each index that [`slices_of`](Self::slices_of) gave. To be called
-    /// about every 250 ms.
+    /// Samples the number of streams in flight at `at`, for each index that [`slices_of`](Self::slices_of) returned.
+    /// Callers sample about every 250 ms.
     pub fn look(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
         let ahead = self.ahead;
         for (index, account) in self.accounts.iter_mut().enumerate() {
@@ -105,7 +105,7 @@ impl SloTracker {
         }
     }
 
-    /// Part of a stream went by unobserved: the slices of time that are open count for nothing.
+    /// Discards the open time slices, because part of a stream was not observed.
     pub fn lose(&mut self) {
         for account in &mut self.accounts {
             if let Some(slices) = account.slices.as_deref_mut() {
@@ -114,14 +114,14 @@ impl SloTracker {
         }
     }
 
-    /// Every objective at this moment, in the configuration's order.
+    /// Returns all SLOs at one instant, in the order of the configuration.
     pub fn reading(&self, at: MonotonicInstant) -> Vec<Reading> {
         let at = at + self.ahead;
         let accounts = self.accounts.iter();
         accounts.map(|account| account.reading(at)).collect()
     }
 
-    /// What a process that begins later has to know of this one, which goes on. `wall` is the time of day at `at`.
+    /// Returns the state that a later process needs to continue this tracker. `wall` is the wall-clock time of `at`.
     pub fn state(&self, at: MonotonicInstant, wall: WallTime) -> SloState {
         let clock = at + self.ahead;
         SloState {
@@ -131,11 +131,11 @@ impl SloTracker {
         }
     }
 
-    /// Takes up what a process before left behind; to be called before anything is noted. Objectives that are what they
-    /// were go on, with a gap where nobody observed; the others begin now.
+    /// Restores the state of an earlier process. Callers restore before the first verdict is recorded. Unchanged SLOs
+    /// continue, with a gap for the unobserved time; the others start now.
     ///
     /// # Errors
-    /// Where no ledger can have written `state`; then nothing changes.
+    /// Returns an error if `state` is invalid. The tracker is then unchanged.
     pub fn restore(
         &mut self,
         state: &SloState,
@@ -146,7 +146,8 @@ impl SloTracker {
         let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
         let down = between(state.wall, wall.unix_nanos());
         let set_back = between(wall.unix_nanos(), state.wall);
-        // A little more time than passed where the process is older than that: nothing may lie before its beginning.
+        // Saturates at 0 if the process is older than the sum. The gap then counts a little longer than it was, because
+        // no instant may precede the start of the timeline.
         let ahead = (clock + down).since(at);
         let mut objectives = 0;
         let mut accounts = Vec::with_capacity(self.accounts.len());
@@ -168,7 +169,7 @@ impl SloTracker {
     }
 }
 
-/// One objective and its history: eight windows, 16 KiB. Instants are on the ledger's time line.
+/// One SLO and its history: eight windows, 16 KiB. Instants are on the tracker's timeline.
 #[derive(Debug)]
 struct Account {
     objective: Objective,
@@ -178,12 +179,12 @@ struct Account {
     excluded: u64,
     budget: Window,
     burn: [Window; BURN_WINDOWS.len()],
-    /// Of objectives on slices of time; on the process's own clock.
+    /// Time slices of a time-slice SLO, on the process's own clock.
     slices: Option<Box<Slices>>,
 }
 
 impl Account {
-    /// Observed from `at` on, but for the warm-up.
+    /// Opens an SLO that is observed from `at` on, or from the end of the warm-up if that is later.
     fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
         let warm = MonotonicInstant::ZERO + objective.counting.warmup;
         let slices = match objective.indicator {
@@ -212,7 +213,7 @@ impl Account {
         }
     }
 
-    /// With the history that was put away at `clock`. `None` where it cannot be one.
+    /// Continues the history that was saved at `clock`. `None` if the history is invalid.
     fn going_on(mut self, kept: &Kept, clock: MonotonicInstant) -> Option<Self> {
         let gap = |&(from, to): &(u64, u64)| {
             (MonotonicInstant::from_nanos(from), MonotonicInstant::from_nanos(to))
@@ -220,7 +221,7 @@ impl Account {
         let gaps = kept.gaps.iter().map(gap).collect();
         let since = MonotonicInstant::from_nanos(kept.since);
         let resumed = self.coverage.begun();
-        // Put away in its own warm-up, it had not begun to be observed.
+        // State saved during warm-up has no observed time yet.
         if since <= clock {
             self.coverage = Coverage::restored(since, gaps, clock)?;
             self.coverage.miss(clock, resumed);
@@ -239,7 +240,7 @@ impl Account {
     }
 
     fn kept(&self, clock: MonotonicInstant) -> Kept {
-        // A gap that a warm-up makes may last beyond now.
+        // A gap caused by a warm-up may extend past the current time.
         let gap = |(from, to): &(MonotonicInstant, MonotonicInstant)| {
             (from.nanos(), (*to).min(clock).nanos())
         };
@@ -302,9 +303,9 @@ impl Account {
     }
 }
 
-/// By which an objective is known again: everything that it is.
+/// Returns the identity of an SLO: its complete definition as JSON.
 fn identity(objective: &Objective) -> String {
-    // Of plain structs, texts and numbers nothing can fail to be written.
+    // Plain structs, strings and numbers always serialise.
     serde_json::to_string(objective).unwrap_or_default()
 }
 
@@ -413,8 +414,8 @@ mod tests {
         assert!((foretold - seconds).abs() < 1e-3, "{foretold}");
     }
 
-    /// The rows of the SRE workbook for 99.9 % over 30 d, of tokens: what a burn rate spends, and when it would all be
-    /// spent. A stream weighs as much as it has tokens.
+    /// Rows of the SRE workbook for 99.9 % over 30 d, in tokens: spent budget and time to exhaustion of a burn rate. A
+    /// stream weighs as much as it has tokens.
     #[test]
     fn tokens_spend_what_the_workbook_says() {
         const MONTH: u64 = 30 * 24;
@@ -493,12 +494,12 @@ mod tests {
 
     const NANO: Duration = Duration::from_nanos(1);
 
-    /// A wall clock that shows what the process's does, so many seconds later.
+    /// Returns a wall clock that is `seconds` ahead of the process clock.
     fn wall(at: MonotonicInstant, seconds: u64) -> WallTime {
         WallTime::from_unix_nanos((at + Duration::from_secs(seconds)).nanos())
     }
 
-    /// Put away at `at` and taken up again in a process that begins `down` later and is `age` old by then.
+    /// Saves the state at `at` and restores it in a process that starts `down` later and is `age` old at that time.
     fn restarted(
         ledger: &SloTracker,
         at: MonotonicInstant,
@@ -532,7 +533,7 @@ mod tests {
         let told = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
         assert_eq!(told(&before), [false, true, true, true, true, true, false]);
         assert_eq!(told(&after), told(&before), "20 s are within a tenth of 30 min");
-        // It leaves as if nothing had happened: 24 h after the slot of 12 min in which it came.
+        // The event expires as without a restart: 24 h after the slot of 12 min in which it arrived.
         let slot = (at.saturating_sub(HOUR / 3).nanos() / 720_000_000_000 + 121) * 720;
         let leaves = slot - (40 * 3_600 + 20 - 1);
         let last = |secs| one(&next, MonotonicInstant::from_secs(secs)).counts;
@@ -672,21 +673,21 @@ mod tests {
     }
 
     proptest! {
-        /// Restarts at random, with downtime and a process of any age: the budget is that of the raw list of events,
-        /// each at its own time of day.
+        /// With random restarts, downtimes and process ages, the budget equals that of the raw list of events, each at
+        /// its own time of day.
         #[test]
         fn a_restart_changes_nothing_of_what_the_list_of_events_gives(
             events in prop::collection::vec((0_u64..600, any::<bool>(), 1_u64..50), 1..80),
             restarts in prop::collection::btree_map(1_u64..600, (0_u64..100, 0_u64..60), 0..4),
             age in 0_u64..60,
         ) {
-            // A step of the grid of the budget's window: 1 d ÷ 120.
+            // Grid step of the budget's window: 1 d ÷ 120.
             const STEP: u64 = 720;
             let mut events = events;
             events.sort_unstable();
             let tokens = Objective { indicator: Sli::TokensAboveRate(1.0), ..objective("a") };
             let mut ledger = SloTracker::new(vec![tokens]);
-            // The time of day at which this process began, and how long none ran so far.
+            // Time of day at which this process started, and total downtime so far.
             let (mut began, mut gone) = (0, 0);
             let mut raw: Vec<(u64, Counts)> = Vec::new();
             let mut restarts = restarts.into_iter().peekable();
@@ -713,8 +714,8 @@ mod tests {
             }
         }
 
-        /// Events and readings stand on the grid of the widest slots (3 d ÷ 120 = 36 min), which every other grid here
-        /// divides: so the windows are exact.
+        /// Events and readings lie on the grid of the widest slots (3 d ÷ 120 = 36 min). Every other grid here divides
+        /// it, so the windows are exact.
         #[test]
         fn a_reading_equals_what_the_list_of_events_gives(
             events in prop::collection::vec((0_u64..300, 0_u32..5), 0..120),

@@ -1,8 +1,7 @@
-//! Objectives, budgets, burn rates: arithmetic only, `at` passed in.
+//! SLOs, error budgets and burn rates. Arithmetic only; `at` is passed in.
 //!
-//! An exchange is judged once, at its end, by every objective in whose scope it is; only good and bad verdicts go into
-//! the books. Objectives on the throughput of the system judge slices of time instead. `docs/slo.md` says what counts,
-//! and why.
+//! Each SLO that covers an exchange judges it once, at its end. Only good and bad verdicts count. SLOs on the
+//! throughput of the system judge time slices instead. `docs/slo.md` defines what counts and why.
 
 mod budget;
 mod counting;
@@ -33,22 +32,22 @@ pub use verdict::WeightedVerdict;
 
 use tokengauge_types::label::Label;
 
-/// A promise: so many of the exchanges in scope shall be good, over a rolling window.
+/// Service level objective: a minimum ratio of good exchanges in scope over a rolling window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Objective {
-    /// Unique; the value of the `tokengauge.slo` attribute.
+    /// Unique name; the value of the `tokengauge.slo` attribute.
     pub name: Label,
     pub indicator: Sli,
-    /// The share that shall be good, above 0 and below 1.
+    /// Target ratio of good events, above 0 and below 1.
     pub target: f64,
-    /// The rolling window of the budget: 1 h to 90 d.
+    /// Rolling window of the error budget: 1 h to 90 d.
     #[serde(serialize_with = "seconds")]
     pub window: Duration,
     pub scope: Scope,
     pub counting: CountingRules,
 }
 
-/// The windows over which burn rates are told, shortest first.
+/// Windows of the burn rates, shortest first.
 pub const BURN_WINDOWS: [(&str, Duration); 7] = [
     ("5m", Duration::from_secs(300)),
     ("30m", Duration::from_secs(1_800)),
@@ -59,27 +58,27 @@ pub const BURN_WINDOWS: [(&str, Duration); 7] = [
     ("3d", Duration::from_secs(259_200)),
 ];
 
-/// One objective at one moment. Serialised, times are in seconds.
+/// State of one SLO at one instant. Times are serialised in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub objective: Objective,
-    /// Events since the start of the process, for counters that only rise.
+    /// Good events since the process start, for counters that never decrease.
     pub good: u64,
     pub bad: u64,
-    /// Exchanges in scope since the start of the process that were neither.
+    /// Exchanges in scope since the process start that were excluded.
     pub excluded: u64,
     /// Events in the rolling window.
     pub counts: Counts,
-    /// The share of the window's budget that is left: 1 untouched, 0 spent, below 0 overspent. `None` without events.
+    /// Remaining ratio of the window's budget: 1 untouched, 0 spent, below 0 overspent. `None` without events.
     pub budget: Option<f64>,
-    /// Burn rate = share of bad events in the window ÷ (1 − target), in the order of [`BURN_WINDOWS`]. `None` before
-    /// the window is covered, and where it holds no event.
+    /// Burn rates in the order of [`BURN_WINDOWS`]: ratio of bad events in the window ÷ (1 − target). `None` until the
+    /// window is covered, and if it has no events.
     pub burn: [Option<f64>; BURN_WINDOWS.len()],
-    /// How much of the rolling window has been observed.
+    /// Observed part of the rolling window.
     #[serde(serialize_with = "seconds")]
     pub covered: Duration,
-    /// When the budget will be spent if it goes on burning as in the last hour (or what is covered of it). `None` where
-    /// it does not burn faster than it is earned, or is spent already.
+    /// Time until the budget is spent at the burn rate of the last hour, or of its covered part. `None` if the burn
+    /// rate is 1 or less or the budget is already spent.
     #[serde(serialize_with = "some_seconds")]
     pub exhaustion: Option<Duration>,
 }

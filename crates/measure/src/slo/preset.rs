@@ -1,4 +1,4 @@
-//! Objectives by what the system is used for: what to promise where nobody has measured yet.
+//! Default SLOs by use case, for systems without measurements yet.
 
 use std::time::Duration;
 
@@ -31,23 +31,23 @@ pub enum Preset {
     Agent,
 }
 
-/// One promise of a preset.
+/// One SLO of a preset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PresetObjective {
-    /// What is put behind the preset's name.
+    /// Suffix of the SLO's name, after the name of the preset.
     pub name: &'static str,
     pub indicator: Sli,
     pub target: f64,
 }
 
-/// 3 h 36 min of full outage in 30 days: room for one bad afternoon of a vendor.
+/// Allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a provider.
 const AVAILABLE: f64 = 0.995;
 
-/// One exchange in twenty may be slow: prompts differ by a factor of a thousand in length, and a promise for all of them
-/// would be one for the longest.
+/// One exchange in twenty may be slow. Prompt lengths differ by a factor of a thousand, and a target for all prompts
+/// would be a target for the longest one.
 const MOSTLY: f64 = 0.95;
 
-/// One stream in a hundred may hang. It is rarer than to be slow, and worse: people give up on it.
+/// One stream in a hundred may stall. Stalls are rarer than slow exchanges and worse, because users abandon the stream.
 const SELDOM_STALLED: f64 = 0.99;
 
 impl Preset {
@@ -84,52 +84,52 @@ const fn millis(millis: u64) -> Duration {
 
 const CHAT: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // Half a second is taken for an answer that begins at once; from a second on attention wanders.
+    // Half a second feels immediate; from one second on, attention drifts.
     promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
-    // Six times as fast as people read (240 words, some 320 tokens a minute): enough to skim by.
+    // Six times the reading speed (240 words, or about 320 tokens, a minute), enough for skimming.
     promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
     promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
 const VOICE: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // Turns in conversation are 200 ms apart; speech recognition and synthesis need their own share of what is borne.
-    // Visible, since thinking is not spoken.
+    // Turns in a conversation are 200 ms apart, and speech recognition and synthesis take part of the tolerable delay.
+    // The SLI is the first visible token because reasoning is not spoken.
     promise("first_visible", Sli::FirstVisible(millis(300)), MOSTLY),
-    // Synthesis works on whole sentences: at this rate one of 25 tokens is there in a quarter of a second.
+    // Synthesis works on whole sentences. At this rate a sentence of 25 tokens is complete in a quarter of a second.
     promise("output_rate", Sli::OutputRate(rates::VOICE_RATE), MOSTLY),
-    // A stall is dead air.
+    // A stall causes dead air.
     promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
 const CODE: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // A second is how long a thought is held while waiting; prompts with files in them take longer to read than those of
-    // a chat.
+    // A second is how long users hold a thought while they wait. Prompts that contain files take longer to process than
+    // chat prompts.
     promise("ttft", Sli::TimeToFirstToken(millis(1_000)), MOSTLY),
-    // Code is not read word by word: 60 lines, some 600 tokens, are there in ten seconds.
+    // Code is not read word by word: 60 lines, about 600 tokens, are complete in ten seconds.
     promise("output_rate", Sli::OutputRate(60.0), MOSTLY),
     promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
 const BATCH: &[PresetObjective] = &[
-    // Jobs are tried again: one in a hundred costs time, and nobody notices.
+    // Jobs are retried. One failure in a hundred costs time that no user notices.
     promise("availability", Sli::Availability, 0.99),
-    // Where the clients of OpenAI and Anthropic give up by default.
+    // Default timeout of the OpenAI and Anthropic clients.
     promise("duration", Sli::Duration(Duration::from_secs(600)), MOSTLY),
-    // The long answers of jobs, 4,096 tokens, then take 7 of those 10 min. Total, since queueing and prefill cost a job
-    // as much as decoding does.
+    // Long job responses of 4,096 tokens then take 7 of those 10 min. The SLI is the total rate, because queueing and
+    // prefill cost a job as much as decoding.
     promise("total_rate", Sli::TotalRate(10.0), MOSTLY),
 ];
 
 const AGENT: &[PresetObjective] = &[
-    // Of runs of 20 steps, one in fifty fails; at 99.5 % it would be one in ten.
+    // Of runs with 20 steps, one in fifty fails; at 99.5 % it would be one in ten.
     promise("availability", Sli::Availability, 0.999),
-    // 20 steps then spend 10 s waiting at most.
+    // 20 steps then wait 10 s at most.
     promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
-    // The call of a tool, some 150 tokens, is written in 5 s.
+    // A tool call of about 150 tokens is complete in 5 s.
     promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
-    // Of runs of 20 steps, one in ten meets a stall; at 99 % it would be one in five.
+    // Of runs with 20 steps, one in ten stalls; at 99 % it would be one in five.
     promise("stall_free", Sli::StallFree, 0.995),
 ];
 
@@ -137,7 +137,7 @@ const AGENT: &[PresetObjective] = &[
 mod tests {
     use super::*;
 
-    /// docs/slo.md's tables, which say the same with reasons.
+    /// The tables in docs/slo.md list the same presets, with reasons.
     #[test]
     fn the_page_holds_exactly_these_presets() {
         let page =

@@ -1,4 +1,4 @@
-//! Which exchanges an objective is about.
+//! Scope of an SLO.
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use crate::record::{Call, Record};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_types::label::{GlobPattern, Label, Name};
 
-/// Which exchanges count. `None` is all of them.
+/// Filter for the exchanges that count. A field that is `None` matches all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scope {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<Label>,
-    /// A pattern over the model's name: `*` stands for any text.
+    /// Glob pattern on the model name; `*` matches any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// A pattern over the tenant; what names none is left out.
+    /// Glob pattern on the tenant. Exchanges without a tenant do not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
     pub operation: Option<Operation>,
-    /// Only streams, or only what is none.
+    /// `true` for streams only, `false` for non-streams only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
 }
@@ -28,16 +28,16 @@ fn word<S: serde::Serializer>(operation: &Option<Operation>, to: S) -> Result<S:
     operation.map(Operation::as_str).serialize(to)
 }
 
-/// What a scope looks at, of an exchange that is over or still in flight.
+/// Fields of a finished or in-flight exchange that a scope matches.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub route: &'a Label,
-    /// The one that was asked for: that is the name people write into a configuration, and the only one that failed
-    /// exchanges have. Its label where none was asked for.
+    /// Requested model, because configurations use this name and failed exchanges have no other. If the request names
+    /// no model, its label.
     pub model: &'a str,
     pub tenant: Option<&'a str>,
     pub operation: Operation,
-    /// By its answer, or by its request where the answer was an error instead.
+    /// Whether the response is a stream. If the response is an error, whether a stream was requested.
     pub stream: bool,
 }
 
@@ -54,12 +54,12 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether it is a stream of generated tokens.
+/// Returns whether the call is a stream of generated tokens.
 pub(super) fn is_stream(call: &Call) -> bool {
     call.series.operation.generates() && (call.streamed || call.request.stream == Some(true))
 }
 
-/// A [`Scope`] made ready for matching.
+/// A [`Scope`] with compiled patterns.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     route: Option<Label>,

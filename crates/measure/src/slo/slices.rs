@@ -1,38 +1,38 @@
-//! Time-slice objectives: a minute of the whole system is good or bad, not an exchange.
+//! Time-slice SLOs: an event is a minute of the whole system, not an exchange.
 
 use std::time::Duration;
 
 use crate::record::Verdict;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// How long a slice is. Slices stand on a fixed grid: the n-th is n min ≤ at < (n + 1) min since the process began.
+/// Length of a slice. Slices lie on a fixed grid: slice n covers n min ≤ at < (n + 1) min since the process start.
 pub const SLICE: Duration = Duration::from_secs(60);
 
-/// Between two looks at what is in flight. They come every 250 ms, and every second while nothing is open; this much
-/// later the process was stopped or starved, and nobody knows how many streams there were.
+/// Longest interval between two samples of the in-flight streams. Samples come every 250 ms, or every second while
+/// nothing is open. After a longer interval, the process was stopped or starved and the number of streams is unknown.
 const LONGEST_UNSEEN: Duration = Duration::from_secs(5);
 
-/// The slice that is open.
+/// State of the open slice.
 #[derive(Clone, Debug)]
 pub(super) struct Slices {
-    /// In tokens per second.
+    /// Lowest good rate in tokens per second.
     floor: f64,
     min_streams: u32,
-    /// Slices that begin before this count for nothing.
+    /// Slices that begin before this instant do not count.
     from: MonotonicInstant,
     number: u64,
     tokens: u64,
-    /// The fewest streams at any look so far; `None` before the first.
+    /// Fewest streams at any sample so far; `None` before the first sample.
     fewest: Option<u32>,
-    /// Whether nothing of it went by unobserved.
+    /// Whether the slice was observed completely.
     whole: bool,
     looked: Option<MonotonicInstant>,
 }
 
-/// A slice that is over and counts.
+/// A finished slice that counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Closed {
-    /// Its end.
+    /// End of the slice.
     pub(super) at: MonotonicInstant,
     pub(super) verdict: Verdict,
 }
@@ -51,7 +51,7 @@ impl Slices {
         }
     }
 
-    /// So many streams are in flight at `at`. Gives the slice that this shows to be over.
+    /// Records the number of streams in flight at `at`. Returns the slice that ended, if it counts.
     pub(super) fn look(&mut self, at: MonotonicInstant, streams: u32) -> Option<Closed> {
         let closed = self.advance(at);
         if !self.is_seen(at) {
@@ -62,14 +62,14 @@ impl Slices {
         closed
     }
 
-    /// Output tokens arrived. What the observer hears of only after their slice was closed counts for the next.
+    /// Records output tokens. Tokens that the observer receives after their slice closed count for the next slice.
     pub(super) fn add(&mut self, at: MonotonicInstant, tokens: u64) -> Option<Closed> {
         let closed = self.advance(at);
         self.tokens += tokens;
         closed
     }
 
-    /// Part of a stream went by unobserved.
+    /// Records that part of a stream was not observed.
     pub(super) const fn lose(&mut self) {
         self.whole = false;
     }
@@ -121,7 +121,7 @@ mod tests {
         Slices::new(10.0, 2, MonotonicInstant::ZERO)
     }
 
-    /// Looks every 250 ms from `from` up to and without `to`, with so many streams.
+    /// Samples every 250 ms from `from` up to but not including `to`, with `streams` streams in flight.
     fn watch(slices: &mut Slices, from: u64, to: u64, streams: u32) -> Vec<Closed> {
         let looks = (from..to).step_by(250);
         looks.filter_map(|millis| slices.look(at(millis), streams)).collect()

@@ -1,8 +1,8 @@
-//! The books, put away when the process ends and taken up again when it begins.
+//! SLO state that is saved at shutdown and restored at startup.
 //!
-//! All windows stand on the ledger's own time line: the process's monotonic clock, set forward at each start by what lay
-//! before. So slots keep their numbers over a restart, and what was counted is neither squeezed nor spread. How much time
-//! passed while no process ran is all that the wall clock is asked for.
+//! All windows use the tracker's own timeline. It is the monotonic clock of the process plus an offset for all earlier
+//! processes. Slots therefore keep their numbers across restarts, and events are neither compressed nor spread. The
+//! wall clock serves only to measure the time during which no process ran.
 
 use std::time::Duration;
 
@@ -10,27 +10,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::slo::budget::Slot;
 
-/// Everything that a ledger has to remember. Instants are nanoseconds on its time line, but for `wall`.
+/// Saved state of a tracker. Instants are nanoseconds on its timeline, except `wall`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SloState {
-    /// When it was put away, in nanoseconds since the Unix epoch.
+    /// Time of saving, in nanoseconds since the Unix epoch.
     pub(super) wall: u64,
-    /// The same on the time line.
+    /// Time of saving on the timeline.
     pub(super) clock: u64,
     pub(super) accounts: Vec<Kept>,
 }
 
 impl SloState {
-    /// To be raised whenever what stands in a state is read differently: other windows, other slots, other instants.
+    /// Version of the state format. Raise it whenever the meaning of the state changes: other windows, other slots or
+    /// other instants.
     pub const VERSION: u32 = 1;
 }
 
-/// One objective's history.
+/// Saved history of one SLO.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kept {
-    /// Everything that makes the objective what it is; one that differs in anything starts afresh.
+    /// Complete definition of the SLO. An SLO that differs in any part starts without history.
     pub(super) identity: String,
     pub(super) since: u64,
     pub(super) gaps: Vec<(u64, u64)>,
@@ -38,18 +39,18 @@ pub(super) struct Kept {
     pub(super) windows: Vec<Vec<Slot>>,
 }
 
-/// What came of a state.
+/// Result of restoring a state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Restored {
-    /// Objectives that go on where they were.
+    /// Number of SLOs that continue.
     pub objectives: usize,
-    /// How long nothing was observed, by the wall clock.
+    /// Duration of the unobserved time, by the wall clock.
     pub down: Duration,
-    /// By how much the wall clock is behind the one that the state was put away by. No time has passed then.
+    /// Time by which the wall clock is behind the saved wall clock. The downtime then counts as zero.
     pub set_back: Option<Duration>,
 }
 
-/// A state that no ledger can have left behind.
+/// Error for a state that no tracker can have saved.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("its slots, gaps or windows are not such as this program writes")]
 pub struct CorruptState;

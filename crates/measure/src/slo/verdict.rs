@@ -1,4 +1,4 @@
-//! What one objective says of one exchange.
+//! Verdict of one SLO on one exchange.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::slo::{CountingRules, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, ErrorSource};
 
-/// Too many requests: the one status below 500 by which a backend says that it cannot keep up.
+/// Too Many Requests: the only status below 500 by which a backend reports that it is overloaded.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// A verdict, and how many events of that kind it stands for: an exchange is one, but where its tokens are counted.
+/// A verdict and its number of events. An exchange is one event, unless the SLI counts its tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WeightedVerdict {
     pub verdict: Verdict,
@@ -19,7 +19,7 @@ pub struct WeightedVerdict {
 }
 
 impl Objective {
-    /// `None` where the indicator is not about such exchanges at all.
+    /// Judges an exchange. `None` if the SLI does not apply to such exchanges.
     pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<WeightedVerdict> {
         let Self { indicator, counting, .. } = self;
         let standing = Standing::of(record, counting);
@@ -36,8 +36,9 @@ impl Objective {
 }
 
 impl Sli {
-    /// `None` where the indicator is not about such exchanges at all: what is no stream has no first token and no
-    /// output rate, how long a session lasts is its client's choice, and a minute of the system is no exchange.
+    /// Judges an exchange without the counting rules. `None` if the SLI does not apply to such exchanges. Non-streams
+    /// have no first token and no output rate, and the client chooses how long a session lasts. Time-slice SLIs judge
+    /// minutes, not exchanges.
     fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
         let session = record.websocket.is_some();
         match self {
@@ -70,7 +71,7 @@ impl Sli {
                 Some(held_against(call.rates.output, |rate| rate >= floor))
             }
             Self::InterToken(limit) => {
-                // Where no output rate is told, the decode time is not what it seems.
+                // Without an output rate, the decode time is not reliable.
                 let rated = call.rates.output.and(call.rates.time_per_output_token);
                 Some(held_against(rated, |time| time <= limit))
             }
@@ -93,7 +94,7 @@ fn duration(record: &Record, limit: Duration, standing: Standing) -> Verdict {
     };
     match standing {
         Standing::Served if took <= limit => Verdict::Good,
-        // It would have been over in time, had the client read.
+        // The exchange would have ended in time if the client had read without pauses.
         Standing::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
         Standing::Served | Standing::Failed => Verdict::Bad,
         Standing::Excused => Verdict::Excluded,
@@ -107,17 +108,17 @@ fn total_rate(record: &Record, call: &Call, floor: f64, standing: Standing) -> V
     let unblocked = took.saturating_sub(record.blocked);
     match standing {
         Standing::Served if rate >= floor => Verdict::Good,
-        // It would have been fast enough, had the client read.
+        // The rate would have been high enough if the client had read without pauses.
         Standing::Served if rate * took.as_secs_f64() >= floor * unblocked.as_secs_f64() => {
             Verdict::Excluded
         }
         Standing::Served => Verdict::Bad,
-        // What broke off has no total that could be compared; that it broke off is availability's business.
+        // A failed exchange has no comparable total rate; availability covers the failure.
         Standing::Failed | Standing::Excused => Verdict::Excluded,
     }
 }
 
-/// Of time to first token and time to first visible token.
+/// Judges time to first token and time to first visible token.
 fn first(
     record: &Record,
     call: &Call,
@@ -128,10 +129,10 @@ fn first(
     let unobserved = call.complete == Completeness::Unobserved;
     match time {
         Some(time) if time <= limit => Verdict::Good,
-        // The first token may have been in what the observer lost: too late is not proven.
+        // The observer may have missed the first token, so a late one is not proven.
         Some(_) if unobserved => Verdict::Excluded,
         Some(_) => Verdict::Bad,
-        // Tokens came, none of them visible: a tool was called, or it was all thought. Nobody was owed text.
+        // Tokens arrived, but none was visible: a tool call, or only reasoning. No visible text was due.
         None if record.points.token.is_some() => Verdict::Excluded,
         None => match standing {
             Standing::Failed => Verdict::Bad,
@@ -141,17 +142,17 @@ fn first(
     }
 }
 
-/// The client left when the promise was already broken: its leaving does not mend it.
+/// Returns whether the client disconnected after the limit had passed. The target was already missed by then.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
     record.ending == Ending::ClientDisconnected
         && record.points.duration().is_some_and(|waited| waited > limit)
 }
 
-/// A stall breaks the promise however the stream ended; that there was none says something only of a stream that was
-/// served to its end.
+/// Judges stalls. A stall is bad no matter how the stream ended. The absence of stalls is good only for a stream that
+/// was served to its end.
 fn stall_free(call: &Call, standing: Standing) -> Verdict {
     match standing {
-        // What the observer lost may have ended a silence early, or have made one.
+        // The unobserved part may have ended a silence early, or may have caused one.
         _ if call.complete == Completeness::Unobserved => Verdict::Excluded,
         _ if !call.stalls.is_empty() => Verdict::Bad,
         Standing::Served => Verdict::Good,
@@ -159,7 +160,7 @@ fn stall_free(call: &Call, standing: Standing) -> Verdict {
     }
 }
 
-/// N, rounded.
+/// Returns N, rounded.
 fn output_tokens(call: &Call) -> u64 {
     let tokens = call.output.as_ref().map_or(0.0, |output| output.tokens);
     #[expect(
@@ -171,14 +172,14 @@ fn output_tokens(call: &Call) -> u64 {
     tokens
 }
 
-/// Whom an exchange speaks for or against.
+/// Result of an exchange for its SLOs, with client errors separated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Standing {
     Served,
-    /// It failed, and not by the client's fault: the backend's, the network's, or this proxy's own. The promise is
-    /// made to the client, who does not care which of them it was.
+    /// The exchange failed because of the backend, the network or this proxy, not because of the client. The SLO
+    /// covers what the client experiences, so the error source among these does not matter.
     Failed,
-    /// The client left, or asked for what cannot be had; or the operator holds such failures against nobody.
+    /// The client disconnected or sent an invalid request, or the operator ignores such failures.
     Excused,
 }
 
@@ -246,7 +247,7 @@ mod tests {
         judged(&objective, record).map(|judged| judged.verdict)
     }
 
-    /// The others: first visible, total rate, stall-free, inter-token, tokens above a rate.
+    /// Verdicts of the other SLIs: first visible, total rate, stall-free, inter-token, tokens above a rate.
     fn others(record: &Record) -> [Option<Verdict>; 5] {
         [VISIBLE, TOTAL, Sli::StallFree, GAPS, TOKENS].map(|indicator| judge(indicator, record))
     }
@@ -266,7 +267,7 @@ mod tests {
         record
     }
 
-    /// Availability, first token, rate, duration.
+    /// Verdicts on availability, first token, rate and duration.
     fn verdicts(record: &Record) -> [Option<Verdict>; 4] {
         [Sli::Availability, FIRST_TOKEN, RATE, DURATION].map(|indicator| judge(indicator, record))
     }
@@ -279,7 +280,7 @@ mod tests {
         Record { outcome, ending, fault: ending.fault(), ..stream() }
     }
 
-    /// Ended before its first token, `millis` after accept.
+    /// Changes the record to end before its first token, `millis` after accept.
     fn tokenless(mut record: Record, millis: u64) -> Record {
         record.points.token = None;
         record.points.visible = None;
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_total_that_the_client_held_up_is_excused() {
-        // 160 tokens in 8 s, of which the client did not read 4 s.
+        // 160 tokens in 8 s, of which the client did not read for 4 s.
         let mut record = stream();
         record.points.end = Some(at(8_000));
         call(&mut record).rates.total = Some(20.0);

@@ -1,24 +1,27 @@
-//! How long a request was on its way before it reached this proxy, by what a proxy before it wrote down.
+//! Time between the receipt of a request at an earlier proxy and its receipt here.
 //!
-//! `X-Request-Start` and `X-Queue-Start` say when the request was received there. No standard says how; in use are
-//! seconds, milliseconds, microseconds and nanoseconds since 1970, with or without a fraction, and with or without `t=`
-//! before them: nginx writes `t=1512379167.574`, Apache `t=1512379167574000`, Heroku `1512379167574`. Which unit it is,
-//! the magnitude tells: between any two of them lies a factor of 1,000.
+//! The headers `X-Request-Start` and `X-Queue-Start` hold the time of the earlier receipt. No standard defines their
+//! format. Values in use are seconds, milliseconds, microseconds or nanoseconds since 1970, with or without a fraction,
+//! and with or without a `t=` prefix.
+//!
+//! nginx writes `t=1512379167.574`, Apache `t=1512379167574000`, Heroku `1512379167574`. The magnitude identifies the
+//! unit, because units differ by a factor of 1,000.
 
 use std::time::Duration;
 
 use tokengauge_types::clock::WallTime;
 
-/// Older than this is a clock that is wrong, or a client that made it up: no load balancer holds a request for so long.
+/// Longest plausible wait. A longer wait means a wrong clock or an invented value, because no load balancer holds a
+/// request that long.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Below it a number counts seconds: until the year 5138.
+/// Upper bound of numbers that count as seconds. It is reached in the year 5138.
 const SECONDS_BELOW: f64 = 1e11;
 
-/// accept − the earliest of `starts` that can be one; `None` where none can.
+/// Returns accept − the earliest valid time in `starts`; `None` if none is valid.
 ///
-/// The earliest, because each proxy on the way may have written its own. A start after `accept` is none: two clocks
-/// disagree there by nobody knows how much, and that is not 0.
+/// The earliest time counts because each proxy on the path may have written its own. A start after `accept` is invalid.
+/// The two clocks then disagree by an unknown amount, so the wait is unknown and not 0.
 pub fn edge_wait<'a>(
     starts: impl IntoIterator<Item = &'a str>,
     accept: WallTime,
@@ -29,11 +32,11 @@ pub fn edge_wait<'a>(
     waits.filter(|wait| *wait <= LONGEST).max()
 }
 
-/// Since 1970.
+/// Parses a start time into the time since 1970.
 fn start(text: &str) -> Option<Duration> {
     let text = text.trim();
     let number = text.strip_prefix("t=").unwrap_or(text);
-    // Neither a sign nor an exponent, nor any of the words that are numbers to a computer.
+    // Rejects signs, exponents and words such as `inf` that parse as floats.
     if !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return None;
     }
@@ -54,7 +57,7 @@ mod tests {
 
     fn waited(starts: &[&str]) -> Option<u128> {
         let wait = edge_wait(starts.iter().copied(), ACCEPT)?;
-        // What a 64-bit float resolves of such a number.
+        // Rounds to the resolution of a 64-bit float for such numbers.
         Some((wait + Duration::from_micros(1)).as_micros() / 10 * 10)
     }
 
@@ -95,7 +98,7 @@ mod tests {
             "0x59",
             "t=t=1512379167",
             "1512379167s",
-            // A moment later, a year later, an hour and a bit earlier, 1970.
+            // A moment later, a year later, slightly more than an hour earlier, and 1970.
             "1512379168.001",
             "1543915168",
             "1512375567.9",

@@ -1,4 +1,4 @@
-//! Clock points and formulas: when things happened, and what follows from it.
+//! Timestamps of an exchange and the formulas derived from them.
 
 pub mod edge;
 pub mod pauses;

@@ -1,33 +1,34 @@
-//! When this process did not run: a blocked runtime, a stopped process, a starved machine.
+//! Detection of pauses of this process: a blocked runtime, a stopped process, or a starved machine.
 //!
-//! A beat that is due at fixed intervals and comes late says that nothing else ran in time either, so that what arrived
-//! meanwhile was stamped late. A suspended machine needs no excuse: the monotonic clock stands still with it.
+//! A heartbeat is due at fixed intervals. A late heartbeat means that nothing else ran in time either, so that data
+//! received during the pause has late timestamps. A suspended machine needs no correction, because the monotonic clock
+//! stops with it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Between two beats.
+/// Heartbeat interval.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 
-/// A beat that is later than this tells of a pause. Below it is a busy machine's ordinary scheduling, which no stall
-/// limit (250 ms at least) comes near to.
+/// Delay from which a late heartbeat counts as a pause. Shorter delays are ordinary scheduling on a busy machine. They
+/// are well below every stall threshold (250 ms or more).
 pub const LATE_FROM: Duration = Duration::from_millis(100);
 
-/// PauseDetector that are remembered: the last ones, since stalls are judged as they happen.
+/// Number of pauses that are kept. The latest ones are enough, because stalls are judged as they happen.
 const MOST_KEPT: usize = 64;
 
-/// The pauses of late.
+/// Recent pauses of this process.
 #[derive(Clone, Debug, Default)]
 pub struct PauseDetector {
-    /// From when a beat was due until it came, oldest first.
+    /// When each late heartbeat was due and when it came, oldest first.
     known: VecDeque<(MonotonicInstant, MonotonicInstant)>,
     last_beat: Option<MonotonicInstant>,
 }
 
 impl PauseDetector {
-    /// The beat of `at` came; how late it was.
+    /// Records the heartbeat of `at` and returns its delay.
     pub fn beat(&mut self, at: MonotonicInstant) -> Duration {
         let Some(last) = self.last_beat.replace(at) else {
             return Duration::ZERO;
@@ -43,12 +44,12 @@ impl PauseDetector {
         late
     }
 
-    /// How long between `from` and `to` this process did not run. A beat that is missing at `to` counts as a pause up to
-    /// there: what was held up may be looked at before the beat is.
+    /// Returns how long this process was paused between `from` and `to`. A heartbeat that is missing at `to` counts as
+    /// a pause up to `to`, because delayed data may be processed before the heartbeat.
     pub fn within(&self, from: MonotonicInstant, to: MonotonicInstant) -> Duration {
         let overlap =
             |begun: MonotonicInstant, ended: MonotonicInstant| ended.min(to).since(begun.max(from));
-        // Asked at every chunk, mostly about the last few milliseconds.
+        // Runs for every chunk, mostly for the last few milliseconds.
         let since = |(_, ended): &&(MonotonicInstant, MonotonicInstant)| *ended > from;
         let known: Duration = self
             .known

@@ -1,39 +1,39 @@
-//! The clock points of one exchange, and the stages between them.
+//! Timestamps of one exchange, and the stages between them.
 
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// When each thing happened for the first time; `None` where it never did.
+/// First occurrence of each step; `None` if the step did not happen.
 ///
-/// Stamped at the seam and by the forwarder, never here.
+/// The observation channel and the forwarder take these timestamps, never this module.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Timestamps {
-    /// Request head received from the client.
+    /// Request headers received from the client.
     pub accept: MonotonicInstant,
-    /// Passed the admission limit.
+    /// Request admitted by the concurrency limit.
     pub admit: Option<MonotonicInstant>,
-    /// Request head written to an upstream connection.
+    /// Request headers written to an upstream connection.
     pub sent: Option<MonotonicInstant>,
     /// Last request byte written upstream.
     pub uploaded: Option<MonotonicInstant>,
-    /// Response head received.
+    /// Response headers received.
     pub head: Option<MonotonicInstant>,
     /// First response body byte.
     pub byte: Option<MonotonicInstant>,
-    /// First well-formed event of the dialect.
+    /// First well-formed event of the API format.
     pub event: Option<MonotonicInstant>,
-    /// First generated token, of whatever kind.
+    /// First generated token of any kind.
     pub token: Option<MonotonicInstant>,
-    /// First token that a person would see.
+    /// First user-visible token.
     pub visible: Option<MonotonicInstant>,
     /// Last generated token.
     pub last: Option<MonotonicInstant>,
-    /// Body ended, failed, or was given up by either side.
+    /// Body ended, failed, or was abandoned by the client or the upstream.
     pub end: Option<MonotonicInstant>,
 }
 
-/// The time between two neighbouring points. The stages of an exchange add up to end − accept.
+/// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Stage {
     Admission,
@@ -78,28 +78,28 @@ impl Stage {
     }
 }
 
-/// The length of each stage that took place.
+/// Length of each stage that took place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stages([Option<Duration>; Stage::ALL.len()]);
 
 impl Stages {
-    /// The stages in order, those that took place.
+    /// Returns the stages that took place, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         Stage::ALL.into_iter().zip(&self.0).filter_map(|(stage, length)| Some((stage, (*length)?)))
     }
 
-    /// Their sum: end − accept.
+    /// Returns the sum of the stages: end − accept.
     pub fn total(&self) -> Duration {
         self.iter().map(|(_, length)| length).sum()
     }
 }
 
 impl Timestamps {
-    /// Cuts end − accept at every point there is.
+    /// Splits end − accept at every timestamp that is present.
     ///
-    /// A point that never occurred collapses onto the next: its stage is left out and the rest still add up. A point
-    /// that comes out of order (the last request byte may be written after the response's head) is clipped at the
-    /// next one.
+    /// A missing timestamp takes the value of the next one. Its stage is left out, and the others still add up. A
+    /// timestamp that is out of order is clipped at the next one. For example, the last request byte may be written
+    /// after the response headers arrive.
     pub fn stages(&self) -> Stages {
         let mut stages = Stages::default();
         let Some(end) = self.end else { return stages };
@@ -115,7 +115,7 @@ impl Timestamps {
             self.last,
             Some(end),
         ];
-        // A point may be no later than any that follows it: walk backwards to find each one's ceiling.
+        // No timestamp may be later than a following one. The backward pass finds the upper bound of each.
         let mut ceilings = [end; Stage::ALL.len()];
         let mut ceiling = end;
         for (slot, mark) in ceilings.iter_mut().zip(&marks).rev() {
@@ -132,22 +132,22 @@ impl Timestamps {
         stages
     }
 
-    /// Time to first token = token − accept.
+    /// Returns the time to first token: token − accept.
     pub fn time_to_first_token(&self) -> Option<Duration> {
         Some(self.token?.since(self.accept))
     }
 
-    /// Upstream time to first token = token − sent.
+    /// Returns the upstream time to first token: token − sent.
     pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
         Some(self.token?.since(self.sent?))
     }
 
-    /// First visible = visible − accept.
+    /// Returns the time to the first visible token: visible − accept.
     pub fn time_to_visible(&self) -> Option<Duration> {
         Some(self.visible?.since(self.accept))
     }
 
-    /// end − accept.
+    /// Returns the duration: end − accept.
     pub fn duration(&self) -> Option<Duration> {
         Some(self.end?.since(self.accept))
     }

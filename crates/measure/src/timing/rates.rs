@@ -1,4 +1,4 @@
-//! Rates of one finished exchange. Undefined is not zero: each is `None` where its formula does not apply.
+//! Rates of one finished exchange. A rate is `None` where its formula does not apply, and not 0.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use crate::timing::points::Timestamps;
 
-/// The fewest output tokens after the first chunk over which an output rate says anything.
+/// Fewest output tokens after the first chunk for which an output rate is meaningful.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
 
-/// The shortest decode over which an output rate says anything.
+/// Shortest decode time for which an output rate is meaningful.
 pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
 
-/// What a rate is computed from.
+/// Token counts that the rates are computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tokens {
-    /// N: output tokens of the exchange, hidden reasoning left out (see [`crate::record::Output`]).
+    /// N: output tokens of the exchange without hidden reasoning (see [`crate::record::Output`]).
     pub output: f64,
-    /// Our count of everything streamed.
+    /// The proxy's count of all streamed tokens.
     pub counted: u64,
-    /// Our count of the first token-bearing chunk.
+    /// The proxy's count of the first token-bearing chunk.
     pub counted_first: u64,
 }
 
-/// The rates of one exchange, in tokens per second, and its time per output token.
+/// Rates of one exchange in tokens per second, and its time per output token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Output TPS = (N − n₁) ÷ (last − token − blocked), prefill excluded; n₁ = N × counted n₁ ÷ counted total.
     pub output: Option<f64>,
-    /// Why `output` is missing, for a streamed generation.
+    /// Reason why `output` is missing, for a streamed generation.
     pub unrated: Option<Unrated>,
     /// Total TPS = N ÷ (end − accept), prefill included.
     pub total: Option<f64>,
@@ -36,7 +36,7 @@ pub struct Rates {
     pub time_per_output_token: Option<Duration>,
 }
 
-/// Why a streamed generation has no output rate.
+/// Reason why a streamed generation has no output rate.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unrated {
@@ -64,8 +64,8 @@ impl Unrated {
     }
 }
 
-/// Experience bands by output TPS. A closed label rather than histogram buckets, whose integer `le` values are
-/// written differently by different stores.
+/// Ranges of output TPS by user experience. A closed label is used and not histogram buckets, because stores write
+/// integer `le` values differently.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 pub enum OutputRateRange {
     #[serde(rename = "<5")]
@@ -84,7 +84,7 @@ impl OutputRateRange {
     pub const ALL: [Self; 5] =
         [Self::Below5, Self::From5, Self::From15, Self::From30, Self::From60];
 
-    /// The band of a rate in tokens per second; each bound belongs to the band above it.
+    /// Returns the range of a rate in tokens per second; each bound belongs to the range above it.
     pub fn of(tokens_per_second: f64) -> Self {
         match tokens_per_second {
             rate if rate < 5.0 => Self::Below5,
@@ -106,12 +106,12 @@ impl OutputRateRange {
     }
 }
 
-/// The output rate, in tokens per second, from which a voice answer keeps up with speech.
+/// Lowest output rate, in tokens per second, at which a voice response keeps up with speech.
 pub const VOICE_RATE: f64 = 100.0;
 
 impl Rates {
-    /// The rates of a streamed generation. `blocked`: time in which the client did not read between first and last
-    /// token. `observed`: whether the observer saw all of it.
+    /// Computes the rates of a streamed generation. `blocked` is the time between first and last token during which the
+    /// client did not read. `observed` is whether the observer saw the whole stream.
     pub fn of_stream(
         points: &Timestamps,
         tokens: Tokens,
@@ -135,7 +135,7 @@ impl Rates {
         Self { output, unrated, total, time_per_output_token }
     }
 
-    /// The rates of an answer that came whole: it has no first and last token, so only the total is defined.
+    /// Computes the rates of a non-streaming response. It has no first and last token, so only the total is defined.
     pub fn of_whole(points: &Timestamps, output: f64) -> Self {
         Self { total: total(points, output), ..Self::default() }
     }
@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn the_first_chunk_is_scaled_to_the_reported_number() {
-        // We counted 50, 10 of them in the first chunk; the provider says 100: so the first chunk held 20 of its tokens.
+        // The proxy counts 50 tokens, 10 of them in the first chunk, and the provider reports 100. The first chunk
+        // therefore holds 20 of the provider's tokens.
         let rates = Rates::of_stream(
             &points(1_000, 2_000, 2_000),
             tokens(100.0, 50, 10),
@@ -210,10 +211,11 @@ mod tests {
         assert_eq!(rates.output, Some(80.0));
     }
 
-    /// A decode that is slower than the prefill was is what an alert on rates is for: docs/adr/0007-slow-decode.md.
+    /// Alerts on rates must catch a decode that is slower than the prefill: docs/adr/0007-slow-decode.md.
     #[test]
     fn a_decode_slower_than_the_first_token_was_is_rated() {
-        // First token after 300 ms, then one every 500 ms: 2 per second, though 21 in 10.3 s are more.
+        // First token after 300 ms, then one every 500 ms: 2 per second. The average of 21 tokens in 10.3 s is slightly
+        // higher.
         let rates = Rates::of_stream(
             &points(300, 10_300, 10_300),
             tokens(21.0, 21, 1),

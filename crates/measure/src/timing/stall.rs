@@ -1,4 +1,4 @@
-//! The stall watch of one stream: says that it hangs while it hangs, and for how long it hung when that is over.
+//! Stall detection for one stream. A stall is reported while it lasts, and its duration once it is over.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// A stream keeps the facts of so many stalls; further ones are only counted. One that stalls more often is slow rather
-/// than stuck, and its first stalls tell as much as all of them.
+/// Number of stalls of a stream that are kept in detail; further ones are only counted. A stream that stalls more often
+/// is slow and not stuck, and its first stalls are representative.
 pub const MOST_KEPT: usize = 16;
 
-/// What a stream is awaited to bring.
+/// Token that a stream is waiting for.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallPhase {
@@ -30,13 +30,13 @@ impl StallPhase {
     }
 }
 
-/// What comes instead of tokens.
+/// Data that arrives during a stall.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallKind {
-    /// Nothing at all.
+    /// No data.
     Silent,
-    /// Pings, comments or events without a token: the backend is there, and generates nothing.
+    /// Pings, comments or events without a token: the backend is alive but generates nothing.
     Pinging,
 }
 
@@ -51,27 +51,27 @@ impl StallKind {
     }
 }
 
-/// One stall.
+/// A stall of one stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stall {
     pub awaited: StallPhase,
-    /// As it was when the stall was raised.
+    /// Kind of the stall when it was raised.
     pub silence: StallKind,
-    /// When the silence began: the last token, or the last progress of the request.
+    /// Start of the silence: the last token, or the last progress of the request.
     pub begun: MonotonicInstant,
-    /// When it had lasted as long as the route allows.
+    /// When the silence reached the route's stall threshold.
     pub raised: MonotonicInstant,
-    /// From `begun` to its end, without what was not the backend's time; `None` while it lasts.
+    /// Time from `begun` to the end of the stall, without client and proxy delays; `None` while it lasts.
     pub lasted: Option<Duration>,
 }
 
-/// The stalls of one exchange.
+/// Stalls of one exchange.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stalls {
     pub count: u32,
-    /// How long they lasted together.
+    /// Total duration of the stalls.
     pub total: Duration,
-    /// The first [`MOST_KEPT`] of them.
+    /// The first [`MOST_KEPT`] stalls.
     pub first: Vec<Stall>,
 }
 
@@ -81,42 +81,42 @@ impl Stalls {
     }
 }
 
-/// How long a stream may be silent.
+/// Longest allowed silence of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StallThresholds {
-    /// Before its first token.
+    /// Threshold before the first token.
     pub first: Duration,
-    /// After it.
+    /// Threshold after the first token.
     pub next: Duration,
 }
 
-/// The stall clock of one stream. It runs from the moment at which the backend had all that it needs, and from each
-/// token on; it stands still while the client does not read and while this process does not run.
+/// Stall clock of one stream. It starts once the backend has the complete request, and restarts at each token. It
+/// pauses while the client does not read and while this process is paused.
 #[derive(Clone, Debug, Default)]
 pub struct StallClock {
     awaited: StallPhase,
-    /// From when the silence counts; `None` before the clock runs and after it was stopped.
+    /// Start of the silence; `None` before the clock runs and after it stops.
     since: Option<MonotonicInstant>,
-    /// Time since then in which the client did not read.
+    /// Time since `since` during which the client did not read.
     blocked: Duration,
-    /// The same, as far as the next arrival has yet to confirm it.
+    /// Further such time that the next arrival has yet to confirm.
     pending: Duration,
-    /// Time since then in which this process did not run.
+    /// Time since `since` during which this process was paused.
     own: Duration,
-    /// Arrivals since then that brought no token.
+    /// Arrivals without a token since `since`.
     arrivals: u32,
-    /// The stall that lasts.
+    /// The stall in progress.
     current: Option<Stall>,
     stalls: Stalls,
 }
 
 impl StallClock {
-    /// From when the silence counts.
+    /// Returns the start of the silence.
     pub const fn since(&self) -> Option<MonotonicInstant> {
         self.since
     }
 
-    /// Whether a stall lasts.
+    /// Returns whether a stall is in progress.
     pub const fn is_stalled(&self) -> bool {
         self.current.is_some()
     }
@@ -125,7 +125,7 @@ impl StallClock {
         self.awaited
     }
 
-    /// The backend has more than it had: the clock starts again. Gives the stall that this ends.
+    /// Restarts the clock because the backend received or produced data. Returns the stall that this ends.
     pub fn progress(&mut self, at: MonotonicInstant, awaited: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
         self.awaited = awaited;
@@ -133,7 +133,7 @@ impl StallClock {
         ended
     }
 
-    /// Nothing is awaited any more. Gives the stall that this ends.
+    /// Stops the clock because no token is expected any more. Returns the stall that this ends.
     pub fn stop(&mut self, at: MonotonicInstant) -> Option<Stall> {
         let lasted = self.idle(at);
         *self = Self {
@@ -154,20 +154,22 @@ impl StallClock {
         Some(stall)
     }
 
-    /// Something came that brought no token.
+    /// Records an arrival without a token.
     pub const fn arrival(&mut self) {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
-    /// The client did not read for `time` before what arrives next.
+    /// Records that the client did not read for `time` before the next arrival.
     pub fn block(&mut self, time: Duration) {
         self.blocked += time;
         self.pending = Duration::ZERO;
     }
 
-    /// Reads the clock at `at`. `pending`: for how long the client has not read that [`block`](Self::block) has not been
-    /// told of; `own`: how long this process did not run since [`since`](Self::since). Gives the stall where one begins
-    /// with this: once for each, raised at the instant at which patience ended.
+    /// Checks for a stall at `at`. Returns a stall once, when it begins; its `raised` is the instant at which the
+    /// threshold was crossed.
+    ///
+    /// `pending` is the time for which the client has not read and which [`block`](Self::block) has not recorded yet.
+    /// `own` is the time since [`since`](Self::since) for which this process was paused.
     pub fn look(
         &mut self,
         at: MonotonicInstant,
@@ -181,7 +183,7 @@ impl StallClock {
             return None;
         }
         let (patience, opening) = match self.awaited {
-            // An answer's first event says that it was taken up, and is no ping.
+            // The first event of a response only acknowledges the request and is not a ping.
             StallPhase::FirstToken => (patience.first, 1),
             StallPhase::NextToken => (patience.next, 0),
         };
@@ -201,13 +203,14 @@ impl StallClock {
         Some(stall)
     }
 
-    /// How long the backend has been silent by `at`, as far as the last look knew what was not its time.
+    /// Returns how long the backend has been silent at `at`, without the client and proxy delays known at the last
+    /// check.
     pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
         let excused = self.blocked + self.pending + self.own;
         Some(at.since(self.since?).saturating_sub(excused))
     }
 
-    /// What there was, once the exchange is over.
+    /// Returns the stalls of the finished exchange.
     pub fn into_stalls(self) -> Stalls {
         self.stalls
     }
@@ -284,10 +287,10 @@ mod tests {
     #[test]
     fn the_clients_time_is_not_the_backends() {
         let mut watch = streaming(0);
-        // Nobody has read for 5 s: the clock stands.
+        // The client has not read for 5 s, so the clock is paused.
         assert_eq!(watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE), None);
         assert_eq!(watch.idle(at(5_000)), Some(millis(10)));
-        // It reads again, and what comes next says for how long it did not.
+        // The client reads again, and the next arrival reports how long it did not read.
         watch.block(millis(4_990));
         assert_eq!(look(&mut watch, 6_989), None);
         let stall = look(&mut watch, 7_000).unwrap();

@@ -1,4 +1,4 @@
-//! The live side of a stream: gaps between its chunks and tokens in them, told as they happen.
+//! Live measurements of a stream: gaps between chunks and tokens per chunk, reported as they occur.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
+/// A measurement taken while the exchange is in progress. Measurements are never corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LiveSample {
-    /// Output tokens that were generated, in the model's own encoding where `source` is counted.
+    /// Output tokens that were generated, in the model's own encoding if `source` is counted.
     Tokens { kind: TextKind, tokens: u32, source: Source },
-    /// The same text in o200k_base. Only pieces that no later text can change are told, the rest at the end: so this
-    /// one is live, never decreases *and* adds up to the exact count.
+    /// Tokens of the same text in o200k_base. Only pieces that no later text can change are reported at once, and the
+    /// rest at the end. The count is therefore live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },
     /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
     InterToken { latency: Duration, tokens: u32 },
@@ -21,18 +21,19 @@ pub enum LiveSample {
     InterChunk { gap: Duration },
     /// Tokens in one token-bearing chunk.
     ChunkTokens { tokens: u32 },
-    /// The standard's time per output chunk: gap before every chunk after the first, whatever it carries.
+    /// Time per output chunk as defined by the semantic conventions: gap before every chunk after the first, whatever
+    /// it carries.
     OutputChunk { gap: Duration },
-    /// A stall began. Told when it is seen, by a look at the clock or by what ended it.
+    /// A stall began. It is reported when a clock check or the end of the stall detects it.
     Stalled(Stall),
-    /// A stall is over: how long it lasted is known.
+    /// A stall ended, and its duration is known.
     Resumed(Stall),
 }
 
-/// Turns chunks into gaps.
+/// Converts chunks to gaps.
 ///
-/// Time in which the client did not read (`blocked`) is taken out of every gap: a chunk that arrives after it was
-/// held up by the client, not by the model.
+/// Time during which the client did not read (`blocked`) is subtracted from every gap. The client, not the model,
+/// delays a chunk that arrives after such time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamTiming {
     last_chunk: Option<MonotonicInstant>,
@@ -40,22 +41,22 @@ pub struct StreamTiming {
     /// Blocked time since `last_chunk` and since `last_token`.
     blocked_since_chunk: Duration,
     blocked_since_token: Duration,
-    /// Blocked time between first and last token: what is taken out of decode.
+    /// Blocked time between first and last token, subtracted from decode.
     blocked_in_decode: Duration,
     /// All blocked time.
     blocked: Duration,
 }
 
 impl StreamTiming {
-    /// The client had not read for `time` before what arrives next.
+    /// Records that the client did not read for `time` before the next arrival.
     pub fn block(&mut self, time: Duration) {
         self.blocked_since_chunk += time;
         self.blocked_since_token += time;
         self.blocked += time;
     }
 
-    /// A chunk of the dialect arrived, carrying `tokens` by our count (0 where it carries none, or where the prefix
-    /// count did not rise: then its gap passes on to the next).
+    /// Records a chunk of the API format that carries `tokens` by the proxy's count. The count is 0 if the chunk
+    /// carries no token or the prefix count did not rise; the gap then extends to the next chunk.
     pub fn chunk(&mut self, at: MonotonicInstant, tokens: u32, out: &mut impl FnMut(LiveSample)) {
         if let Some(previous) = self.last_chunk.replace(at) {
             out(LiveSample::OutputChunk {
@@ -76,12 +77,12 @@ impl StreamTiming {
         self.blocked_since_token = Duration::ZERO;
     }
 
-    /// Blocked time between first and last token.
+    /// Returns the blocked time between first and last token.
     pub const fn blocked_in_decode(&self) -> Duration {
         self.blocked_in_decode
     }
 
-    /// All blocked time.
+    /// Returns the total blocked time.
     pub const fn blocked(&self) -> Duration {
         self.blocked
     }
