@@ -210,8 +210,8 @@ pub(super) async fn wait_for_permit(
     }
 }
 
-/// Rejects a request for which there is no permit. By the time of `Retry-After`, every exchange that is queued now has
-/// been admitted or rejected.
+/// Rejects a request that got no permit. By the time in `Retry-After`, every exchange that is queued now has been
+/// admitted or rejected.
 fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
     ForwardError {
         retry_after: Some(limit.queue_timeout),

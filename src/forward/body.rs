@@ -24,7 +24,7 @@ use tokengauge_types::event::{Ending, TimeoutKind};
 #[derive(Debug)]
 pub struct RelayBody {
     source: Source,
-    /// `None` unless a limit is configured: by default a proxy must not cut a model that thinks for long.
+    /// `None` unless a timeout is configured. By default, a proxy must not abort a model that thinks for a long time.
     timers: Option<Box<Timers>>,
     /// Held until the body is dropped.
     _permit: Option<Permit>,
@@ -40,7 +40,7 @@ enum Source {
     Leased { incoming: Incoming, lease: Option<ConnectionLease> },
 }
 
-/// A connection, and the pool to which it returns once the body is complete.
+/// A connection, and the upstream whose pool it returns to once the body is complete.
 pub(super) struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
     pub(super) upstream: Arc<Upstream>,

@@ -1,4 +1,4 @@
-//! A request body whose beginning is read while its exchange waits in the queue.
+//! A request body whose first bytes are read while its exchange waits in the queue.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,15 +14,16 @@ use tokengauge_observe::tee::body::RequestBody;
 /// The body of every request to an upstream.
 pub(super) type Upload = RequestBody<BufferedBody>;
 
-/// Bytes that are read while the exchange waits: 16,000 tokens of text, so nearly every request is read completely, and a
-/// full queue of 1,000 holds at most 64 MiB. One more frame may follow, as large as hyper's own buffer.
+/// Maximum number of bytes read while the exchange waits. 64 KiB is about 16,000 tokens of text, so nearly every
+/// request is read completely. A full queue of 1,000 holds at most 64 MiB. The last frame can exceed the limit by the
+/// size of hyper's buffer.
 const MOST_BUFFERED: usize = 64 * 1024;
 
-/// A request body, and the frames that were read while the exchange waited.
+/// A request body with the frames that were read while the exchange waited.
 ///
-/// Over HTTP/1 hyper reads only one or two pieces of a body that nobody polls, and detects a closed connection only
-/// behind the end of the body. Without reading ahead, the queue would fill with clients that have left. What exceeds
-/// the buffer stays with the client.
+/// Over HTTP/1, hyper reads only one or two pieces of a body that no task polls. It detects a closed connection only
+/// after the end of the body. Without reading ahead, the queue would fill with disconnected clients. Data beyond the
+/// limit stays with the client.
 #[derive(Debug)]
 pub(super) struct BufferedBody {
     incoming: Incoming,
@@ -39,7 +40,7 @@ impl BufferedBody {
         Self { incoming, frames: None }
     }
 
-    /// Reads up to the limit, and returns only if the body fails.
+    /// Reads up to the limit. Returns only if the body fails.
     pub(super) async fn buffer_until_error(&mut self) {
         let mut bytes = 0;
         while bytes < MOST_BUFFERED && !self.incoming.is_end_stream() {

@@ -1,5 +1,5 @@
-//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Every connection resolves the name again, so a service that
-//! moves is found without a restart.
+//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Every connection resolves the name again, so that address
+//! changes need no restart.
 
 use std::io;
 use std::net::IpAddr;
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Returns the root certificates of the system or of `SSL_CERT_FILE`, or else Mozilla's, and the configured ones.
+/// Returns the root certificates of the system or of `SSL_CERT_FILE`, otherwise Mozilla's, plus the configured ones.
 fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

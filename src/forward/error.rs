@@ -14,12 +14,12 @@ use tokengauge_types::label::Label;
 #[derive(Debug)]
 pub(super) struct ForwardError {
     pub(super) ending: Ending,
-    /// The upstream that was asked; `None` if the request was not sent on.
+    /// The upstream of the request. `None` if the request was not forwarded.
     pub(super) upstream: Option<Label>,
-    /// Details; empty if there are none. They come from this program, sockets, TLS and hyper, never from a URL or a
-    /// header, so they contain no secret.
+    /// Details, or empty. They come from this program, sockets, TLS and hyper, never from a URL or a header, so they
+    /// contain no secret.
     pub(super) cause: String,
-    /// When a retry is worthwhile, if known.
+    /// Time after which a retry is useful, if known.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -80,7 +80,7 @@ fn status(ending: Ending) -> StatusCode {
     }
 }
 
-/// Rounds up, to 1 at least: with 0 clients would retry at once.
+/// Rounds up to at least 1, because clients would retry immediately on 0.
 fn whole_seconds(time: Duration) -> u64 {
     let fraction = u64::from(time.subsec_nanos() > 0);
     (time.as_secs() + fraction).max(1)

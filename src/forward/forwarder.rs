@@ -28,7 +28,7 @@ use tokengauge_types::event::RouteFacts;
 /// Dependencies of a [`Forwarder`].
 #[derive(Debug)]
 pub struct Dependencies {
-    /// Replaced on a reload. Each request keeps the route that it began with.
+    /// Replaced on a reload. Each request keeps its original route.
     pub routes: Arc<ArcSwap<RouteTable>>,
     pub channel: Arc<ObservationChannel>,
     /// Reported for requests that no route matches.
@@ -98,8 +98,8 @@ pin_project! {
     }
 }
 
-/// Not `hyper_util::service::TowerToHyperService`: its future has room for a service and a whole request, for as long as
-/// the connection lives. The stack is always ready, so the request is passed on at once.
+/// Not `hyper_util::service::TowerToHyperService`, because its future reserves memory for a service and a whole request
+/// for the lifetime of the connection. The stack is always ready, so the request is passed on immediately.
 impl hyper::service::Service<Request<Incoming>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;

@@ -1,4 +1,4 @@
-//! Changes that forwarding makes to the head of a message: hop-by-hop headers, host, path prefix and version.
+//! Rewrites the request line and headers for forwarding: hop-by-hop headers, host, path prefix and version.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme as UriScheme};
@@ -24,7 +24,8 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 #[derive(Debug)]
 pub(super) struct BadTarget;
 
-/// Whether the request asks for a protocol that can be tunnelled. h2c cannot, because HTTP/2 applies to a single hop.
+/// Returns whether the request asks for a protocol that can be tunnelled. h2c cannot, because HTTP/2 applies to a
+/// single hop.
 pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
@@ -89,7 +90,7 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     }
 }
 
-/// Rewrites the head of a response for the client.
+/// Rewrites the status line and headers of a response for the client.
 pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
     strip_hop_by_hop(response.headers_mut(), upgrade);
     // A response in HTTP/1.0 must not downgrade the client's connection.
@@ -125,8 +126,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// Whether `Connection` cannot remove the header: without it the message would change its meaning, or the header has a rule
-/// of its own.
+/// Returns whether `Connection` must not remove the header. Without a protected header, the message would change its
+/// meaning, or a separate rule handles the header.
 fn is_protected(name: &HeaderName) -> bool {
     [
         header::HOST,

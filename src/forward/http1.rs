@@ -1,9 +1,9 @@
 //! One HTTP/1.1 connection to an upstream, driven by the task that uses it.
 //!
-//! hyper's client returns a sender and a connection that usually runs in a separate task. Here, the task that reads
-//! the response polls the connection instead. A chunk then needs no second task and no wake between two tasks. When
-//! the client leaves, dropping the response closes the socket at once. An idle connection in the pool is not polled;
-//! it is checked when it is taken out.
+//! hyper's client returns a sender and a connection that usually runs in a separate task. Here, the task that reads the
+//! response polls the connection instead. A chunk then needs no second task and no wake between two tasks. When the
+//! client disconnects, dropping the response closes the socket immediately. An idle connection in the pool is not
+//! polled. The pool checks the connection when it takes it out.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,7 +29,7 @@ pub(super) struct Http1Connection {
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
     notifier: Arc<Notifier>,
     waker: Waker,
-    /// When it was returned to the pool.
+    /// Time at which the connection was returned to the pool.
     pub(super) idle_since: MonotonicInstant,
     pub(super) tcp: Option<Arc<TcpConnection>>,
     /// Reports the end of each request body.
@@ -61,7 +61,7 @@ impl Http1Connection {
         }))
     }
 
-    /// Whether a request may be sent. The upstream may have closed the connection unnoticed.
+    /// Returns whether a request may be sent. The upstream may have closed the connection since the last poll.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next one must not wait for a wake.
@@ -69,7 +69,7 @@ impl Http1Connection {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Sends `request` and waits for the head of the response.
+    /// Sends `request` and waits for the response headers.
     pub(super) async fn send(&mut self, request: Request<Upload>) -> Sent {
         let mut head = pin!(self.sender.try_send_request(request));
         poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await
@@ -103,7 +103,7 @@ impl Http1Connection {
         Poll::Pending
     }
 
-    /// Moves the connection to a separate task. An upload that continues beside the response must not stop if the
+    /// Moves the connection to a separate task. An upload that continues during the response must not stop if the
     /// client does not read the response.
     pub(super) fn detach(self) {
         if let Some(connection) = self.connection {
@@ -123,7 +123,7 @@ impl Http1Connection {
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(cx).is_ready()
         {
-            // The future of the head or the body has received its error, if any.
+            // The future of the response headers or the body has received the error, if any.
             self.connection = None;
         }
     }

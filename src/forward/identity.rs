@@ -1,7 +1,7 @@
-//! Tenant, session and variant of a request, from the headers that the configuration names.
+//! Tenant, session and variant of a request, from the configured headers.
 //!
 //! The headers are forwarded unchanged. A header with a credential, such as an API key, can identify tenants only as a
-//! hash; nothing but the hash leaves this file.
+//! hash. Only the hash leaves this file.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use ring::hmac;
 use tokengauge_types::event::CallerIdentity;
 use tokengauge_types::label::Name;
 
-/// Hexadecimal digits that are kept of a hash: 64 bits. The probability of a collision among 100 values is 10⁻¹⁵.
+/// Number of hexadecimal digits kept of a hash (64 bits). The probability of a collision among 100 values is 10⁻¹⁵.
 const HASH_DIGITS: usize = 16;
 
 /// The source of each value; `None` if it is not read.
@@ -37,7 +37,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Hashes values by HMAC-SHA-256 with `key`. With an empty key, names can be guessed from their hashes; API keys cannot.
+    /// Creates a reader that hashes values by HMAC-SHA-256 with `key`. With an empty key, names can be guessed from
+    /// their hashes, but API keys cannot.
     pub fn new(config: Config, key: &[u8]) -> Self {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }

@@ -3,11 +3,11 @@
 //! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
 //!
 //! **Cancellation.** hyper drops the future of a request, and later the response body, as soon as it detects that the
-//! client is gone. Both own the connection to the upstream, which closes in the same moment; that makes an engine stop
-//! generating. The observer is dropped with them and reports how the exchange ended.
+//! client disconnected. Both own the connection to the upstream, which closes at the same time. The closed connection
+//! makes an engine stop generating. The observer is dropped with them and reports how the exchange ended.
 //!
-//! **Retries.** A request is repeated only if nothing of it was written. If an idle connection turns out to be closed,
-//! hyper returns the request, and it is sent once more on a new connection.
+//! **Retries.** A request is repeated only if no byte of it was written. If an idle connection turns out to be closed,
+//! hyper returns the request, and the forwarder sends it once more on a new connection.
 
 mod admission;
 mod body;
@@ -55,21 +55,21 @@ pub type ProxyBody = ResponseBody<RelayBody>;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ShutdownState {
     Serving,
-    /// Running exchanges may finish; queued ones are rejected.
+    /// Active exchanges may finish. Queued requests are rejected.
     Draining,
-    /// Running exchanges are ended.
+    /// Active exchanges are aborted.
     Aborting,
 }
 
 /// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// The key below `upstreams`, or `default`.
+    /// Key of the upstream below `upstreams`, or `default`.
     pub name: Label,
     pub tls: bool,
     pub host: String,
     pub port: u16,
-    /// Prepended to the path after stripping; empty, or starts with `/` and does not end with one.
+    /// Prepended to the path after stripping. Empty, or starts with `/` and does not end with `/`.
     pub base_path: String,
     pub protocol: Protocol,
     /// Whether the client's `Host` is passed on instead of the upstream's own host.
@@ -77,11 +77,11 @@ pub struct Config {
     /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
     pub timeouts: Timeouts,
-    /// How long an idle connection is kept for reuse. Must be shorter than the upstream's own keep-alive; uvicorn's is 5 s.
+    /// Idle timeout of pooled connections. Must be shorter than the upstream's keep-alive timeout (5 s for uvicorn).
     pub pool_idle: Duration,
-    /// The most idle connections that are kept.
+    /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
-    /// The HTTP proxy in front of the upstream; `None` connects directly.
+    /// HTTP proxy in front of the upstream. `None` connects directly.
     pub proxy: Option<Proxy>,
 }
 
@@ -106,17 +106,17 @@ pub enum Protocol {
     Http2,
 }
 
-/// Time limits of one exchange; `None` is no limit. By default only connecting is limited, because a proxy must not cut
-/// a model that thinks for long.
+/// Timeouts of one exchange. `None` disables a timeout. By default only connecting has a timeout, because a proxy must
+/// not abort a model that thinks for a long time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timeouts {
-    /// DNS, TCP and TLS together.
+    /// Limit for DNS, TCP and TLS together.
     pub connect: Option<Duration>,
-    /// From the sent request to the head of the response.
+    /// Limit from the sent request to the response headers.
     pub head: Option<Duration>,
-    /// Between two frames of the response body.
+    /// Limit between two frames of the response body.
     pub idle: Option<Duration>,
-    /// From the head of the request to the end of the response.
+    /// Limit from the request headers to the end of the response.
     pub total: Option<Duration>,
 }
 
@@ -127,11 +127,12 @@ impl Default for Timeouts {
 }
 
 impl Config {
-    /// Shorter than the 5 s of uvicorn, the server below most self-hosted engines.
+    /// Default idle timeout without TLS. Shorter than the 5 s of uvicorn, the server of most self-hosted engines.
     pub const POOL_IDLE_PLAIN: Duration = Duration::from_secs(4);
-    /// Providers keep idle connections for 60 s and more. Each reuse saves a TLS handshake, which takes 2 round trips.
+    /// Default idle timeout with TLS. Providers keep idle connections for 60 s and more. Each reuse saves a TLS
+    /// handshake of 2 round trips.
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
-    /// As many as a burst leaves behind. The oldest are closed first.
+    /// Default pool size, enough for the connections that a burst leaves. The oldest connections are closed first.
     pub const POOL_SIZE: usize = 1_024;
 
     /// Returns an upstream with default settings.
@@ -157,7 +158,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// Bounds what a stream holds besides hyper's buffers: with 5,000 streams, each byte counts 5,000 times.
+    /// Limits the memory of a stream in addition to hyper's buffers. With 5,000 streams, each byte counts 5,000 times.
     #[test]
     fn a_stream_stays_small() {
         let response = size_of::<ProxyBody>();

@@ -45,7 +45,8 @@ pub enum ProbeError {
 }
 
 impl HttpProbe {
-    /// Fetches the path of `config`. `accept` is sent as `Accept`; a response longer than `max_bytes` is an error.
+    /// Creates a probe for the path of `config`. Sends `accept` as `Accept`. A response longer than `max_bytes` is an
+    /// error.
     ///
     /// # Errors
     /// If the certificates or the host cannot be used.
@@ -78,10 +79,10 @@ impl HttpProbe {
         Ok(Self { target: Uri::try_from(target).map_err(unusable)?, connector, headers, max_bytes })
     }
 
-    /// Returns the response body. The caller limits the time: dropping the future closes the connection.
+    /// Fetches the response body. The caller limits the time: dropping the future closes the connection.
     ///
     /// # Errors
-    /// If there is no complete response, or its status is not 2xx.
+    /// If the response is incomplete, or its status is not 2xx.
     pub async fn fetch(&self) -> Result<Bytes, ProbeError> {
         let (stream, _) = self.connector.connect().await.map_err(|error| match error {
             connect::Error::Failed(_, cause) => ProbeError::Unreachable(cause),
@@ -127,7 +128,7 @@ impl HttpProbe {
     }
 }
 
-/// hyper's own message contains the failed step, its source the reason.
+/// Returns an error with the failed step from hyper's message and the reason from its source.
 fn unreachable(error: &hyper::Error) -> ProbeError {
     ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,7 +1,7 @@
-//! The HTTP proxy in front of an upstream. The configuration decides whether there is one.
+//! The configured HTTP proxy in front of an upstream.
 //!
-//! Not `hyper_util::client::legacy::connect::proxy::Tunnel`: its errors do not contain the status of a refused CONNECT, and it
-//! refuses every success status but 200, which RFC 9110 allows.
+//! `hyper_util::client::legacy::connect::proxy::Tunnel` is not suitable. Its errors do not contain the status of a
+//! refused CONNECT. It also rejects every success status but 200, although RFC 9110 allows others.
 
 use std::io;
 
@@ -14,14 +14,14 @@ use tokio::net::TcpStream;
 /// An HTTP proxy without TLS. It opens tunnels to `https` upstreams and receives the requests for `http` ones.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Proxy {
-    /// An IPv6 address is without brackets.
+    /// Host name or IP address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
     /// `Proxy-Authorization`, marked as sensitive, so that `Debug` does not show it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// The longest response to CONNECT; it is a head of a few lines.
+/// Maximum length in bytes of the response to CONNECT, which consists of a few header lines.
 const MAX_RESPONSE_HEAD: usize = 8 * 1024;
 
 impl Proxy {
@@ -62,7 +62,8 @@ impl Proxy {
     }
 }
 
-/// Reads the head of the response to CONNECT and returns its status. Reads byte by byte, to leave the tunnel's own bytes.
+/// Reads the response headers to CONNECT and returns the status. Reads byte by byte, so that no tunnel data is
+/// consumed.
 async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

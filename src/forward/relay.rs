@@ -35,8 +35,8 @@ pub(super) struct Relay {
     shutdown: watch::Sender<ShutdownState>,
 }
 
-/// The response future of [`Relay`]. Boxed: hyper keeps room for the future of a request for as long as the connection
-/// lives, but the content of the box is freed once the response head is returned.
+/// The response future of [`Relay`]. Boxed, because hyper reserves memory for the future of a request for the lifetime
+/// of the connection. The content of the box is freed once the response headers are returned.
 pub(super) struct RelayFuture(
     Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>,
 );
@@ -73,7 +73,7 @@ impl Future for RelayFuture {
     }
 }
 
-/// One exchange with an upstream, until the head of the response.
+/// One exchange with an upstream, until the response headers arrive.
 struct Exchange {
     upstream: Arc<Upstream>,
     observer: RequestObserver,
@@ -82,14 +82,14 @@ struct Exchange {
     shutdown: watch::Sender<ShutdownState>,
 }
 
-/// The head of a response, and the source of its body.
+/// The response headers, and the source of the body.
 struct Received {
     response: Response<Incoming>,
-    /// The connection that the body must drive; `None` if a separate task drives it.
+    /// The connection that the body must drive. `None` if a separate task drives it.
     lease: Option<ConnectionLease>,
 }
 
-/// The result of one attempt to send a request. The outer error returns a request of which nothing was written.
+/// The result of one attempt to send a request. The outer error returns a request of which no byte was written.
 type Attempt = Result<Result<Received, ForwardError>, Box<Request<Upload>>>;
 
 impl Exchange {
@@ -200,7 +200,7 @@ impl Exchange {
         mut request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, TrySendError<Request<Upload>>> {
-        // Over HTTP/2 a flush is for all streams and reports nothing about a single one.
+        // Over HTTP/2, a flush covers all streams and gives no information about a single stream.
         let flush = match &channel {
             Channel::Http1(connection) => Some(Arc::clone(&connection.flush)),
             Channel::Http2(_) => None,
@@ -227,7 +227,7 @@ impl Exchange {
         Ok(Received { response, lease })
     }
 
-    /// Returns the earlier of the two limits that apply until the head of the response.
+    /// Returns the earlier of the two time limits that apply until the response headers arrive.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
         let head = self.upstream.config.timeouts.head;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
@@ -255,7 +255,7 @@ impl Exchange {
         let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
         let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if is_switching && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade) {
-            // Reported here, before the tunnel can report anything.
+            // Reported here, before the tunnel reports any event.
             let at = clock::now();
             observer.head(at, describe_response(&response, false));
             observer.upgraded(at);

@@ -17,7 +17,7 @@ use tokengauge_types::tcp::TcpConnection;
 /// A client, as its connection identifies it.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// `None` behind a Unix socket.
+    /// `None` for a Unix socket.
     pub connection: Option<Arc<TcpConnection>>,
     pub scheme: Scheme,
 }
@@ -43,7 +43,7 @@ pub(super) struct RoutedRequest {
 
 #[derive(Clone, Debug)]
 pub(super) struct RouteLayer {
-    /// Replaced on a reload. Each request keeps the route that it began with.
+    /// Replaced on a reload. Each request keeps its original route.
     routes: Arc<ArcSwap<RouteTable>>,
     /// Reported for requests that no route matches.
     unrouted: Arc<RouteFacts>,
@@ -102,7 +102,7 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
                 who,
             },
         };
-        // A reload waits for no request.
+        // Dropped here, so that a reload does not wait for any request.
         drop(routes);
         self.inner.call(routed)
     }

@@ -21,12 +21,12 @@ pub(super) struct UpstreamStream<S = Transport> {
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(TcpStream),
-    /// Boxed: the state of TLS takes a kilobyte, which plain connections should not carry.
+    /// Boxed, because the TLS state takes a kilobyte, which plain connections should not allocate.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl UpstreamStream {
-    /// Whether the upstream chose HTTP/2 by ALPN.
+    /// Returns whether the upstream chose HTTP/2 by ALPN.
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
             Transport::Plain(_) => false,
@@ -162,7 +162,7 @@ mod tests {
     use crate::forward::testing::observer;
     use tokengauge_observe::tee::body::RequestBody;
 
-    /// Fits into hyper's buffer completely, and not at all into the stream below.
+    /// Body size that fits into hyper's buffer completely, but not into the stream below.
     const BODY: usize = 100 * 1024;
 
     async fn let_tasks_run() {

@@ -23,7 +23,7 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Copies until both sides have closed or one has failed. If dropped earlier, the exchange counts as abandoned.
+    /// Copies until both sides have closed or one has failed. If dropped earlier, the exchange counts as aborted.
     pub(super) async fn run(self) {
         let Self { client, upstream, observer, permit: _permit } = self;
         let Ok(upstream) = upstream.await else {

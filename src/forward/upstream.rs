@@ -28,7 +28,8 @@ pub struct Upstream {
     pub(super) connector: Connector,
     /// Sent as `Host`, unless the client's is preserved.
     pub(super) host: HeaderValue,
-    /// Idle connections, the most recently used at the back. It is taken first, so that the others expire.
+    /// Idle connections, with the most recently used at the back. The most recently used is taken first, so that the
+    /// others expire.
     idle: Mutex<VecDeque<Box<Http1Connection>>>,
     /// The HTTP/2 connection that all streams share. Locked while connecting, so that a burst makes only one.
     http2: tokio::sync::Mutex<Option<Shared>>,
@@ -57,7 +58,7 @@ impl Upstream {
         &self.config
     }
 
-    /// Whether an HTTP proxy receives the requests themselves. For `https` it opens a tunnel instead.
+    /// Returns whether an HTTP proxy receives the requests directly. For `https`, the proxy opens a tunnel instead.
     pub(super) fn is_behind_plain_proxy(&self) -> bool {
         !self.config.tls && self.connector.proxy.is_some()
     }
@@ -96,7 +97,7 @@ impl Upstream {
         }
     }
 
-    /// Returns a new connection, or the shared one of HTTP/2.
+    /// Returns a new connection, or the shared HTTP/2 connection.
     pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         match self.config.protocol {
             Protocol::Http1 => {
@@ -154,7 +155,7 @@ impl Upstream {
         (shared, Some(clock::now() - begun))
     }
 
-    /// Closes connections that were idle for too long, and returns the number of the others.
+    /// Closes connections that exceeded the idle timeout, and returns the number of remaining connections.
     fn expire(&self) -> usize {
         let oldest = clock::now().saturating_sub(self.config.pool_idle);
         let mut idle = self.idle();

@@ -1,5 +1,6 @@
-//! Runbooks and rules belong together: each alert has its page, each page its alert, and whatever a page tells a reader to
-//! ask for is there. What pages name of series and attributes is held here too; `tests/readme.rs` holds the rest of them.
+//! Checks runbooks against rules. Each alert has a runbook, each runbook has an alert, and every query and threshold in
+//! a runbook exists. The names of series and attributes in runbooks are also checked here. `tests/readme.rs` checks all
+//! other content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,11 +16,11 @@ use super::promql::{Checker, Labels};
 
 const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
 
-/// What begins like a series or an attribute and is none of ours: types of errors, and what engines tell.
+/// Names with our prefixes that are not our series or attributes: error types and engine metrics.
 const NEITHER: &[&str] =
     &["tokengauge_overload", "tokengauge_draining", "process_start_time_seconds"];
 
-/// Whose the annotations and labels of pods are.
+/// Prefix of pod annotations and labels.
 const ANNOTATIONS: &str = "tokengauge.dev";
 
 #[test]
@@ -84,12 +85,12 @@ fn every_threshold_that_a_runbook_names_is_in_the_file_of_values() {
     }
 }
 
-/// A rule of Prometheus, as far as its text is of interest here.
+/// A Prometheus rule, limited to the text that these tests read.
 struct Rule {
     name: String,
     recorded: bool,
     expr: String,
-    /// Its labels and annotations.
+    /// Labels and annotations of the rule.
     fields: BTreeMap<String, String>,
 }
 
@@ -99,7 +100,7 @@ fn alerts() -> Vec<Rule> {
     all
 }
 
-/// What is written in `alerts/*.rules.yaml`.
+/// Returns the rules in `alerts/*.rules.yaml`.
 fn rules() -> Vec<Rule> {
     fs::read_dir(root().join("alerts"))
         .unwrap()
@@ -109,7 +110,8 @@ fn rules() -> Vec<Rule> {
         .collect()
 }
 
-/// Reads rules as `tokengauge alerts` lays them out: a key on each line, an expression in its line or in a block below it.
+/// Parses rules in the layout of `tokengauge alerts`: one key per line, and an expression on its line or in a block
+/// below.
 fn read_rules(text: &str) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut block = None;
@@ -148,7 +150,7 @@ fn read_rules(text: &str) -> Vec<Rule> {
     rules
 }
 
-/// Runbooks by name, without the two pages that are about all of them.
+/// Returns the runbooks by name, without the two general pages.
 fn runbooks() -> BTreeMap<String, String> {
     pages::all()
         .iter()
@@ -192,7 +194,7 @@ fn missing(alerts: &[Rule], index: &str) -> Vec<String> {
         .collect()
 }
 
-/// Links of an alert whose last part names no file of this repository.
+/// Returns the links of an alert whose target file does not exist in this repository.
 fn astray(alert: &Rule) -> Vec<String> {
     let target = |field: &str, folder: &str, ending: &str| {
         let url = alert.fields.get(field).map_or("", String::as_str);
@@ -213,7 +215,8 @@ fn astray(alert: &Rule) -> Vec<String> {
     .collect()
 }
 
-/// Knows what is emitted and what the rules record. A recording is known once what it asks for is.
+/// Returns a checker that knows exported and recorded series. A recorded series is added once the series in its
+/// expression are known.
 fn checker() -> Checker {
     let mut checker = Checker::new().knows("up", TARGET_LABELS);
     let mut unknown = rules();
@@ -239,11 +242,11 @@ fn checker() -> Checker {
     checker
 }
 
-/// All names that a page may use for series, labels, metrics and attributes.
+/// Names that a page may use for series, labels, metrics and attributes.
 struct Known {
-    /// With underscores: series, histograms without their ending, labels, and what rules record.
+    /// Names with underscores: series, histograms without suffix, labels, and recorded series.
     prometheus: BTreeSet<String>,
-    /// With dots: metrics, and attributes of metrics and spans.
+    /// Names with dots: metrics, and attributes of metrics and spans.
     opentelemetry: BTreeSet<String>,
 }
 
@@ -273,7 +276,7 @@ impl Known {
         }
     }
 
-    /// Names in code spans that look like ours and are not known.
+    /// Returns unknown names in code spans that have our prefixes.
     fn strangers(&self, page: &str) -> Vec<String> {
         code_spans(page)
             .map(|span| {
@@ -295,7 +298,7 @@ impl Known {
         if recorded || begins(&["tokengauge_", "gen_ai_", "process_"]) {
             has(&self.prometheus)
         } else if begins(&["tokengauge.", "gen_ai."]) && !is_file(name) {
-            // Objectives have names of their own.
+            // SLO names are user-defined.
             has(&self.opentelemetry) || name.starts_with("tokengauge.slo.")
         } else {
             true
@@ -307,7 +310,7 @@ fn is_file(name: &str) -> bool {
     [".yaml", ".json"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// Keys of a file of values that stand in another one, with a dot between them.
+/// Returns the nested keys of a values file, joined with a dot.
 fn keys(values: &str) -> BTreeSet<String> {
     let mut outer = "";
     let mut keys = BTreeSet::new();
@@ -325,7 +328,7 @@ fn keys(values: &str) -> BTreeSet<String> {
     keys
 }
 
-/// Thresholds that a page names and the file of values does not.
+/// Returns the thresholds that a page names but the values file does not define.
 fn unset(page: &str, keys: &BTreeSet<String>) -> Vec<String> {
     let outer: BTreeSet<&str> =
         keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();

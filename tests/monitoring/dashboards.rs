@@ -1,4 +1,4 @@
-//! Every dashboard: its queries, its links, and its file in the repository.
+//! Tests of every dashboard: queries, links, and the file in the repository.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tokengauge_monitoring::emitted::emitted;
 
 use super::promql::Checker;
 
-/// What is in the repository is what the program generates.
+/// The files in the repository must match the generator's output.
 #[test]
 fn the_files_are_as_they_are_generated() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
@@ -35,7 +35,7 @@ fn every_query_parses_and_asks_for_what_is_there() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// A number of the process itself that no panel shows is one that nobody looks at.
+/// A process metric without a panel would never be read.
 #[test]
 fn every_number_of_its_own_health_has_a_panel_there() {
     let asked: Vec<String> = queries()
@@ -46,7 +46,7 @@ fn every_number_of_its_own_health_has_a_panel_there() {
     let is_asked = |name: &str| asked.iter().any(|query| query.contains(&format!("{name}{{")));
     let mut names = 0;
     for name in emitted().into_keys() {
-        // Of a histogram, quantiles are shown.
+        // Histograms are shown as quantiles, without their sums and counts.
         let is_own = name.starts_with("tokengauge_self_") || name.starts_with("process_");
         if is_own && !name.ends_with("_sum") && !name.ends_with("_count") {
             assert!(is_asked(&name), "{name}: no panel of tokengauge-health");
@@ -56,8 +56,8 @@ fn every_number_of_its_own_health_has_a_panel_there() {
     assert!(names > 15, "{names}");
 }
 
-/// A link that leads nowhere, sets what the other side does not have, or takes a value from a column that is not there,
-/// is found by whoever needs it most.
+/// Checks that each link leads to an existing dashboard, sets only variables of that dashboard, and reads only existing
+/// columns. A broken link would otherwise be found during an incident.
 #[test]
 fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
     let all = dashboards::all();
@@ -84,7 +84,7 @@ fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
     }
 }
 
-/// A variable that is not there is no value at all: the query then matches nothing, and says so nowhere.
+/// An undefined variable has no value. The query then silently matches nothing.
 #[test]
 fn every_variable_that_is_asked_for_is_there_and_asked_for() {
     for dashboard in dashboards::all() {
@@ -100,7 +100,7 @@ fn every_variable_that_is_asked_for_is_there_and_asked_for() {
     }
 }
 
-/// Names after `$` or in `${…}`, without Grafana's own.
+/// Returns the names after `$` or in `${…}`, except Grafana's built-in variables.
 fn asked_for(text: &str) -> impl Iterator<Item = String> {
     text.split('$').skip(1).filter_map(|rest| {
         let rest = rest.strip_prefix('{').unwrap_or(rest);
@@ -111,10 +111,10 @@ fn asked_for(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Labels that the rules in `alerts/` keep of whatever they aggregate.
+/// Labels that the rules in `alerts/` keep in every aggregation.
 const KEPT: &[&str] = &["cluster", "k8s_cluster_name", "namespace", "k8s_namespace_name", "job"];
 
-/// With what rules record, and what Prometheus makes of alerts.
+/// Returns a checker that also knows recorded series and the series that Prometheus creates for alerts.
 fn checker() -> Checker {
     const OBJECTIVE: &[&str] =
         &["tokengauge_slo", "tokengauge_indicator", "sloth_id", "sloth_service", "sloth_slo"];
@@ -130,7 +130,7 @@ fn checker() -> Checker {
         "slo:period_burn_rate:ratio",
         "slo:period_error_budget_remaining:ratio",
     ] {
-        // Made of a ratio over a window, and with the window left out.
+        // Derived from a ratio over a window, without the window label.
         checker = checker.knows(name, &objective);
     }
     for length in ["5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d"] {
@@ -139,7 +139,7 @@ fn checker() -> Checker {
     checker
 }
 
-/// All queries, of panels, variables and annotations, with where they stand.
+/// Returns all queries of panels, variables and annotations, with their locations.
 fn queries() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for dashboard in dashboards::all() {
@@ -168,7 +168,8 @@ fn queries() -> Vec<(String, String)> {
     all
 }
 
-/// What a variable's query asks the store: `label_values(SELECTOR, LABEL)` for the values of a label of what it selects.
+/// Returns the PromQL of a variable's query. `label_values(SELECTOR, LABEL)` becomes the values of a label of the
+/// selected series.
 fn asked(query: &str) -> String {
     let inner =
         |function: &str| query.strip_prefix(function).and_then(|rest| rest.strip_suffix(')'));

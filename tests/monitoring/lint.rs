@@ -1,9 +1,9 @@
-//! The rules of Grafana's dashboard-linter over every dashboard.
+//! Checks every dashboard against the rules of Grafana's dashboard-linter.
 //!
-//! Written after the linter's own (v0.2.0): the program itself cannot be had where these tests run, since a module of
-//! Grafana's that it is built from is not served by the module proxy, nor is that of v0.1.0. Two rules are stricter: all
-//! panels that ask something must use the templated data source, and have a unit, whatever their type. One is wider: units
-//! may be custom (`count:tok/s`).
+//! The rules are reimplemented after dashboard-linter v0.2.0. The program cannot be installed where these tests run,
+//! because the module proxy does not serve one of its Grafana modules. The same applies to v0.1.0. Two rules are
+//! stricter: every panel with a query must use the templated data source and must have a unit, for all panel types. One
+//! rule is wider: custom units (`count:tok/s`) are allowed.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use tokengauge_monitoring::dashboards::{self, faults};
 
 use super::promql::{selectors, substituted};
 
-/// What is wrong by one rule.
+/// A lint rule, which returns its findings.
 type Check = fn(&Value) -> Vec<String>;
 
 const RULES: &[(&str, Check)] = &[
@@ -36,10 +36,10 @@ const RULES: &[(&str, Check)] = &[
     ("uneditable-dashboard-rule", uneditable),
 ];
 
-/// A rule that does not hold for a series, and why.
+/// A rule that is excluded for a series, and the reason.
 struct Exclusion {
     rule: &'static str,
-    /// How the series' name begins.
+    /// Prefix of the series name.
     series: &'static str,
     #[expect(dead_code, reason = "for the reader")]
     reason: &'static str,
@@ -78,7 +78,7 @@ fn every_dashboard_keeps_every_rule() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// An exclusion that nothing needs hides what comes next.
+/// An unused exclusion would hide later findings.
 #[test]
 fn every_exclusion_is_needed() {
     let asked: BTreeSet<String> = dashboards::all()
@@ -110,12 +110,12 @@ fn variables(dashboard: &Value) -> &[Value] {
     list(dashboard, "/templating/list")
 }
 
-/// Panels that show something; rows and text ask nothing.
+/// Returns the panels with queries. Rows and text panels have none.
 fn asking(dashboard: &Value) -> impl Iterator<Item = &Value> {
     faults::panels(dashboard).filter(|panel| panel["type"] != "row" && panel["type"] != "text")
 }
 
-/// The title of each panel with each of its queries.
+/// Returns each query with the title of its panel.
 fn targets(dashboard: &Value) -> Vec<(String, String)> {
     asking(dashboard)
         .flat_map(|panel| {
@@ -253,8 +253,8 @@ fn target_promql(dashboard: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Rates are over what Grafana works out from the step and the interval of scrapes: a fixed range skips samples or has
-/// too few.
+/// Rates must use the range that Grafana computes from the step and the scrape interval. A fixed range skips samples or
+/// contains too few.
 fn target_rate_interval(dashboard: &Value) -> Vec<String> {
     let fixed = |query: &str| {
         let magic = query.replace("$__rate_interval", "11m11s");
@@ -266,7 +266,7 @@ fn target_rate_interval(dashboard: &Value) -> Vec<String> {
     failing(dashboard, fixed)
 }
 
-/// A counter's value says since when a process runs; only its growth says something of the time that is shown.
+/// The value of a counter depends on the process start. Only its increase describes the displayed time range.
 fn target_counter_agg(dashboard: &Value) -> Vec<String> {
     let bare = |query: &str| {
         let counters = |selectors: Vec<String>| {
@@ -280,7 +280,7 @@ fn target_counter_agg(dashboard: &Value) -> Vec<String> {
                 ["rate", "irate", "increase"].contains(&function.as_str()) && range.is_some()
             })
             .count();
-        // Every range that is put to one of the three is one selector.
+        // Every range that is an argument of one of the three functions is one selector.
         all > 0 && counted < all
     };
     failing(dashboard, bare)
@@ -294,7 +294,7 @@ fn failing(dashboard: &Value, fails: impl Fn(&str) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// Each function that is called, with the seconds of the range that it is put to, if it is put to one of a series.
+/// Returns each called function, with the range in seconds if the argument is a range of a series.
 fn calls(query: &str) -> Vec<(String, Option<u64>)> {
     struct Found(Vec<(String, Option<u64>)>);
     impl ExprVisitor for Found {
@@ -342,7 +342,7 @@ fn uneditable(dashboard: &Value) -> Vec<String> {
     if dashboard["editable"] == false { Vec::new() } else { vec!["it is editable".to_owned()] }
 }
 
-/// A dashboard that keeps every rule, in which tests then break one.
+/// Returns a dashboard that passes every rule. Each test breaks one rule in it.
 fn sample() -> Value {
     let variable = |name: &str, label: &str| {
         json!({

@@ -1,8 +1,9 @@
-//! Reads queries: each parses, names only series and labels that there are, and matches series that can match.
+//! Checks queries: each parses, uses existing series and labels only, and can match.
 //!
-//! The labels that a result can have are worked out from the inside to the outside. What a query asks of them (a matcher,
-//! `by`, `on`, the source of `label_replace`, the `le` of `histogram_quantile`) must be among them, and two sides that are
-//! matched without `on` must have the same. A matcher on a label with a closed set of values must fit one of them.
+//! The possible labels of a result are computed from the inside out. Every label that a query uses must be among them.
+//! This applies to matchers, `by`, `on`, the source of `label_replace`, and the `le` of `histogram_quantile`. Two sides
+//! that are matched without `on` must have the same labels. A matcher on a label with a closed set of values must match
+//! one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +18,14 @@ use tokengauge_telemetry::prometheus::label_name;
 
 pub type Labels = BTreeSet<String>;
 
-/// Knows which series there are.
+/// Checker with the known series.
 pub struct Checker {
     series: Emitted,
-    /// Values of labels that can have only these.
+    /// Labels with a closed set of values.
     closed: BTreeMap<String, &'static [&'static str]>,
 }
 
-/// Functions and aggregations that Prometheus 2.42, Prometheus 3 and VictoriaMetrics do not all have.
+/// Functions and aggregations that are missing in Prometheus 2.42, Prometheus 3 or VictoriaMetrics.
 const NOT_EVERYWHERE: &[&str] = &[
     "double_exponential_smoothing",
     "histogram_avg",
@@ -43,7 +44,7 @@ const NOT_EVERYWHERE: &[&str] = &[
 ];
 
 impl Checker {
-    /// With the registry's series, and the labels that a store adds to them.
+    /// Creates a checker with the series of the metric catalog and the labels that a store adds.
     pub fn new() -> Self {
         let mut series = emitted();
         for labels in series.values_mut() {
@@ -59,14 +60,14 @@ impl Checker {
         Self { series, closed }
     }
 
-    /// Knows one more series, with exactly these labels: one that a rule records, or that a store makes.
+    /// Adds a series with exactly these labels: a recorded series, or a series that a store creates.
     pub fn knows(mut self, name: &str, labels: &[&str]) -> Self {
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
         self.series.insert(name.to_owned(), labels);
         self
     }
 
-    /// Knows one more label on every series: one that a store adds.
+    /// Adds a label to every series: a label that a store adds.
     pub fn everywhere(mut self, label: &str) -> Self {
         for labels in self.series.values_mut() {
             labels.insert(label.to_owned());
@@ -74,12 +75,13 @@ impl Checker {
         self
     }
 
-    /// What is wrong with a query of a dashboard, whose variables are still in it.
+    /// Returns the faults of a dashboard query that still contains variables.
     pub fn dashboard(&self, query: &str) -> Vec<String> {
         self.rule(&substituted(query)).1
     }
 
-    /// The labels that the result of a rule's expression can have (none for a scalar), and what is wrong with it.
+    /// Returns the possible labels of the result of a rule's expression (none for a scalar), and the faults of the
+    /// expression.
     pub fn rule(&self, query: &str) -> (Option<Labels>, Vec<String>) {
         match parser::parse(query) {
             Ok(expression) => {
@@ -92,7 +94,7 @@ impl Checker {
     }
 }
 
-/// With times in the place of Grafana's.
+/// Replaces Grafana's interval variables with durations.
 pub fn substituted(query: &str) -> String {
     query.replace("$__rate_interval", "5m").replace("$__interval", "1m").replace("$__range", "1h")
 }
@@ -137,19 +139,19 @@ impl Walk<'_> {
         labels
     }
 
-    /// A value that the label never has matches nothing, ever.
+    /// Checks a matcher's value. A value outside the closed set never matches.
     fn fits(&mut self, matcher: &Matcher) {
         let Some(values) = self.checker.closed.get(&matcher.name) else {
             return;
         };
-        // Nothing stands for the label's absence.
+        // An empty value matches an absent label.
         if matcher.value.is_empty() || matcher.value.starts_with('$') {
             return;
         }
         let fits = match &matcher.op {
             MatchOp::Equal | MatchOp::NotEqual => values.contains(&matcher.value.as_str()),
             MatchOp::Re(pattern) | MatchOp::NotRe(pattern) => {
-                // Each alternative by itself, so that one that is misspelt is not hidden by its neighbours.
+                // Checks each alternative separately, so that a misspelled alternative is not hidden by the others.
                 let plain =
                     matcher.value.chars().all(|c| c.is_ascii_alphanumeric() || "_|-".contains(c));
                 if plain {
@@ -243,7 +245,7 @@ impl Walk<'_> {
         labels
     }
 
-    /// The growth of what can fall is no number that means something: each fall is taken for a restart.
+    /// The increase of a gauge is meaningless, because each decrease is treated as a counter reset.
     fn counts(&mut self, call: &Call) {
         const RISING: &[&str] = &["_total", "_bucket", "_sum", "_count"];
         for argument in &call.args.args {
@@ -286,7 +288,7 @@ impl Walk<'_> {
                 difference(&left, &ignoring.labels)
             }
             None => {
-                // With `or` each side keeps its own labels, and what does not match is what it is for.
+                // With `or`, each side keeps its labels, and `or` is intended for series that do not match.
                 if operation != "or" {
                     self.same(&operation, &left, &right);
                 }
@@ -320,7 +322,7 @@ fn difference(labels: &Labels, without: &[String]) -> Labels {
     (labels.iter().filter(|&label| !without.contains(label)).cloned()).collect()
 }
 
-/// Every selector in a query, as it is written.
+/// Returns every selector in a query.
 pub fn selectors(query: &str) -> Vec<VectorSelector> {
     struct Found(Vec<VectorSelector>);
     impl promql_parser::util::ExprVisitor for Found {

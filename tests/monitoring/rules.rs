@@ -1,5 +1,5 @@
-//! Rules of alerts: each asks for what is emitted, a rehearsal's copy differs in its durations alone, and each alert is
-//! tested to fire and not to fire.
+//! Tests of alert rules. Each rule uses exported series only. A copy for a failover test differs in its durations only.
+//! Each alert has a test that it fires and a test that it does not fire.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,12 +24,12 @@ fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The labels that each alert can have, and what is wrong with rules.
+/// Returns the possible labels of each alert, and the faults of the rules.
 fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
     let all = rules(&values());
     let mut checker = Checker::new().knows("up", &["job", "instance", "cluster", "namespace"]);
     let mut alerts = BTreeMap::new();
-    // Files stand in the order in which they need each other; within a file a group may need any other.
+    // Files are ordered by dependency. Within a file, a group can depend on any other group.
     let mut left: Vec<&Rule> = all.iter().flat_map(each).collect();
     while let Some(at) = left.iter().position(|rule| checker.rule(rule.expr()).1.is_empty()) {
         let rule = left.remove(at);
@@ -49,7 +49,7 @@ fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
     (alerts, wrong)
 }
 
-/// A label that one side lacks is never equal to that of the other: then nothing is silenced.
+/// A label that is missing on one side never equals the label of the other side, so the inhibition would not apply.
 #[test]
 fn alerts_silence_others_by_labels_that_both_have() {
     let (alerts, _) = labels_of_alerts();
@@ -74,14 +74,14 @@ fn alerts_silence_others_by_labels_that_both_have() {
     }
 }
 
-/// The alerts of a matcher on `alertname`.
+/// Returns a pattern for the alerts that a matcher on `alertname` selects.
 fn named(matcher: &str) -> Option<regex::Regex> {
     let name = matcher.strip_prefix("alertname")?;
     let name = name.trim_start_matches(['=', '~']).trim_matches('"');
     Some(regex::Regex::new(&format!("^(?:{name})$")).unwrap())
 }
 
-/// A mark that nobody filled in would parse as a comparison.
+/// An unfilled placeholder would parse as a comparison.
 #[test]
 fn no_mark_is_left_in_a_rule() {
     let left = regex::Regex::new("<[a-z_]+>").unwrap();
@@ -109,8 +109,7 @@ fn a_selector_stands_on_every_metric_that_is_emitted() {
     assert!(seen > 10);
 }
 
-/// Where the others look up what a job, a fleet or an objective tells, none asks for one bucket by its bound: stores
-/// write bounds in different ways.
+/// No rule selects a bucket by its bound, because stores write bounds differently.
 #[test]
 fn no_rule_names_a_bound() {
     for rule in rules(&values()).iter().flat_map(each) {
@@ -138,7 +137,7 @@ fn a_rehearsal_differs_in_its_durations_and_by_exactly_that_factor() {
     }
 }
 
-/// Rules without their durations, and the durations in the order in which they stand.
+/// Rules without durations, and the durations in order of appearance.
 struct Normal {
     text: String,
     durations: Vec<Span>,
@@ -171,7 +170,8 @@ fn normal(rules: &Rules) -> Normal {
     Normal { text, durations }
 }
 
-/// The expression as the parser writes it, with an hour in the place of each duration, and these durations.
+/// Returns the expression as formatted by the parser, with each duration replaced by one hour, and the original
+/// durations.
 fn without_durations(expr: &str) -> (String, Vec<Span>) {
     struct Found(Vec<Duration>);
     impl Found {
@@ -209,14 +209,15 @@ fn without_durations(expr: &str) -> (String, Vec<Span>) {
     (blanked(&parsed), spans.collect())
 }
 
-/// Debug output of the tree tells everything in it; times are the only `Duration`s there.
+/// Returns the debug output of the expression tree, which contains every field. The replaced durations are the only
+/// values of the type `Duration`.
 fn blanked(expression: &Expr) -> String {
     let mut expression = expression.clone();
     blank(&mut expression);
     format!("{expression:?}")
 }
 
-/// Puts an hour in the place of each duration.
+/// Replaces each duration with one hour.
 fn blank(expression: &mut Expr) {
     const HOUR: Duration = Duration::from_secs(3600);
     let offset = |offset: &mut Option<Offset>| match offset {
@@ -269,7 +270,7 @@ fn what_differs_in_more_than_durations_is_found() {
     }
 }
 
-/// The operator's object holds the groups of all files, in the same words.
+/// The object for the Prometheus Operator contains the same groups as the rules files.
 #[test]
 fn prometheus_rule_holds_what_the_files_hold() {
     let files = files(&rules(&values()), &values().links);
@@ -307,7 +308,7 @@ fn every_alert_is_tested_to_fire_and_not_to_fire() {
     }
 }
 
-/// By name of an alert: how many tests expect it to fire, and how many that nothing of that name fires.
+/// Returns, per alert, the number of tests that expect it to fire and of tests that expect it not to fire.
 fn tested() -> BTreeMap<String, (usize, usize)> {
     let mut tested: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for path in test_files() {
@@ -316,7 +317,7 @@ fn tested() -> BTreeMap<String, (usize, usize)> {
         for case in cases.flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
         {
             let count = tested.entry(case["alertname"].as_str().unwrap().to_owned()).or_default();
-            // Left out it is an empty list to promtool, and a forgotten one to everybody else.
+            // promtool treats a missing list as empty. Requiring the list shows that it was not forgotten.
             let expected = case["exp_alerts"].as_array().unwrap();
             if expected.is_empty() {
                 count.1 += 1;

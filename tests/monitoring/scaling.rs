@@ -1,5 +1,5 @@
-//! The recipes in `deploy/autoscaling`: each query parses and asks for what is emitted, and each metric that an autoscaler
-//! names is one that the adapter's rules make. What the queries answer is asked of Prometheus by `.ci/run kubernetes`.
+//! Tests of the recipes in `deploy/autoscaling`. Each query parses and uses exported series only. Each metric that an
+//! autoscaler names is defined by the adapter's rules. `.ci/run kubernetes` runs the queries against Prometheus.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn recipes_ask_for_what_is_emitted() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The autoscaler reads one number: of a query with more it takes none.
+/// The autoscaler reads a single number and ignores a query with several results.
 #[test]
 fn a_trigger_is_one_number() {
     let checker = checker();
@@ -70,12 +70,12 @@ fn autoscalers_name_metrics_that_the_adapter_makes() {
     assert!(named >= 3, "{named}");
 }
 
-/// Pods are told apart here, which only a scraper in Kubernetes does.
+/// Returns a checker that knows the label `pod`, which only a scraper in Kubernetes adds.
 fn checker() -> Checker {
     Checker::new().everywhere("pod")
 }
 
-/// Every query, by its file and name.
+/// Returns every query by file and name.
 fn queries() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (file, object) in objects() {
@@ -102,14 +102,14 @@ fn queries() -> BTreeMap<String, String> {
     found
 }
 
-/// The rules of prometheus-adapter.
+/// Returns the rules of prometheus-adapter.
 fn adapter() -> Value {
     let map: Value =
         serde_saphyr::from_str(&read(&format!("{FOLDER}/prometheus-adapter.yaml"))).unwrap();
     serde_saphyr::from_str(map["data"]["config.yaml"].as_str().unwrap()).unwrap()
 }
 
-/// The objects of all files, of which each holds one.
+/// Returns the objects of all files. Each file holds one object.
 fn objects() -> Vec<(String, Value)> {
     let entries = fs::read_dir(root().join(FOLDER)).unwrap();
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

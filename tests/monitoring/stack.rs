@@ -1,5 +1,5 @@
-//! The local stack in `deploy/compose`, as far as it can be held without Docker: what it mounts is there, what it runs is
-//! pinned, and nothing of it is open to a network or to the machine.
+//! Tests of the local stack in `deploy/compose` that do not need Docker. Mounted files exist, images are pinned, and no
+//! service is exposed to the network or the host.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn what_the_stack_mounts_is_there_and_what_it_runs_is_pinned() {
     }
 }
 
-/// Grafana opens on this dashboard, and exemplars lead to this data source.
+/// Grafana's home dashboard and the data source of exemplars must exist.
 #[test]
 fn what_grafana_is_told_fits_together() {
     let compose = read(&format!("{FOLDER}/compose.yaml"));
@@ -31,7 +31,7 @@ fn what_grafana_is_told_fits_together() {
     assert!(sources.contains("uid: tempo\n"));
 }
 
-/// Rules and dashboards tell namespaces and clusters apart by these.
+/// Rules and dashboards use these labels to separate namespaces and clusters.
 #[test]
 fn the_stack_and_the_examples_promote_the_same_labels() {
     let promoted = |page: &str| {
@@ -80,13 +80,13 @@ fn faults(compose: &str) -> Vec<String> {
     faults
 }
 
-/// An image by a tag with a number in it, or the one that is built here.
+/// Returns whether an image has a tag with a number or is built locally.
 fn pinned(image: &str) -> bool {
     image == "tokengauge:local"
         || (image.split_once(':')).is_some_and(|(_, tag)| tag.chars().any(|c| c.is_ascii_digit()))
 }
 
-/// Files and folders of the repository that are mounted, each with the mount's options.
+/// Returns the mounted files and folders of the repository, with the options of each mount.
 fn mounts(compose: &str) -> Vec<(&str, &str)> {
     compose
         .lines()

@@ -1,4 +1,4 @@
-//! One connection: TLS, which HTTP it speaks, serving it, and ending it when the listener does.
+//! A single connection: TLS handshake, HTTP version detection, serving, and shutdown with the listener.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -25,7 +25,7 @@ use super::phases::{Member, Phase};
 use super::socket::Accepted;
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
-/// Makes the service of each connection.
+/// Creates the service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
         + Send
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// How connections are served.
+/// Settings with which connections are served.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     http1: http1::Builder,
@@ -78,13 +78,14 @@ impl std::fmt::Debug for Acceptor {
     }
 }
 
-/// Closes a dead HTTP/2 client; HTTP/1 has nothing of the kind.
+/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no equivalent.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
 impl Server {
     pub(super) fn new(tls: Option<TlsAcceptor>, head_timeout: Duration) -> Self {
         let mut http1 = http1::Builder::new();
-        // Set again for each head and dropped once it is there, so it costs a stream's chunks nothing.
+        // The timer is armed for each request's headers and dropped once they arrive, so streamed chunks do not pay for
+        // it.
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(head_timeout)
@@ -95,7 +96,7 @@ impl Server {
         Self { http1, http2, tls: tls.map(|tls| Arc::new(Acceptor(tls))), head_timeout }
     }
 
-    /// Serves one connection in a task of its own.
+    /// Serves one connection in a separate task.
     pub(super) fn serve<H: Handler>(
         &self,
         accepted: Accepted,
@@ -164,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Serves in a task of exactly the connection's size: what was needed to open it is gone.
+    /// Serves in a new task of exactly the connection's size. The memory needed to open the connection is freed.
     fn spoken<T, S, B>(&self, stream: T, http2: bool, service: S, held: Held)
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -190,7 +191,7 @@ impl Server {
     }
 }
 
-/// What a connection holds as long as it is open.
+/// Resources that a connection holds while it is open.
 #[derive(Debug)]
 struct Held {
     member: Member,
@@ -199,7 +200,8 @@ struct Held {
 }
 
 impl Held {
-    /// The result of `opening`, if it comes in time and before the listener ends.
+    /// Returns the result of `opening`. Returns `None` if `opening` fails or exceeds `limit`, or if the listener stops
+    /// first.
     async fn opening<T>(
         &mut self,
         opening: impl Future<Output = std::io::Result<T>>,
@@ -212,12 +214,13 @@ impl Held {
     }
 }
 
-/// A connection that can be told to end with the exchange it is at.
+/// A connection that supports graceful shutdown after the current exchange.
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
-    /// Whether the other side learns which of its requests were not taken, so that it may be told at any time.
+    /// Whether the protocol reports to the client which of its requests were not processed. If so, shutdown can start
+    /// at any time.
     const TELLS: bool;
 
-    /// Ends it with what it is at; at once where that is nothing.
+    /// Closes the connection after the current exchange, or immediately if no exchange is active.
     fn finish(&mut self);
 }
 
@@ -248,38 +251,39 @@ where
     }
 }
 
-/// A connection being served. A future by hand: an `async` block would hold the connection twice.
+/// A connection being served. A hand-written future, because an `async` block would store the connection twice.
 struct Serving<C> {
     connection: C,
     held: Held,
     registered: bool,
     exchanges: Arc<Exchanges>,
     end: End,
-    /// hyper wakes its own connection when a handler asks for a request's body; that is answered here and now.
+    /// hyper wakes its own connection task when a handler polls a request body. The notifier handles that wake within
+    /// the same poll.
     bell: Arc<Notifier>,
     waker: Waker,
 }
 
-/// Whether a connection is to end, and when.
+/// Shutdown state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
-    /// When its client wants.
+    /// The client decides when the connection ends.
     Open,
-    /// As soon as another number than this of exchanges has begun: with the last of them.
+    /// The connection shuts down once the number of started exchanges differs from `begun`, after the last exchange.
     Unless { begun: u32 },
-    /// It has been told.
+    /// The graceful shutdown was started.
     Told,
 }
 
 impl<C: Graceful> Serving<C> {
     fn new(connection: C, mut held: Held, exchanges: Arc<Exchanges>) -> Self {
         let (bell, waker) = Notifier::new();
-        // What the phase was while it was opened is told again here.
+        // Resets the phase seen during the handshake, so that this task receives it again.
         held.member.forget();
         Self { connection, held, registered: false, exchanges, end: End::Open, bell, waker }
     }
 
-    /// Takes note of a new phase; whether the connection ends here and now.
+    /// Applies a new phase. Returns whether the connection ends immediately.
     fn enter(&mut self, phase: Phase) -> bool {
         if phase > Phase::Serving && !C::TELLS {
             self.exchanges.close();
@@ -287,7 +291,8 @@ impl<C: Graceful> Serving<C> {
         self.end = match (phase, self.end) {
             (Phase::Cut, _) => return true,
             (_, End::Told) | (Phase::Serving, _) => self.end,
-            // One that waits for its next exchange is given it: closing would meet a request that is on its way.
+            // An idle HTTP/1 connection may serve one more exchange, because closing it could hit a request that is in
+            // transit.
             (Phase::Parting, _) if !C::TELLS => End::Unless { begun: self.exchanges.over() },
             (Phase::Parting | Phase::Leaving, _) => End::Unless { begun: 0 },
             (Phase::Finishing, _) => {
@@ -298,7 +303,8 @@ impl<C: Graceful> Serving<C> {
         false
     }
 
-    /// Tells the connection that its time has come, if so; it is to be polled again then.
+    /// Starts the graceful shutdown if it is due. Returns whether the shutdown started, in which case the connection
+    /// must be polled again.
     fn end_if_due(&mut self) -> bool {
         let due = match self.end {
             End::Unless { begun } => self.exchanges.begun() != begun,
@@ -325,7 +331,8 @@ impl<C: Graceful> Future for Serving<C> {
         this.end_if_due();
         this.bell.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
-            // How a connection ended its exchanges said at the seam; only what never became one is told here.
+            // Exchanges report their own endings to the observer. Only requests that never became an exchange are
+            // counted here.
             let polled = Pin::new(&mut this.connection).poll(&mut Context::from_waker(&this.waker));
             if let Poll::Ready(ended) = polled {
                 if ended.is_err_and(|error| error.is_parse()) {

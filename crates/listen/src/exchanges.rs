@@ -1,6 +1,6 @@
-//! The exchanges of one connection, counted: whether it waits for one, or is at one.
+//! Counts the exchanges of a connection, to detect whether the connection is idle.
 //!
-//! hyper tells neither. What is asked for is one number less per response than a stream holds anyway.
+//! hyper exposes neither state. The count adds one number to what a stream holds per response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::service::Service;
 
-/// How many began and how many are over; both wrap, and only whether they are the same is asked.
+/// Numbers of started and completed exchanges. Both wrap, and only their equality is tested.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     begun: AtomicU32,
@@ -28,10 +28,10 @@ impl Exchanges {
         self.over.load(Ordering::Acquire)
     }
 
-    /// From here on responses say `Connection: close`, which hyper does then. Only for HTTP/1.
+    /// Adds `Connection: close` to every later response, on which hyper closes the connection. Only for HTTP/1.
     ///
-    /// Telling hyper to finish is not enough: that is done between two of its polls, and within one a request may come and
-    /// be answered.
+    /// A graceful shutdown of hyper is not sufficient. It takes effect between two polls, and within one poll a request
+    /// can arrive and be answered.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -42,7 +42,7 @@ impl Exchanges {
     }
 }
 
-/// An exchange, until its response's last byte was handed over, or it was given up.
+/// An active exchange. Dropped when the last byte of the response was passed on or the exchange was aborted.
 #[derive(Debug)]
 pub(super) struct Going(Arc<Exchanges>);
 
@@ -52,7 +52,7 @@ impl Drop for Going {
     }
 }
 
-/// A service whose exchanges are counted.
+/// A service that counts its exchanges.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
     inner: S,
@@ -81,18 +81,19 @@ where
     }
 }
 
-/// Whether the connection is to become a WebSocket. It is not counted: told to end, hyper would answer `Connection: Upgrade,
-/// close`, which is right and which some clients refuse. What becomes a WebSocket waits for no further exchange anyway.
+/// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted: during a shutdown, hyper would
+/// answer `Connection: Upgrade, close`. That header is valid, but some clients reject it. A WebSocket connection serves
+/// no further exchange anyway.
 fn switches(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE);
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// The way to the response's head.
+/// Future of the response headers.
 #[derive(Debug)]
 pub(super) struct Answering<F> {
     inner: F,
-    /// Handed on to the body.
+    /// Moves into the body.
     going: Option<Going>,
 }
 
@@ -116,7 +117,7 @@ where
     }
 }
 
-/// The body of a response, unchanged.
+/// A response body, passed through unchanged, that ends its exchange when dropped.
 #[derive(Debug)]
 pub(super) struct CountedBody<B> {
     inner: B,

@@ -1,4 +1,4 @@
-//! Telling HTTP/2 with prior knowledge from HTTP/1 by a connection's first bytes, which are then read again.
+//! Detection of HTTP/2 with prior knowledge or HTTP/1 from the first bytes of a connection. The bytes remain readable.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// How every HTTP/2 connection begins.
+/// Connection preface of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose first bytes were read once already.
+/// A stream that replays its first bytes.
 #[derive(Debug)]
 pub(super) struct First<T> {
     inner: T,
@@ -19,7 +19,7 @@ pub(super) struct First<T> {
 }
 
 impl<T: AsyncRead + Unpin> First<T> {
-    /// Reads until it is clear what is spoken; `true` for HTTP/2.
+    /// Reads until the protocol is known. The flag is `true` for HTTP/2.
     pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {
         let mut bytes = [0; PREFACE.len()];
         let mut to = 0;
@@ -51,7 +51,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
         let taken = left.len().min(buf.remaining());
         buf.put_slice(left.get(..taken).unwrap_or_default());
         self.from += u8::try_from(taken).unwrap_or_default();
-        // What came right behind goes into the same read: hyper would double its buffer for a second one.
+        // Reads the following bytes into the same buffer, because hyper would double its buffer for a second read.
         if let Poll::Ready(Err(error)) = Pin::new(&mut self.inner).poll_read(cx, buf) {
             return Poll::Ready(Err(error));
         }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told of `sent`, written byte by byte, and what is read afterwards.
+    /// Returns the detected protocol (`true` for HTTP/2) and the bytes read afterwards. `sent` is written byte by byte.
     async fn told(sent: &[u8]) -> (bool, Vec<u8>) {
         let (mut near, far) = tokio::io::duplex(1);
         let writing = async {

@@ -1,7 +1,7 @@
-//! Accepting connections: TCP and Unix sockets, TLS, HTTP/1.1 and HTTP/2, limits, drain.
+//! Listeners: TCP and Unix sockets, TLS, HTTP/1.1 and HTTP/2, connection limits, drain.
 //!
-//! A listener serves until it is told to stop; what is left is a [`Connections`], whose exchanges may finish for a
-//! while before they are cut:
+//! A listener serves until its `shutdown` future completes. It then returns its open connections as [`Connections`].
+//! Their exchanges may continue for a grace period before the connections are closed:
 //!
 //! ```text
 //! let connections = listener.serve(service_for, shutdown).await;   // no longer accepting
@@ -35,15 +35,15 @@ use self::phases::{Phase, Phases};
 use self::socket::Socket;
 use tokengauge_types::tcp::TcpConnection;
 
-/// One listener.
+/// Configuration of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Connections open at once; further ones wait in the kernel's backlog.
+    /// Maximum number of open connections. Further connections wait in the kernel's backlog.
     pub max_connections: usize,
-    /// How long a client may take to send the head of a request, counted from the connection's opening (its TLS
-    /// handshake included) or from the end of the last response: so this is also how long a connection may be idle.
+    /// Time limit for a client to send the headers of a request. Starts when the connection opens, TLS handshake
+    /// included, or when the previous response ends. The limit is therefore also the idle timeout of a connection.
     pub head_timeout: Duration,
 }
 
@@ -53,7 +53,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// PEM files of the server's certificate chain and key.
+/// PEM files of the server's certificate chain and private key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tls {
     pub certificate: PathBuf,
@@ -61,9 +61,10 @@ pub struct Tls {
 }
 
 impl Config {
-    /// Two file descriptors per stream: half of a common `ulimit -n` of 20,000, less what else is open.
+    /// Default connection limit. Each stream uses two file descriptors, and a common `ulimit -n` is 20,000. Half of
+    /// that, less a reserve for other open files.
     pub const MAX_CONNECTIONS: usize = 8_192;
-    /// What nginx and hyper take as their defaults lies between 30 and 60 s.
+    /// Default time limit for request headers. The defaults of nginx and hyper are between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
     pub const fn at(address: Address) -> Self {
@@ -76,15 +77,15 @@ impl Config {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The client end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// None behind a Unix socket.
+    /// `None` for a Unix socket.
     pub connection: Option<Arc<TcpConnection>>,
     pub tls: bool,
 }
 
-/// Why a listener cannot be opened.
+/// Errors from opening a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot listen on {0}: {1}")]
@@ -95,7 +96,7 @@ pub enum Error {
     TlsOverUnix,
 }
 
-/// An open listener that does not accept yet.
+/// An open listener that does not accept connections yet.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -105,7 +106,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens the socket. Needs a tokio runtime.
+    /// Opens the socket. Requires a Tokio runtime.
     pub fn bind(config: &Config) -> Result<Self, Error> {
         if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
             return Err(Error::TlsOverUnix);
@@ -114,7 +115,7 @@ impl Listener {
         Self::open(config, tls)
     }
 
-    /// The same with TLS as the caller has set it up: for certificates that change while it listens.
+    /// Opens the socket with the caller's TLS configuration, for certificates that change while the listener runs.
     pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
         Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
     }
@@ -131,24 +132,25 @@ impl Listener {
         })
     }
 
-    /// Where it listens; with port 0 in the configuration, the port that was given. None for a Unix socket.
+    /// Returns the listening address. If the configured port is 0, the address contains the port that the kernel
+    /// assigned. Returns `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Tells how many requests it has refused so far because their head was malformed or too large.
+    /// Returns a function that reads the number of rejected requests with malformed or oversized headers.
     pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let phases = Arc::clone(&self.phases);
         move || phases.refused()
     }
 
-    /// Sees its connections off while it still serves.
+    /// Returns a handle that drains connections while the listener still accepts.
     pub fn ebb(&self) -> Ebb {
         Ebb(Arc::clone(&self.phases))
     }
 
-    /// Accepts and serves connections until `shutdown`; what is left then are the connections still open, which end
-    /// with the exchange they are at. `service_for` makes the service of one connection.
+    /// Accepts and serves connections until `shutdown` completes. Returns the connections still open, each of which
+    /// ends after its current exchange. `handler` creates the service of each connection.
     pub async fn serve<H: Handler>(
         self,
         handler: H,
@@ -184,36 +186,35 @@ impl Listener {
     }
 }
 
-/// Sees the connections of a listener off that still accepts. There is no way back.
+/// Drains the connections of a listener that still accepts. Draining cannot be reversed.
 #[derive(Clone, Debug)]
 pub struct Ebb(Arc<Phases>);
 
 impl Ebb {
-    /// From here on each connection, those to come included, ends with the exchange that it is at, or else with its
-    /// next one. Over HTTP/1.1 the response says `Connection: close`, over HTTP/2 the client gets a `GOAWAY`: none of its
-    /// requests is lost on the way.
+    /// Ends each connection, including new ones, after its current exchange or otherwise after its next exchange.
+    /// HTTP/1.1 responses carry `Connection: close` and HTTP/2 clients receive a `GOAWAY`, so no request is lost.
     pub fn part(&self) {
         self.0.enter(Phase::Parting);
     }
 
-    /// Those that have had an exchange and wait for another are closed; those that have had none may still have one.
+    /// Closes idle connections that have served an exchange. Connections without an exchange may still serve one.
     pub fn leave(&self) {
         self.0.enter(Phase::Leaving);
     }
 }
 
-/// The connections of a listener that no longer accepts. Dropping this does not end them.
+/// The connections of a listener that no longer accepts. Dropping this value does not close the connections.
 #[derive(Debug)]
 #[must_use = "connections go on until they are cut"]
 pub struct Connections(Arc<Phases>);
 
 impl Connections {
-    /// Those still open.
+    /// Returns the number of open connections.
     pub fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Waits until all have finished, but at most `limit`; the number still open.
+    /// Waits until all connections have ended, for at most `limit`. Returns the number of connections still open.
     pub async fn finish(&self, limit: Duration) -> usize {
         match tokio::time::timeout(limit, self.0.empty()).await {
             Ok(()) => 0,
@@ -221,7 +222,7 @@ impl Connections {
         }
     }
 
-    /// Ends those still open, and waits until they are gone.
+    /// Closes the remaining connections and waits until all of them have ended.
     pub async fn cut(self) {
         self.0.enter(Phase::Cut);
         self.0.empty().await;

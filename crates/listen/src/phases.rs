@@ -1,4 +1,4 @@
-//! What all connections of a listener share: the phase of its life, and who is still there.
+//! State shared by all connections of a listener: the current phase and the open connections.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -8,33 +8,36 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-/// A listener's life goes one way through these.
+/// Phases of a listener. A listener only moves to later phases.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub(super) enum Phase {
     Serving,
-    /// Each connection ends with the exchange that it is at, or else with its next one. New ones are accepted.
+    /// Each connection ends after its current exchange, or otherwise after its next one. The listener accepts new
+    /// connections.
     Parting,
-    /// So does each that had no exchange yet; those that wait for a further one end at once.
+    /// As in `Parting`, but idle connections that have served an exchange end immediately. Connections without an
+    /// exchange may still serve one.
     Leaving,
-    /// Connections end with the exchange they are at.
+    /// Connections end after their current exchange.
     Finishing,
-    /// Connections end at once.
+    /// Connections end immediately.
     Cut,
 }
 
-/// Not a watch channel: every wake of a connection asks for the phase, and here that is one relaxed load.
+/// Phase and members of a listener. Not a watch channel, because every wake of a connection reads the phase, and here
+/// that read is one relaxed load.
 #[derive(Debug, Default)]
 pub(super) struct Phases {
     phase: AtomicU8,
     next: AtomicU64,
     members: Mutex<HashMap<u64, Waker>>,
     left: Notify,
-    /// Requests whose head was no head: hyper answers those itself, so no exchange tells of them.
+    /// Requests with invalid headers. hyper answers them itself, so no exchange reports them.
     refused: AtomicU64,
 }
 
-/// One connection's place; leaves when dropped.
+/// Membership of one connection. Dropping this value removes the connection.
 #[derive(Debug)]
 pub(super) struct Member {
     phases: Arc<Phases>,
@@ -65,7 +68,7 @@ impl Phases {
         self.members().len()
     }
 
-    /// Waits until nobody is there.
+    /// Waits until no connection is open.
     pub(super) async fn empty(&self) {
         loop {
             let left = self.left.notified();
@@ -96,15 +99,16 @@ impl Member {
         self.phases.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ready with the new phase when it is not the one last told. To be polled by one task only: its waker is
-    /// remembered once.
+    /// Returns `Ready` with the phase if it differs from the last phase returned. Must be polled by one task only,
+    /// because the waker is stored once.
     pub(super) fn poll_change(
         &mut self,
         cx: &mut Context<'_>,
         registered: &mut bool,
     ) -> Poll<Phase> {
         if !*registered {
-            // Under the lock that `enter` takes, so that a change is either seen below or wakes this waker.
+            // Stores the waker under the lock that `enter` takes, so that a change is either seen below or wakes this
+            // waker.
             self.phases.members().insert(self.id, cx.waker().clone());
             *registered = true;
         }
@@ -116,13 +120,13 @@ impl Member {
         Poll::Ready(phase)
     }
 
-    /// Waits until the listener no longer serves.
+    /// Waits until the listener stops serving.
     pub(super) async fn finishing(&mut self) {
         let mut registered = false;
         while poll_fn(|cx| self.poll_change(cx, &mut registered)).await < Phase::Finishing {}
     }
 
-    /// From here on a phase other than the first is told as a change, and to another task.
+    /// Resets the last seen phase, so that another task receives any phase other than `Serving` as a change.
     pub(super) fn forget(&mut self) {
         self.seen = Phase::Serving;
     }

@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use super::Address;
 use tokengauge_types::tcp::TcpConnection;
 
-/// Connections that may wait to be accepted: a burst of clients that reconnect at once.
+/// Length of the accept backlog, sized for a burst of clients that reconnect simultaneously.
 const BACKLOG: u32 = 4_096;
 
-/// How long accepting pauses when there are no file descriptors left: some must be closed before it can go on.
+/// Pause after a failed accept. If no file descriptors are left, some must be closed before the listener can accept.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) enum Socket {
 }
 
 pub(super) enum Accepted {
-    /// Without a connection where the socket's own address cannot be told.
+    /// The connection is `None` if the local address of the socket is unavailable.
     Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
 }
@@ -54,7 +54,8 @@ impl Socket {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Each chunk is a small write that must leave at once. Failing is no reason not to serve.
+                // Each chunk is a small write that must leave immediately. A failure of `TCP_NODELAY` does not prevent
+                // serving.
                 drop(stream.set_nodelay(true));
                 let local = stream.local_addr().ok();
                 let connection = local.map(|local| TcpConnection::new(local, peer));
@@ -65,7 +66,8 @@ impl Socket {
     }
 }
 
-/// A connection that broke before it was accepted is nothing to wait for; anything else might come again at once.
+/// Pauses after an accept error that can recur immediately. A connection that broke before it was accepted needs no
+/// pause.
 pub(super) async fn pause_after(error: &io::Error) {
     let broken = matches!(
         error.kind(),
@@ -85,7 +87,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Takes the place of a socket that nobody listens on any more: the file of a process that was killed.
+/// Binds a Unix socket. Replaces the socket file of a killed process, on which no process listens any more.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
@@ -101,13 +103,13 @@ fn is_dead(path: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes the socket's file with the listener.
+/// Removes the socket file when the listener is dropped.
 #[derive(Debug)]
 pub(super) struct Bound(PathBuf);
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // Gone already, or not ours to remove: nothing depends on it.
+        // The file may already be removed or owned by another user. Nothing depends on the removal.
         drop(std::fs::remove_file(&self.0));
     }
 }

@@ -1,4 +1,4 @@
-//! TLS for clients, with HTTP/2 and HTTP/1.1 by ALPN.
+//! TLS for client connections, with HTTP/2 and HTTP/1.1 negotiated by ALPN.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,18 +1,18 @@
-//! What this program emits, in Prometheus' names: what a query can ask for.
+//! Series and labels that the program exports, in Prometheus naming.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokengauge_telemetry::catalog::{self, Metric};
 use tokengauge_telemetry::prometheus::{self, label_name};
 
-/// Names of series, each with the labels of its own that they can have. A histogram is three series.
+/// Series names with the labels of each series. A histogram has three series.
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;
 
-/// Labels that stores and collectors add, and those that resource attributes become where they are promoted.
+/// Labels that stores and collectors add, and labels from promoted resource attributes.
 pub const TARGET_LABELS: &[&str] =
     &["job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"];
 
-/// Everything in the registry.
+/// Returns all series of the metric catalog.
 pub fn emitted() -> Emitted {
     catalog::metrics().flat_map(series).collect()
 }
@@ -36,7 +36,7 @@ fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
     }
 }
 
-/// What goes up and down is a gauge to Prometheus.
+/// Maps metric kinds to Prometheus types. An up-down counter becomes a gauge.
 const fn kind(kind: catalog::Kind) -> prometheus::Kind {
     match kind {
         catalog::Kind::Counter => prometheus::Kind::Counter,

@@ -1,4 +1,4 @@
-//! Generated files, and the folder that they are written to or held against.
+//! Generated files, and comparison with the folder that contains them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,29 +10,29 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Files(BTreeMap<String, String>);
 
-/// How a folder differs from what is generated.
+/// A difference between a folder and the generated files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Difference {
-    /// It is generated, and the folder does not have it.
+    /// The file is generated, but missing in the folder.
     Missing(String),
-    /// The folder has another text, from this line on (the first is 1).
+    /// The file in the folder differs from the generated text, starting at this line (1-based).
     Stale(String, usize),
-    /// The folder has it, and it is not generated.
+    /// The file is in the folder, but no longer generated.
     Stray(String),
 }
 
 impl Files {
-    /// Adds a file, in place of one of the same name.
+    /// Adds a file. Replaces an existing file of the same name.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) {
         self.0.insert(name.into(), text.into());
     }
 
-    /// Names and texts, by name.
+    /// Returns names and texts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Writes all of them, and makes the folder where it is not there.
+    /// Writes all files to `folder`, and creates the folder if it is missing.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         for (name, text) in self.iter() {
@@ -41,8 +41,8 @@ impl Files {
         Ok(())
     }
 
-    /// How `folder` differs; nothing where it is as if it had just been written. `generated` says by its name whether a
-    /// file that lies there should be one of these: the others in a folder that is shared are left alone.
+    /// Returns the differences between `folder` and the generated files, or nothing if both match. `generated` returns
+    /// whether a file name belongs to the generated set, so that other files in a shared folder are ignored.
     pub fn differences(
         &self,
         folder: &Path,
@@ -70,7 +70,7 @@ impl Files {
     ) -> io::Result<Vec<Difference>> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            // Then everything is missing, and that has been said.
+            // The folder is missing, so every file is already reported as missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
@@ -97,7 +97,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first line in which two texts differ.
+/// Returns the 1-based number of the first line in which two texts differ.
 fn differs_at(left: &str, right: &str) -> usize {
     let same =
         left.split('\n').zip(right.split('\n')).take_while(|(left, right)| left == right).count();

@@ -1,8 +1,7 @@
-//! What is made from the registry of names for those who watch this proxy: dashboards for Grafana, and rules of alerts for
-//! Prometheus.
+//! Grafana dashboards and Prometheus alert rules, generated from the metric catalog.
 //!
-//! Everything here is text in, text out: [`dashboards`] say which panels there are and what they ask, [`alerts`] which rules
-//! there are and when they fire. [`Files`] is what comes out, to be written to a folder or held against one.
+//! All functions return text. [`dashboards`] defines the panels and their queries, and [`alerts`] defines the rules and
+//! their conditions. [`Files`] holds the generated files, to be written to a folder or compared with one.
 
 pub mod alerts;
 pub mod dashboards;

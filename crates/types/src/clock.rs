@@ -1,16 +1,16 @@
-//! The only reader of the clock.
+//! The only module that reads the clock.
 //!
-//! Time is data everywhere else: the tee and the forwarder stamp a [`MonotonicInstant`], every later stage takes it as an
-//! argument. So each formula is tested on literal moments, without sleeping.
+//! Time is an argument everywhere else. The tee and the forwarder create a [`MonotonicInstant`], and every later stage
+//! receives it as a parameter. Tests can therefore use literal timestamps and do not sleep.
 
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A point on the process's monotonic clock, in nanoseconds since the process first asked for the time.
+/// A timestamp of the process's monotonic clock, in nanoseconds since the process first read the clock.
 ///
-/// A `u64` rather than [`Instant`], so that it fits an atomic, costs 8 bytes in every word over the seam, and can be
-/// written as a literal in tests. Range: 584 years.
+/// Stored as a `u64`, not as an [`Instant`]. A `u64` fits an atomic and takes 8 bytes in every observed event. Tests
+/// can write it as a literal. Range: 584 years.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MonotonicInstant(u64);
 
@@ -37,7 +37,7 @@ impl MonotonicInstant {
         self.0
     }
 
-    /// Time from `earlier` to here; zero where `earlier` is the later one.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -64,7 +64,7 @@ impl Sub for MonotonicInstant {
     }
 }
 
-/// Wall-clock time in nanoseconds since the Unix epoch: only for what leaves the process (spans, logs).
+/// Wall-clock time in nanoseconds since the Unix epoch. Only for exported data (spans, logs).
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct WallTime(u64);
 
@@ -90,14 +90,14 @@ impl Add<Duration> for WallTime {
     }
 }
 
-/// Now, on the monotonic clock (about 25 ns).
+/// Returns the current monotonic time. Costs about 25 ns.
 #[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
 pub fn now() -> MonotonicInstant {
     MonotonicInstant(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
-/// Now, on the wall clock. Read once per exchange; later points are this plus monotonic distances, so a wall clock
-/// that steps cannot make a span end before it starts.
+/// Returns the current wall-clock time. Read once per exchange. Later timestamps are this value plus monotonic
+/// durations, so that a wall-clock step cannot make a span end before it starts.
 #[expect(clippy::disallowed_methods, reason = "this is the one home of the wall clock")]
 pub fn wall_now() -> WallTime {
     WallTime(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))

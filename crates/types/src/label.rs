@@ -1,9 +1,9 @@
-//! Text from outside, made safe to keep: bounded names for spans, and bounded *sets* of label values for metrics.
+//! Untrusted text that is safe to keep: bounded names for spans, and bounded *sets* of label values for metrics.
 //!
-//! A client can send any model name, a million of them if it likes. On a span that is harmless once the length is
-//! capped ([`Name`]); as a metric label each would be a series for ever. So every label value from outside passes one
-//! [`CardinalityLimiter`], which admits a bounded number of distinct values per dimension and calls the rest `other`. A [`GlobPattern`] is
-//! how the configuration speaks of such names.
+//! A client can send a million different model names. On a span they are harmless once the length is capped ([`Name`]).
+//! As a metric label, each name would create a permanent series. Every untrusted label value therefore passes through
+//! one [`CardinalityLimiter`]. The limiter admits a bounded number of distinct values per dimension and replaces all
+//! others by `other`. A [`GlobPattern`] matches such names in the configuration.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -14,19 +14,21 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// The longest text from outside that is kept, in bytes. Model names of Bedrock (ARNs) and fine-tunes reach about 200.
+/// Maximum length in bytes of untrusted text that is kept. Bedrock model names (ARNs) and fine-tune names reach about
+/// 200.
 pub const LONGEST_NAME: usize = 256;
 
-/// The value of a label whose own value was not admitted.
+/// Label value that replaces values above the limit.
 pub const OTHER: &str = "other";
 
-/// A short text from outside: at most [`LONGEST_NAME`] bytes, no control characters. For spans, logs and `/streams`.
+/// Short untrusted text for spans, logs and `/streams`: at most [`LONGEST_NAME`] bytes, without control characters.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Name(Box<str>);
 
 impl Name {
-    /// Cuts at a character boundary and replaces control characters by U+FFFD; `None` for an empty text.
+    /// Truncates `text` at a character boundary and replaces control characters with U+FFFD. Returns `None` if `text`
+    /// is empty.
     pub fn new(text: &str) -> Option<Self> {
         let mut end = text.len().min(LONGEST_NAME);
         while !text.is_char_boundary(end) {
@@ -57,13 +59,14 @@ impl fmt::Display for Name {
     }
 }
 
-/// A metric label value: from the program itself, from the configuration, or admitted by a [`CardinalityLimiter`]. Clones are cheap.
+/// A metric label value from the program, from the configuration, or admitted by a [`CardinalityLimiter`]. Cheap to
+/// clone.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// A value known to the program or named in its configuration, and so bounded by construction.
+    /// Creates a label from a constant or a configured value, which are bounded in number.
     pub fn known(text: &str) -> Self {
         Self(text.into())
     }
@@ -83,7 +86,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// What a label value says; each dimension has its own bound.
+/// Dimension of a label value. Each dimension has a separate limit.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Dimension {
     ErrorType,
@@ -116,7 +119,7 @@ impl Dimension {
     }
 }
 
-/// How many distinct values from outside each dimension may take, and what else tells calls apart.
+/// Maximum number of distinct untrusted values per dimension, and optional additional labels.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CardinalityLimits {
     pub error_types: usize,
@@ -125,14 +128,16 @@ pub struct CardinalityLimits {
     pub providers: usize,
     pub tenants: usize,
     pub variants: usize,
-    /// Whether rates and times are told apart by bands of the lengths of prompt and answer too.
+    /// Whether rates and times are also labelled by prompt length bucket and response length bucket.
     pub length_bands: bool,
 }
 
 impl Default for CardinalityLimits {
-    /// 100 models × 4 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
-    /// codes and finish reasons that are in use number a few dozen. A tenant is somebody who has a contract or a budget,
-    /// and what is compared at a time are two or three variants.
+    /// Returns the default limits.
+    ///
+    /// 100 models × 4 operations × streaming or not stays below the SDK limit of 2,000 series per instrument. Providers
+    /// use a few dozen error codes and finish reasons. A tenant has a contract or a budget. Comparisons usually cover
+    /// two or three variants at a time.
     fn default() -> Self {
         Self {
             error_types: 64,
@@ -146,18 +151,18 @@ impl Default for CardinalityLimits {
     }
 }
 
-/// What became of the values of one dimension: for who wonders where a name is, or how many there are.
+/// Admitted values of one dimension, for finding missing names and counting values.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Admitted {
     pub dimension: &'static str,
-    /// How many values there may be.
+    /// Maximum number of values.
     pub limit: usize,
-    /// How often a value had to be called [`OTHER`].
+    /// Number of times a value was replaced by [`OTHER`].
     pub other: u64,
     pub values: Vec<Label>,
 }
 
-/// Admits label values from outside up to a bound per dimension.
+/// Admits untrusted label values up to a limit per dimension.
 #[derive(Debug)]
 pub struct CardinalityLimiter {
     limits: CardinalityLimits,
@@ -166,7 +171,7 @@ pub struct CardinalityLimiter {
 }
 
 impl CardinalityLimiter {
-    /// `reserved`: values named in the configuration, which have their place whatever arrives before them.
+    /// Creates a limiter. `reserved` values come from the configuration and are always admitted.
     pub fn new(
         limits: CardinalityLimits,
         reserved: impl IntoIterator<Item = (Dimension, Label)>,
@@ -178,7 +183,8 @@ impl CardinalityLimiter {
         gate
     }
 
-    /// The label of `text`: its own where it was admitted before or a place is free, else [`OTHER`], counted.
+    /// Returns the label of `text` if it is already admitted or the limit is not reached. Otherwise counts a refusal
+    /// and returns [`OTHER`].
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
         let limit = self.limit(dimension);
         let admitted = self.with(dimension, |set| {
@@ -198,18 +204,19 @@ impl CardinalityLimiter {
         })
     }
 
-    /// The label of `text` if it was admitted before. Takes no place: for names nobody has vouched for yet.
+    /// Returns the label of `text` if it is already admitted. Never admits a new value: for names that no upstream has
+    /// accepted yet.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
         self.with(dimension, |set| set.get(text.as_str()).cloned())
     }
 
-    /// How often a value had to be called `other`, by dimension, since the start.
+    /// Returns the number of replaced values per dimension since the process started.
     pub fn refused(&self) -> [(Dimension, u64); Dimension::ALL.len()] {
         Dimension::ALL
             .map(|dimension| (dimension, self.refusals(dimension).load(Ordering::Relaxed)))
     }
 
-    /// Every dimension with the values that were admitted, in the order of the alphabet.
+    /// Returns the admitted values of every dimension, sorted alphabetically.
     pub fn admitted(&self) -> [Admitted; Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| {
             let mut values: Vec<Label> = self.with(dimension, |set| set.iter().cloned().collect());
@@ -264,17 +271,18 @@ impl CardinalityLimiter {
     }
 }
 
-/// Sets of labels are asked by text, without making a label first.
+/// Allows lookups in label sets by `&str` without creating a label.
 impl std::borrow::Borrow<str> for Label {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-/// Text in which `*` stands for any text, also none. ASCII letters match in either case.
+/// Pattern in which `*` matches any text, including empty text. ASCII letters match case-insensitively.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GlobPattern {
-    /// What stands before the first `*`, between them, and after the last; one piece where there is none.
+    /// Text before the first `*`, between consecutive `*`, and after the last `*`. A single piece if the pattern has no
+    /// `*`.
     pieces: Box<[Box<[u8]>]>,
 }
 
@@ -284,7 +292,8 @@ impl GlobPattern {
         Self { pieces: pattern.split('*').map(piece).collect() }
     }
 
-    /// The first place of each inner piece is as good as any later one, so nothing is ever tried twice.
+    /// Returns whether the pattern matches the whole text. The first match of each inner piece is sufficient, so the
+    /// search never backtracks.
     pub fn matches(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let (first, inner, last) = match &*self.pieces {
@@ -307,15 +316,15 @@ impl GlobPattern {
         true
     }
 
-    /// How narrow it is: of two patterns that both match, the one with more letters of its own says more, and of those
-    /// with as many the one with fewer stars.
+    /// Returns a specificity key for choosing between matching patterns. The pattern with more literal characters ranks
+    /// higher. If both have the same number, the pattern with fewer `*` ranks higher.
     pub fn narrowness(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))
     }
 }
 
-/// As it would be written; letters are small.
+/// Writes the pattern with ASCII letters in lower case.
 impl fmt::Display for GlobPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, piece) in self.pieces.iter().enumerate() {

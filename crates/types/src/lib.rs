@@ -1,6 +1,6 @@
-//! Types that tokengauge's crates share: instants, bounded text, rolling windows, and the events of one exchange.
+//! Types shared by the tokengauge crates: timestamps, bounded text, rolling windows, and the events of an exchange.
 //!
-//! Nothing here depends on a runtime, an HTTP implementation or a telemetry library.
+//! This crate does not depend on a runtime, an HTTP implementation or a telemetry library.
 
 pub mod clock;
 pub mod event;

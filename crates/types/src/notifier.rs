@@ -1,22 +1,22 @@
 //! A waker for futures that are driven inside another future's poll.
 //!
-//! What the inner future does to itself while it is being polled (a channel between its two halves wakes the very task
-//! that runs it) is only noted, and the poll goes round again: passed on to the scheduler, each such wake would queue
-//! the task anew and rouse an idle worker thread, once for every chunk.
+//! An inner future can wake its own task during a poll, for example through a channel between its two halves. The
+//! notifier only records such a wake, and the current poll runs another round. Forwarding each wake to the scheduler
+//! would requeue the task and wake an idle worker thread once per chunk.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// Outside a poll, and nothing has rung since: there is nothing to poll for.
+/// Outside a poll, not woken since the last poll. The inner future does not need a poll.
 const QUIET: u8 = 0;
-/// Outside a poll, and it rang, or was never polled.
+/// Outside a poll, and woken or never polled.
 const DUE: u8 = 1;
 const INSIDE: u8 = 2;
-/// Inside a poll, and it rang.
+/// Inside a poll, and woken.
 const RUNG: u8 = 3;
 
-/// How often one poll goes round because the inner future woke itself, before the task yields to others.
+/// Maximum number of rounds per poll that the inner future causes by waking itself. Afterwards the task yields.
 pub const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The bell, and the waker that rings it.
+    /// Creates a notifier and the waker that triggers it.
     pub fn new() -> (Arc<Self>, Waker) {
         let bell =
             Arc::new(Self { state: AtomicU8::new(DUE), outer: Mutex::new(Waker::noop().clone()) });
@@ -34,7 +34,7 @@ impl Notifier {
         (bell, waker)
     }
 
-    /// Begins a poll on behalf of the task that `outer` wakes; whether the inner future is due to be polled.
+    /// Begins a poll for the task that `outer` wakes. Returns whether the inner future must be polled.
     pub fn enter(&self, outer: &Waker) -> bool {
         let mut known = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.will_wake(outer) {
@@ -44,7 +44,8 @@ impl Notifier {
         self.state.swap(INSIDE, Ordering::AcqRel) != QUIET
     }
 
-    /// Ends the poll; `false` where the bell rang meanwhile, and then the poll goes on and the inner future is due.
+    /// Ends the poll. Returns `false` if the notifier was woken during the poll. In that case the poll continues and
+    /// the inner future must be polled again.
     pub fn leave(&self) -> bool {
         let left = self.state.compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {
@@ -53,14 +54,15 @@ impl Notifier {
         left.is_ok()
     }
 
-    /// Ends the poll whether it rang or not: for a caller that is certain to poll again.
+    /// Ends the poll even if the notifier was woken. A wake during the poll remains pending. For callers that always
+    /// poll again.
     pub fn leave_anyway(&self) {
         if !self.leave() {
             self.remind();
         }
     }
 
-    /// The inner future is due at the next poll, whatever else happens.
+    /// Marks the inner future as due for the next poll.
     pub fn remind(&self) {
         self.state.store(DUE, Ordering::Release);
     }

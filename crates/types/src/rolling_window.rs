@@ -1,26 +1,26 @@
-//! A value per slot of time, over a rolling window, in memory that never grows.
+//! One value per time slot over a rolling window, in bounded memory.
 //!
-//! Slots stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
-//! ticks: a slot that has left the window is cleared when its place is needed again, so a clock that leaps by hours
-//! costs no more than one that leaps past the whole window.
+//! Slots have a fixed grid: slot *n* of width *w* covers *n·w* ≤ at < (*n* + 1)·*w*. No timer runs. An expired slot is
+//! cleared when its place in the ring is reused. A clock jump of hours therefore costs no more than a jump past the
+//! whole window.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::clock::MonotonicInstant;
 
-/// The newest slots of a grid, in a ring.
+/// Ring buffer of the newest slots.
 #[derive(Clone, Debug)]
 pub struct RollingWindow<T> {
-    /// In nanoseconds; never 0.
+    /// Slot width in nanoseconds. Never 0.
     width: u64,
     ring: Box<[T]>,
-    /// The highest number that was ever written.
+    /// Highest slot number written so far.
     newest: u64,
 }
 
 impl<T: Clone + Default> RollingWindow<T> {
-    /// Keeps `full` slots beside the one that is still filling.
+    /// Creates a window of `full` complete slots plus the current slot.
     pub fn new(width: Duration, full: usize) -> Self {
         Self {
             width: (MonotonicInstant::ZERO + width).nanos().max(1),
@@ -29,14 +29,14 @@ impl<T: Clone + Default> RollingWindow<T> {
         }
     }
 
-    /// The number of the slot that `at` falls into.
+    /// Returns the number of the slot that contains `at`.
     pub const fn number(&self, at: MonotonicInstant) -> u64 {
         at.nanos() / self.width
     }
 
-    /// The slot to write to. `None` where it has left the ring already: what comes that late is not kept.
+    /// Returns the slot for writing, or `None` if the slot has already expired.
     ///
-    /// Numbers need not come in order; one above all before makes room for itself.
+    /// Slot numbers can arrive in any order. A new highest number expires the oldest slots.
     pub fn slot(&mut self, number: u64) -> Option<&mut T> {
         self.make_room(number);
         if number < self.oldest() {
@@ -46,26 +46,27 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get_mut(place)
     }
 
-    /// The slots with these numbers that are kept, oldest first. Slots that nobody wrote to are defaults or left out.
+    /// Returns the retained slots in `numbers`, oldest first. Slots without a write are defaults or omitted.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
     }
 
-    /// The slot with this number; `None` where it is not kept, or nobody has written as far as to it.
+    /// Returns the slot with this number. Returns `None` if the slot has expired or is newer than the newest written
+    /// slot.
     pub fn get(&self, number: u64) -> Option<&T> {
         let kept = (self.oldest()..=self.newest).contains(&number);
         let place = self.place(number).filter(|_| kept)?;
         self.ring.get(place)
     }
 
-    /// Every slot that is kept, with its number, oldest first. Slots that nobody wrote to are defaults.
+    /// Returns every retained slot with its number, oldest first. Slots without a write are defaults.
     pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..=self.newest)
             .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))
     }
 
-    /// The lowest number that is kept.
+    /// Returns the lowest retained slot number.
     fn oldest(&self) -> u64 {
         self.newest.saturating_sub(self.len() - 1)
     }

@@ -1,7 +1,8 @@
-//! A TCP connection by its two ends, and what the kernel knows of it.
+//! TCP connections and their kernel statistics.
 //!
-//! The data path makes a [`TcpConnection`] where it accepts or opens one and hands it on; it asks the kernel nothing. The
-//! observer asks, a few times for each exchange, by the addresses alone: so nobody needs the socket, which hyper owns.
+//! The data path creates a [`TcpConnection`] when it accepts or opens a connection, and does not query the kernel. The
+//! observer queries the kernel a few times per exchange by the two addresses. Nothing needs the socket, which hyper
+//! owns.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,18 +13,18 @@ use std::time::Duration;
 pub struct TcpConnection {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Retransmits that some exchange has told already.
+    /// Highest retransmit count that an exchange has already reported.
     told: AtomicU32,
 }
 
-/// What the kernel says of a connection.
+/// Kernel statistics of a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TcpInfo {
-    /// The smoothed round-trip time; `None` before the first sample.
+    /// Smoothed round-trip time. `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// The least over the kernel's window (5 min by default); `None` before the first sample.
+    /// Minimum round-trip time over the kernel's window (5 min by default). `None` before the first sample.
     pub least_rtt: Option<Duration>,
-    /// Segments sent again since the connection began, those of its handshake included.
+    /// Segments retransmitted since the connection was opened, including handshake segments.
     pub retransmits: u32,
 }
 
@@ -32,8 +33,9 @@ impl TcpConnection {
         Self { local, remote, told: AtomicU32::new(0) }
     }
 
-    /// How many of `retransmits`, counted since the connection began, nobody was told of yet. Whoever asks is told: the
-    /// exchanges of a connection, also those side by side over HTTP/2, add up to what was sent again.
+    /// Returns the part of `retransmits` (a total since the connection was opened) that no exchange has reported yet,
+    /// and marks it as reported. The values of all exchanges of a connection, including concurrent HTTP/2 streams,
+    /// therefore add up to the total.
     pub fn tell(&self, retransmits: u32) -> u32 {
         let told = self.told.fetch_max(retransmits, Ordering::Relaxed);
         retransmits.saturating_sub(told)

@@ -1,4 +1,4 @@
-//! Where requests go: upstream URLs, and `/PREFIX=URL` as the command line has it.
+//! Upstream URLs, and the `/PREFIX=URL` form of the command line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,14 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::value::ValueError;
 
-/// An upstream's URL. No error echoes it: people do put keys into URLs.
+/// An upstream URL. Errors never repeat it, because users put keys into URLs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Url {
     pub tls: bool,
-    /// A name in lower case, or an IP address (without the brackets of IPv6).
+    /// Host name in lower case, or an IP address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
-    /// Empty, or starting with `/` and not ending with one.
+    /// Empty, or a path that starts with `/` and does not end with `/`.
     pub base_path: String,
 }
 
@@ -76,7 +76,7 @@ impl FromStr for Url {
     }
 }
 
-/// An IPv6 address without its brackets.
+/// Removes the brackets of an IPv6 address.
 pub fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
@@ -123,12 +123,12 @@ impl JsonSchema for Url {
     }
 }
 
-/// Where a page is: a path on an upstream's host, or a URL of its own.
+/// Location of an HTTP endpoint: a path on the upstream's host, or a separate URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PathOrUrl {
     /// Starts with `/`.
     Path(String),
-    /// Its base path is the page's; a `/` at its end counts.
+    /// The URL whose base path is the path of the endpoint. A trailing `/` is significant.
     Url(Url),
 }
 
@@ -182,10 +182,10 @@ impl JsonSchema for PathOrUrl {
     }
 }
 
-/// What `--upstream` takes.
+/// Value of the `--upstream` option.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UpstreamTarget {
-    /// Empty prefixes are `None`; without a `/` at the end. `None` is for everything.
+    /// Path prefix without a trailing `/`. `None` matches every path. An empty prefix is parsed as `None`.
     pub prefix: Option<String>,
     pub url: Url,
 }
@@ -210,7 +210,7 @@ impl FromStr for UpstreamTarget {
     }
 }
 
-/// A path prefix without its trailing `/`: empty, or starting with `/`.
+/// Parses a path prefix and removes the trailing `/`. The result is empty or starts with `/`.
 pub fn prefix(text: &str) -> Result<String, ValueError> {
     let remedy = "write a path such as /openai";
     if !text.starts_with('/') {

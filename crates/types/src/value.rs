@@ -1,6 +1,6 @@
-//! Values as they are written, in the file and on the command line alike: each a type with one way to read it.
+//! Values of the configuration file and the command line. Each type has one parser for both sources.
 //!
-//! Every error says what is wrong and what to write instead. None echoes a text that may hold a credential.
+//! Every error states the problem and what to write instead. No error repeats a text that may contain a credential.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Reads a type from its text.
+/// Implements `Deserialize` through `FromStr`, and `JsonSchema` with the given schema.
 #[macro_export]
 macro_rules! deserialize_from_str {
     ($type:ty, $schema:tt) => {
@@ -40,7 +40,7 @@ macro_rules! deserialize_from_str {
     };
 }
 
-/// Reads a type from its text and writes it as such.
+/// Implements `Deserialize` through `FromStr`, `Serialize` through `Display`, and `JsonSchema` with the given schema.
 #[macro_export]
 macro_rules! serde_as_str {
     ($type:ty, $schema:tt) => {
@@ -54,7 +54,7 @@ macro_rules! serde_as_str {
     };
 }
 
-/// Why a text is no value of its kind, and what to write instead.
+/// A parse error: why the text is invalid, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct ValueError {
@@ -68,11 +68,11 @@ impl ValueError {
     }
 }
 
-/// A length of time: a whole number and a unit (`250ms`, `2s`, `5m`, `1h`, `30d`).
+/// A duration: a whole number and a unit (`250ms`, `2s`, `5m`, `1h`, `30d`).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct DurationValue(pub Duration);
 
-/// Units of time, longest first, with their milliseconds.
+/// Time units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -109,7 +109,7 @@ impl fmt::Display for DurationValue {
 
 crate::serde_as_str!(DurationValue, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
 
-/// A time limit: a [`DurationValue`], or `off`.
+/// A timeout: a [`DurationValue`], or `off`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TimeLimit(pub Option<Duration>);
 
@@ -138,7 +138,7 @@ impl fmt::Display for TimeLimit {
 
 crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
 
-/// Where the admin port listens: `IP:PORT`.
+/// Address that the admin server listens on: `IP:PORT`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ListenAddr(pub SocketAddr);
 
@@ -163,7 +163,7 @@ impl fmt::Display for ListenAddr {
 
 crate::serde_as_str!(ListenAddr, { "type": "string" });
 
-/// An amount of money, not negative: `2.5`.
+/// A non-negative amount of money: `2.5`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoneyAmount(pub f64);
 
@@ -188,7 +188,7 @@ impl Serialize for MoneyAmount {
 
 crate::deserialize_from_str!(MoneyAmount, { "type": "number", "minimum": 0 });
 
-/// A currency by its code of ISO 4217: `USD`.
+/// A currency code according to ISO 4217: `USD`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Currency(pub String);
 
@@ -212,7 +212,7 @@ impl fmt::Display for Currency {
 
 crate::serde_as_str!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
 
-/// A share above 0 and below 1: `99.5%` or `0.995`.
+/// A ratio above 0 and below 1: `99.5%` or `0.995`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio(pub f64);
 
@@ -222,7 +222,7 @@ impl FromStr for Ratio {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let remedy = "write a share above 0 and below 1, such as 99.5% or 0.995";
         let number = match text.strip_suffix('%') {
-            // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
+            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
             Some(percent) => format!("{}e-2", percent.trim_end()).parse::<f64>(),
             None => text.parse::<f64>(),
         };
@@ -259,11 +259,11 @@ crate::deserialize_from_str!(Ratio, {
     ]
 });
 
-/// A number of bytes: a whole number and `KiB`, `MiB` or `GiB`.
+/// A size in bytes: a whole number and `KiB`, `MiB` or `GiB`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ByteSize(pub usize);
 
-/// Units of size, largest first, with their bytes.
+/// Size units, largest first, in bytes.
 const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl FromStr for ByteSize {
@@ -295,7 +295,7 @@ impl fmt::Display for ByteSize {
 
 crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
-/// What an objective's indicator is held against; its kind is the indicator's: a [`DurationValue`], or tokens per second.
+/// The threshold of an SLO. The SLI determines the type: a [`DurationValue`], or a number of tokens per second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ThresholdValue(pub String);
 

@@ -1,10 +1,10 @@
-//! Limits how many exchanges of one route run at once, with a queue for further ones.
+//! Limits the number of concurrent exchanges of one route, and queues further ones.
 //!
-//! An exchange holds a [`Permit`] while it waits and while it runs. Dropping the permit ends either state and admits the
-//! next exchange. So every end of an exchange returns the permit: a complete body, a client that leaves, a failed
-//! upstream, a closed tunnel, an abort at shutdown.
+//! An exchange holds a [`Permit`] while it waits and while it runs. Dropping the permit ends either state and admits
+//! the next exchange. Every end of an exchange returns the permit: a complete body, a disconnected client, a failed
+//! upstream, a closed tunnel, or an abort at shutdown.
 //!
-//! Tokio's semaphore does not fit: it reports no queue length and cannot have fewer permits than are in use.
+//! Tokio's semaphore is not suitable: it reports no queue length and cannot have fewer permits than are in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,24 +13,24 @@ use tokio::sync::oneshot;
 
 use crate::route::ConcurrencyLimit;
 
-/// Admits exchanges of one route: at once while there are free permits, then in the order of arrival.
+/// Admits exchanges of one route: immediately while there are free permits, otherwise in the order of arrival.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimiter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// `None` once the route has no limit any more: every exchange is admitted.
+    /// `None` once the route no longer has a limit. Every exchange is then admitted.
     limit: Option<ConcurrencyLimit>,
     /// Admitted exchanges that have not ended. Exceeds the limit only after a reload lowered it.
     running: usize,
-    /// Queued exchanges by arrival. At most `limit.max_queue`, except for those that were queued before a reload lowered
-    /// it. Empty while there is a free permit.
+    /// Queued exchanges by arrival. At most `limit.max_queue`, except for exchanges queued before a reload lowered the
+    /// limit. Empty while there is a free permit.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
-    /// The number of the next exchange.
+    /// Number of the next exchange.
     next: u64,
 }
 
-/// Represents an exchange that runs or waits, until it is dropped.
+/// Permit of an active or queued exchange, held until dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     limiter: Arc<ConcurrencyLimiter>,
@@ -52,7 +52,7 @@ pub(super) enum Entry {
     Queued(Queued),
 }
 
-/// The queue is full, too.
+/// Error: all permits are in use and the queue is full.
 #[derive(Debug)]
 pub(super) struct QueueFull(pub(super) ConcurrencyLimit);
 
@@ -66,7 +66,7 @@ impl ConcurrencyLimiter {
         })))
     }
 
-    /// Admits an exchange, or else queues it.
+    /// Admits an exchange, or queues it if there is no free permit.
     pub(super) fn enter(self: &Arc<Self>) -> Result<Entry, QueueFull> {
         let mut state = self.state();
         let number = state.next;
@@ -89,20 +89,21 @@ impl ConcurrencyLimiter {
         Ok(entry)
     }
 
-    /// Replaces the limit. Running and queued exchanges stay. After the limit was lowered, the next one is admitted once
-    /// enough have ended.
+    /// Replaces the limit. Active and queued exchanges remain. After the limit is lowered, the next exchange is
+    /// admitted once enough exchanges have ended.
     pub(super) fn set_limit(&self, limit: Option<ConcurrencyLimit>) {
         self.state().limit = limit;
         self.admit_waiting();
     }
 
-    /// Admits queued exchanges while there are free permits. Wakes each outside the lock, because a wake may run code of
-    /// the runtime.
+    /// Admits queued exchanges while there are free permits. Wakes each one outside the lock, because a wake may run
+    /// code of the runtime.
     fn admit_waiting(&self) {
         loop {
             let next = self.state().admit_next();
             let Some(admitted) = next else { return };
-            // An exchange that is just leaving does not receive this; dropping its permit admits the next one.
+            // An exchange that is leaving the queue does not receive this message. Dropping its permit admits the next
+            // one.
             admitted.send(()).unwrap_or_default();
         }
     }

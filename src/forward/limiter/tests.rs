@@ -139,7 +139,7 @@ fn concurrent_use_loses_no_permit() {
     assert_eq!(counts(&limiter), (0, 0));
 }
 
-/// An operation; its number selects one of the exchanges.
+/// An operation. Its number selects one of the exchanges.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Enter,

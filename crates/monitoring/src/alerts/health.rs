@@ -1,4 +1,4 @@
-//! Alerts on tokengauge itself: what it does not tell, cannot send, has not seen or did not understand.
+//! Alerts on tokengauge itself: missing telemetry, failed exports, unobserved traffic and parse errors.
 
 use crate::alerts::promql::Template;
 use crate::alerts::rule::{Alert, Group, Severity};
@@ -21,8 +21,8 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
     }]
 }
 
-/// A job that nothing comes from, and a target that is scraped in vain. Over OTLP one process of several that is gone
-/// cannot be told from one that was meant to go.
+/// Fires for a job without telemetry, and for a target whose scrapes fail. Over OTLP, the loss of one process of
+/// several cannot be distinguished from an intended shutdown.
 fn telemetry_absent(values: &Values) -> Option<Alert> {
     let window = values.health.absent_for;
     let side = |job: &Text| {
@@ -52,8 +52,8 @@ fn telemetry_absent(values: &Values) -> Option<Alert> {
     })
 }
 
-/// Of each process: exports fail one by one. Where metrics are pushed and pushing fails, this is seen only afterwards, or by
-/// a scrape.
+/// Evaluates each process separately, because exports fail per process. If a process pushes its metrics and the push
+/// fails, the failure is visible only after recovery, or through a scrape.
 fn export_failing(values: &Values) -> Alert {
     let health = &values.health;
     let expr = Template::new(values)
@@ -132,7 +132,8 @@ fn observer_dropping(values: &Values) -> Alert {
     }
 }
 
-/// One panic is enough: it is a fault of tokengauge. Its counter begins with it, so that its first value is no increase.
+/// A single panic fires, because a panic is a bug in tokengauge. The counter first appears with the panic, so its first
+/// value is not an increase.
 fn anomalies(values: &Values) -> Alert {
     let health = &values.health;
     let expr = Template::new(values)

@@ -1,7 +1,8 @@
-//! Prometheus rules, made from one file of thresholds.
+//! Prometheus rules, generated from one file of thresholds.
 //!
-//! PromQL is written as text with real names, and a few marks for what all rules share (`promql::Template`). Each file
-//! of rules has a module that says which rules are in it and why; here they are put together and written down.
+//! PromQL is written as text with real names and a few placeholders for the parts that all rules share
+//! (`promql::Template`). Each rules file has a module that defines its rules and documents the reasons. This module
+//! combines the rules and writes the files.
 
 mod health;
 mod promql;
@@ -19,14 +20,14 @@ use values::{Links, Values};
 
 use crate::Files;
 
-/// A file of rules: `alerts/NAME.rules.yaml`.
+/// A rules file: `alerts/NAME.rules.yaml`.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub name: &'static str,
     pub groups: Vec<Group>,
 }
 
-/// All rules, by the file that they are in.
+/// Returns all rules, grouped by file.
 pub fn rules(values: &Values) -> Vec<Rules> {
     let rules = |name, groups| Rules { name, groups };
     vec![
@@ -37,7 +38,7 @@ pub fn rules(values: &Values) -> Vec<Rules> {
     ]
 }
 
-/// The same rules with every duration divided, so that hours can be rehearsed in minutes.
+/// Divides every duration of the rules, so that a failover test of hours runs in minutes.
 pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
     let groups = all.iter_mut().flat_map(|rules| &mut rules.groups);
     for group in groups {
@@ -56,7 +57,7 @@ pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
     all
 }
 
-/// The files that these rules are written to.
+/// Returns the files that contain these rules.
 pub fn files(all: &[Rules], links: &Links) -> Files {
     let mut files = Files::default();
     for Rules { name, groups } in all {
@@ -68,15 +69,15 @@ pub fn files(all: &[Rules], links: &Links) -> Files {
     files
 }
 
-/// Whether a file of that name in the folder of alerts should be one of [`files`].
+/// Returns whether a file name in the alerts folder belongs to [`files`].
 pub fn is_generated(name: &str) -> bool {
     name.ends_with(".rules.yaml") || name == OPERATORS
 }
 
-/// The file with all groups as one object of Prometheus' operator.
+/// The file that contains all groups as one object of the Prometheus Operator.
 const OPERATORS: &str = "prometheusrule.yaml";
 
-/// One file of rules that holds these groups.
+/// Returns a rules file that contains these groups.
 pub fn document<'g>(groups: impl IntoIterator<Item = &'g Group>, links: &Links) -> String {
     format!("{HEADER}{}", yaml::groups(groups, links, 0))
 }
@@ -85,7 +86,7 @@ const HEADER: &str = "\
 # Made by `tokengauge alerts` from values.yaml: change thresholds there, and make it again.
 ";
 
-/// The labels are those by which kube-prometheus' Prometheus selects its rules.
+/// The labels match the rule selector of the Prometheus in kube-prometheus.
 const PROMETHEUS_RULE: &str = "\
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule

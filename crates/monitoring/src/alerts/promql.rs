@@ -1,18 +1,18 @@
-//! PromQL with marks for what all rules share, and its durations.
+//! PromQL with placeholders for the parts that all rules share, and PromQL durations.
 
 use std::fmt::Display;
 
 use crate::alerts::span::{Divisor, Span};
 use crate::alerts::values::Values;
 
-/// The labels that tell one deployment from another, whichever way its series came. What a series lacks stays absent.
+/// Labels that identify a deployment, for both scraped and OTLP series. Labels that a series lacks stay absent.
 pub(super) const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
 
-/// Text with marks, each a word between `<` and `>`:
+/// A template whose placeholders are words between `<` and `>`:
 ///
-/// - `<scope>`: the labels that tell one deployment from another, for `by (…)`;
-/// - `{<only>}`, or `{<only>, …}`: the matchers that the values want on every selector of a metric;
-/// - any other: a value, given to [`Template::with`].
+/// - `<scope>`: the labels that identify a deployment, for `by (…)`;
+/// - `{<only>}`, or `{<only>, …}`: the configured matchers for every metric selector;
+/// - any other: a value passed to [`Template::with`].
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     marks: Vec<(String, String)>,
@@ -35,20 +35,20 @@ impl Template {
         }
     }
 
-    /// The same with a value for the mark `<name>`.
+    /// Adds a value for the placeholder `<name>`.
     pub(super) fn with(mut self, name: &str, value: impl Display) -> Self {
         self.marks.push((format!("<{name}>"), value.to_string()));
         self
     }
 
-    /// `text` with its marks filled in, and without the indentation that its lines have in common in the source.
+    /// Replaces the placeholders in `text` and removes the common indentation of its lines.
     pub(super) fn fill(&self, text: &str) -> String {
         let filled = |text: String, (mark, value): &(String, String)| text.replace(mark, value);
         self.marks.iter().fold(dedented(text), filled)
     }
 }
 
-/// The lines of `text` without what they are all indented by, and without empty ones before and after.
+/// Removes the common indentation and the empty lines of `text`.
 fn dedented(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let lines = || text.lines().filter(|line| !line.trim().is_empty());
@@ -57,10 +57,10 @@ fn dedented(text: &str) -> String {
     cut.join("\n")
 }
 
-/// `expr` with each duration divided: windows, offsets and steps of subqueries.
+/// Divides each duration in `expr`: windows, offsets and subquery steps.
 ///
-/// A duration is a word that begins with a digit and that [`Span`] can read. Such words are none in names (`rate5m` does
-/// not begin with a digit), nor in texts, which are passed over.
+/// A duration is a word that begins with a digit and that [`Span`] can parse. Names cannot contain such a word
+/// (`rate5m` does not begin with a digit). Quoted text is skipped.
 pub(super) fn divided(expr: &str, by: Divisor) -> String {
     let mut out = String::with_capacity(expr.len());
     let mut rest = expr;
@@ -76,12 +76,12 @@ pub(super) fn divided(expr: &str, by: Divisor) -> String {
     out
 }
 
-/// The length in bytes of the token that `text` begins with: a text in quotes, a word (a name, a number, a duration), or
-/// a character.
+/// Returns the length in bytes of the first token of `text`: quoted text, a word (name, number or duration), or a
+/// character.
 fn token(text: &str, first: char) -> usize {
     match first {
         '"' | '\'' | '`' => quoted(text, first),
-        // A colon is part of a name within it only: between the two durations of a subquery it stands for itself.
+        // A colon belongs to a name only inside it. Between the two durations of a subquery, it is a separate token.
         ':' => 1,
         first if first.is_ascii_digit() => end_of(text, |c| c != ':' && is_word(c)),
         first if is_word(first) => end_of(text, is_word),

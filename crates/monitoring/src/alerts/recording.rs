@@ -1,19 +1,19 @@
-//! Series that are computed ahead: what alerts share, and objectives under sloth's names, so that its dashboards work.
+//! Recording rules: series that alerts share, and SLO series under Sloth's names, so that Sloth's dashboards work.
 //!
-//! Sums are of counters' increases, so a restart, or a replica that is gone, changes nothing in what was counted before.
-//! All shares are of sums, so every event weighs the same, over 30 days too.
+//! Sums are built from counter increases, so a restart or a removed replica does not change earlier counts. All ratios
+//! are ratios of sums, so every event has the same weight, also over 30 days.
 
 use crate::alerts::promql::Template;
 use crate::alerts::rule::{Group, Recording, Rule};
 use crate::alerts::span::Span;
 use crate::alerts::values::Values;
 
-/// Windows that are looked up in the counters themselves, in the order in which burn rates need them.
+/// Windows that are queried from the counters directly, in the order in which burn rates need them.
 const SHORT: [&str; 3] = ["5m", "30m", "1h"];
 const MEDIUM: [&str; 2] = ["2h", "6h"];
 
-/// Windows that are added up from five minutes each: over 30 days the counters of a fleet are more samples than Prometheus
-/// lets one query load.
+/// Windows that are summed from 5-minute increments. Over 30 days, the counters of a fleet exceed the number of samples
+/// that Prometheus allows a query to load.
 const LONG: [&str; 3] = ["1d", "3d", "30d"];
 
 pub(super) fn groups(values: &Values) -> Vec<Group> {
@@ -31,7 +31,7 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
         Group { name: "tokengauge-slo-fast", interval: Span::seconds(30), rules: fast },
         Group {
             name: "tokengauge-slo-increments",
-            // As long as what it counts: each event is in one increment, and in no other.
+            // The interval equals the counted window, so that each event is in exactly one increment.
             interval: Span::minutes(5),
             rules: vec![increments(&template)],
         },
@@ -39,10 +39,10 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
     ]
 }
 
-/// The name of an objective's increments: what [`LONG`] windows are added up from.
+/// Name of the 5-minute event increments of an SLO, from which the [`LONG`] windows are summed.
 const INCREMENTS: &str = "slo:tokengauge_slo_events:increment5m";
 
-/// Good and bad events of each objective in a window, with sloth's labels beside its own.
+/// Counts the good and bad events of each SLO in a window, with Sloth's labels in addition to the original labels.
 fn events(template: &Template, window: &str) -> Rule {
     counted(template, &name(window), window)
 }
@@ -72,7 +72,7 @@ fn counted(template: &Template, record: &str, window: &str) -> Rule {
     record_with(record, expr, &[SERVICE])
 }
 
-/// Sloth's name for what an objective belongs to.
+/// Sloth's label for the service that an SLO belongs to.
 const SERVICE: (&str, &str) = ("sloth_service", "tokengauge");
 
 fn added_up(window: &str) -> Rule {
@@ -80,7 +80,7 @@ fn added_up(window: &str) -> Rule {
     record_with(&name(window), expr, &[])
 }
 
-/// The share of bad events; nothing where there were none at all.
+/// Computes the ratio of bad events. Absent if the window has no events.
 fn errors(window: &str) -> Rule {
     let events = name(window);
     let expr = format!(
@@ -92,8 +92,8 @@ fn errors(window: &str) -> Rule {
     record_with(&record, expr, &[("sloth_window", window)])
 }
 
-/// What is promised, and what may fail. Targets are told by every process: while a new one is rolled out the stricter
-/// counts, and for 15 minutes a process that is gone is still believed.
+/// Records SLO targets and error budgets. Every process exports the targets. During a rollout, the stricter target
+/// applies. The targets of a stopped process remain valid for 15 minutes.
 fn targets(template: &Template) -> Vec<Rule> {
     let objective = template.fill(
         r#"
@@ -131,7 +131,7 @@ fn period() -> [Rule; 2] {
     ]
 }
 
-/// How many times too fast the budget is spent, over a window.
+/// Returns the PromQL of the burn rate over a window.
 pub(super) fn burn(window: &str) -> String {
     format!("slo:sli_error:ratio_rate{window} / ignoring (sloth_window) slo:error_budget:ratio")
 }

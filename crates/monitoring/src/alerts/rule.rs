@@ -1,8 +1,8 @@
-//! Rules as Prometheus knows them.
+//! The data model of Prometheus rules.
 
 use crate::alerts::span::Span;
 
-/// Rules that are evaluated one after the other, at one interval.
+/// Rules that are evaluated sequentially at one interval.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub name: &'static str,
@@ -25,7 +25,7 @@ impl Rule {
     }
 }
 
-/// A series that is computed ahead: `level:metric:operations`.
+/// A recording rule, named `level:metric:operations`.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub record: String,
@@ -35,29 +35,29 @@ pub struct Recording {
 
 #[derive(Clone, Debug)]
 pub struct Alert {
-    /// Also the name of its runbook.
+    /// Alert name, and name of the runbook.
     pub name: &'static str,
     pub severity: Severity,
     pub expr: String,
-    /// How long it must hold before it fires (`for`).
+    /// How long the condition must hold before the alert fires (`for`).
     pub hold: Option<Span>,
-    /// How long it goes on firing after it has ceased to hold.
+    /// How long the alert keeps firing after the condition has cleared.
     pub keep_firing_for: Option<Span>,
-    /// What is wrong, in a line.
+    /// One-line description of the problem.
     pub summary: String,
-    /// What is wrong, with the values that say so.
+    /// Description of the problem, including the measured values.
     pub description: String,
-    /// The uid of the dashboard that shows it.
+    /// Uid of the dashboard that shows the problem.
     pub dashboard: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Severity {
-    /// Somebody is woken.
+    /// Pages the engineer on call.
     Critical,
-    /// Somebody looks at it in working hours.
+    /// Needs attention during working hours.
     Warning,
-    /// Good to know; nobody is told.
+    /// Informational, without a notification.
     Info,
 }
 

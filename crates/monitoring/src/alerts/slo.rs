@@ -1,7 +1,7 @@
-//! Alerts on error budgets, for whatever objectives there are: the target comes from the metric.
+//! Alerts on error budgets, for any set of SLOs. The target comes from a metric.
 //!
-//! Two windows each, of which the short one lets an alert end soon after its cause. A budget burns fast only where there
-//! is enough to judge by; where there is not, that is told, too.
+//! Each alert uses two windows. The short window lets the alert resolve soon after its cause ends. Burn rate alerts
+//! require a minimum number of events. A separate alert fires if an SLO has too few events.
 
 use crate::alerts::promql::Template;
 use crate::alerts::recording::burn;
@@ -20,7 +20,7 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
     }]
 }
 
-/// A long window, a short one, and the burn rate that both must have.
+/// A long window, a short window, and the burn rate that both must exceed.
 struct Pair {
     long: &'static str,
     short: &'static str,

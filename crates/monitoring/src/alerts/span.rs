@@ -1,4 +1,4 @@
-//! Lengths of time as PromQL writes them, and what they are divided by for a rehearsal.
+//! Durations in PromQL notation, and their divisor for failover tests.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
-/// A length of time in milliseconds, the finest that PromQL knows.
+/// A duration in milliseconds, the finest unit of PromQL.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Span(u64);
 
-/// PromQL's units with their milliseconds, in the order in which it wants them. A year has 365 days.
+/// PromQL units in milliseconds, in the order that PromQL requires. A year has 365 days.
 const UNITS: [(&str, u64); 7] = [
     ("y", 31_536_000_000),
     ("w", 604_800_000),
@@ -21,7 +21,7 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
-/// Units that a span is told in: nobody reads five weeks and two days faster than 37 days.
+/// Units used for output. Weeks and years are omitted, because 37 days is easier to read than five weeks and two days.
 const TOLD: &[&str] = &["d", "h", "m", "s", "ms"];
 
 impl Span {
@@ -45,7 +45,7 @@ impl Span {
 impl FromStr for Span {
     type Err = String;
 
-    /// What PromQL takes for a duration: `5m`, `1h30m`, `250ms`; each unit at most once, the longest first.
+    /// Parses a PromQL duration: `5m`, `1h30m`, `250ms`. Each unit occurs at most once, longest first.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -71,7 +71,7 @@ impl FromStr for Span {
     }
 }
 
-/// `1h30m`; a span of 0 is `0s`.
+/// Writes a duration such as `1h30m`. A duration of 0 is `0s`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
@@ -91,12 +91,12 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// What all durations of a rehearsal are divided by.
+/// Divisor for all durations of a failover test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Divisor(pub NonZeroU32);
 
 impl Divisor {
-    /// To the nearest millisecond, and never to nothing: PromQL knows no window of 0.
+    /// Rounds to the nearest millisecond, to at least 1 ms, because PromQL rejects a window of 0.
     pub fn of(self, span: Span) -> Span {
         let by = u64::from(self.0.get());
         Span(((span.0 + by / 2) / by).max(1))

@@ -1,4 +1,4 @@
-//! The values that rules are made with: `alerts/values.yaml`, or what a user's file says instead.
+//! Values for generating rules: `alerts/values.yaml`, or a user's file in its place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use crate::alerts::span::Span;
 use crate::alerts::traffic::thresholds::{Latency, Money, OutputRate, Provider, Quality};
 
-/// The file of defaults, comments included.
+/// The file of default values, including comments.
 pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
 
 /// Returns the values of [`DEFAULTS`].
@@ -19,7 +19,7 @@ pub(crate) fn defaults() -> Values {
     serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
 }
 
-/// Everything that may differ from one fleet to another. What each value means stands in the file of defaults.
+/// Values that can differ between fleets. The file of default values documents each of them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Values {
@@ -35,7 +35,7 @@ pub struct Values {
     pub health: Health,
 }
 
-/// What annotations lead to; without the slash at the end.
+/// Link targets of annotations, without a trailing slash.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
@@ -70,7 +70,7 @@ pub struct Health {
     pub memory_share: Share,
 }
 
-/// Reads a type from its text, which is how a file's scalars come.
+/// Implements `Deserialize` through `FromStr`, because scalars in the file are deserialized as text.
 macro_rules! deserialize_from_str {
     ($($type:ty),+) => {$(
         impl<'de> Deserialize<'de> for $type {
@@ -85,7 +85,7 @@ macro_rules! deserialize_from_str {
 
 deserialize_from_str!(Text, Share, Factor, Selector);
 
-/// A text that can stand in quotes as it is, in PromQL and in YAML: a link, a job.
+/// Text that needs no escaping between quotes in PromQL and YAML, such as a link or a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Text(String);
 
@@ -115,12 +115,12 @@ impl fmt::Display for Text {
     }
 }
 
-/// A share above 0 and at most 1: `5%` or `0.05`.
+/// A ratio above 0 and at most 1: `5%` or `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f64);
 
 impl Share {
-    /// As people read it: `5 %`.
+    /// Formats the ratio for humans: `5 %`.
     pub fn percent(self) -> String {
         format!("{} %", (self.0 * 1e4).round() / 1e2)
     }
@@ -131,7 +131,7 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = match text.strip_suffix('%') {
-            // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
+            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
             Some(percent) => number(&format!("{}e-2", percent.trim_end())),
             None => number(text),
         };
@@ -147,7 +147,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// How many times; above 0.
+/// A factor above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor(f64);
 
@@ -173,7 +173,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|it: &f64| begins && it.is_finite())
 }
 
-/// Matchers as they stand between braces, or nothing.
+/// PromQL label matchers without the braces, or empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selector(String);
 
@@ -183,7 +183,7 @@ impl Selector {
     }
 }
 
-/// A label, how it is matched, and a text in double quotes.
+/// Matches a label name, a match operator, and a value in double quotes.
 static MATCHER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"^\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\\n]|\\.)*"\s*(,|$)"#).ok()
 });

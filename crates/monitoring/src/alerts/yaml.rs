@@ -1,12 +1,12 @@
-//! Groups of rules as YAML that people can read: PromQL in blocks, long texts folded, quotes only where they must be.
+//! Writes rule groups as readable YAML: PromQL as block scalars, long texts folded, quotes only where required.
 
 use crate::alerts::rule::{Alert, Group, Recording, Rule};
 use crate::alerts::values::Links;
 
-/// The column that a folded text does not go beyond, if its words let it.
+/// Maximum column of folded text, unless a single word is longer.
 const WIDTH: usize = 120;
 
-/// `groups:` and what is in it, indented by `depth` steps.
+/// Writes `groups:` and its content, indented by `depth` levels.
 pub(super) fn groups<'g>(
     groups: impl IntoIterator<Item = &'g Group>,
     links: &Links,
@@ -70,7 +70,7 @@ impl Writer {
         self.line(depth + 2, &format!("dashboard_url: {}", scalar(&dashboard)));
     }
 
-    /// A text whose lines are kept as they are.
+    /// Writes a literal block, which keeps line breaks.
     fn block(&mut self, depth: usize, key: &str, text: &str) {
         self.line(depth, &format!("{key}: |"));
         for line in text.lines() {
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// A text of one line, which is broken between words where it is too long. YAML joins it again with single spaces.
+    /// Writes a single-line text, wrapped between words if it is too long. YAML joins the lines with single spaces.
     fn folded(&mut self, depth: usize, key: &str, text: &str) {
         let whole = format!("{key}: {}", scalar(text));
         if 2 * depth + whole.len() <= WIDTH {
@@ -101,7 +101,7 @@ impl Writer {
     }
 }
 
-/// The words of a text; what stands between `{{` and `}}` is one.
+/// Splits a text into words. Text between `{{` and `}}` is one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split(' ') {
@@ -117,7 +117,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A text of one line, in quotes only where YAML would take it for something else.
+/// Writes a single-line scalar, quoted only where YAML would parse it differently.
 fn scalar(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();

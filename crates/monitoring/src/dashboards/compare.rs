@@ -1,7 +1,8 @@
-//! Two variants or two models side by side: is B faster than A, and what for.
+//! Comparison of two variants or two models: relative speed, and its effect on quality and cost.
 //!
-//! Every question is written once, with two markers more than [`super::query`] has: `<side>` stands for the matchers of A
-//! or of B, `<range>` for the time looked at. All answers are quotients or quantiles, so `increase` serves for any range.
+//! Every query is written once, with two markers in addition to those of [`super::query`]. `<side>` stands for the
+//! matchers of A or of B, and `<range>` stands for the queried time range. All results are ratios or quantiles, so
+//! `increase` is valid for any range.
 
 use super::{Colour, Dashboard, Panel, Scope, Unit, Variable, stat, table, time_series};
 
@@ -75,12 +76,12 @@ impl Side {
     }
 }
 
-/// What time an answer is about.
+/// Time range of a query.
 #[derive(Clone, Copy)]
 enum Over {
-    /// Each step of a time series.
+    /// Every step of a time series.
     Step,
-    /// All that is shown.
+    /// The whole displayed range.
     Shown,
 }
 
@@ -97,7 +98,7 @@ fn asked(question: &str, side: Side, over: Over) -> String {
     question.replace("<side>", side.matchers()).replace("<range>", over.range())
 }
 
-/// B ÷ A; absent where A is 0.
+/// Returns PromQL for B ÷ A. Absent if A is 0.
 fn ratio(question: &str, over: Over) -> String {
     let of = |side| asked(question, side, over);
     format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
@@ -109,7 +110,7 @@ const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
     increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_request_total_rate_per_second_bucket{<side>}[<range>]))) >= 0";
-/// In tokens of one encoding, so that it compares across vendors.
+/// Counts tokens in one encoding, so that the rate is comparable across providers.
 const TEXT_RATE: &str = r#"sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream="true"}[<range>])) /
     (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
 const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
@@ -120,10 +121,10 @@ const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
 const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
-/// In tokens of one encoding as well.
+/// Counts tokens in one encoding, like `TEXT_RATE`.
 const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
-/// No series of a failure is no failure, where there were requests.
+/// A missing failure series counts as 0 if there were requests.
 const FAILED: &str = r#"(
     sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=~"error|timeout|truncated|rejected"}[<range>]))
     or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
@@ -139,13 +140,13 @@ const ENDED_BADLY: &str = r#"(
 const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice) (
     increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
     / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
-/// By currency: none is turned into another.
+/// Grouped by currency, without conversion.
 const COST: &str =
     "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
     / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
 const REQUESTS: &str = "sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0";
 
-/// A row of a table: what it is called, which way is better, and the question.
+/// A table row: name, preferred direction, and query.
 type Measure = (&'static str, &'static str, &'static str);
 
 const SPEED: &[Measure] = &[
@@ -168,7 +169,7 @@ const PRICE: &[Measure] = &[
     ("Requests", "–", REQUESTS),
 ];
 
-/// All rows of a table for one side. The cost's currency becomes a part of its name.
+/// Returns the query for all rows of a table for one side. The currency of the cost becomes part of the row name.
 fn measures(rows: &[Measure], side: Side) -> String {
     let rows: Vec<String> = rows
         .iter()
@@ -233,7 +234,7 @@ fn summary() -> Vec<Panel> {
     ]
 }
 
-/// Two tables and not one: a query of more than 16 KiB is refused by VictoriaMetrics.
+/// Two tables, because VictoriaMetrics rejects queries longer than 16 KiB.
 fn side_by_side(title: &'static str, description: &'static str, rows: &[Measure]) -> Panel {
     let of = |side| measures(rows, side);
     let ratios = format!("{} / ({} > 0)", of(Side::B), of(Side::A));
@@ -247,7 +248,8 @@ fn side_by_side(title: &'static str, description: &'static str, rows: &[Measure]
         .size(12, 10)
 }
 
-/// Faster by more than 5 %, and a tenth shorter, or one choice or request in a hundred more that ended badly.
+/// Verdict on B: faster by more than 5 %, and either a tenth shorter or with one additional failed choice or request
+/// per hundred.
 fn verdict() -> Panel {
     let of = |question, side| asked(question, side, Over::Shown);
     let more = |question| {
@@ -284,7 +286,7 @@ fn points_stat(title: &'static str, description: &'static str, question: &str) -
         .decimals(1)
 }
 
-/// A and B over time, each in its own colour.
+/// Time series of A and B with a fixed colour each.
 fn twin(title: &'static str, unit: Unit, description: &'static str, question: &str) -> Panel {
     time_series(title, unit, description)
         .line("A", asked(question, Side::A, Over::Step))
@@ -294,7 +296,7 @@ fn twin(title: &'static str, unit: Unit, description: &'static str, question: &s
         .size(8, 7)
 }
 
-/// B ÷ A over time; 1 is a line of its own.
+/// Time series of B ÷ A with a reference line at 1.
 fn ratios(
     title: &'static str,
     description: &'static str,
@@ -473,7 +475,7 @@ mod tests {
     use super::super::faults::{panels, queries};
     use super::*;
 
-    /// What VictoriaMetrics takes unless told otherwise (`-search.maxQueryLen`), in bytes.
+    /// VictoriaMetrics' default query length limit (`-search.maxQueryLen`) in bytes.
     const LONGEST: usize = 16 * 1024;
 
     #[test]
@@ -482,7 +484,7 @@ mod tests {
         let texts: Vec<&str> = panels(&json).flat_map(queries).collect();
         assert!(texts.len() > 50, "{}", texts.len());
         for text in texts {
-            // With a model's name of some length in the place of each variable.
+            // Replaces the variables with long model names.
             let long = text.replace("$model_a", "meta-llama/Llama-3.1-405B-Instruct");
             let long = long.replace("$model_b", "meta-llama/Llama-3.1-405B-Instruct");
             assert!(long.len() < LONGEST, "{}: {long:.80}", long.len());

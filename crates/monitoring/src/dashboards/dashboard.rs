@@ -1,4 +1,4 @@
-//! A dashboard: rows of panels, and what they have in common. The builder computes ids and places.
+//! A dashboard: rows of panels and shared settings. The builder computes ids and positions.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use super::query::expanded;
 use super::variables::{Scope, Variable};
 use super::{Place, datasource};
 
-/// Every dashboard has this tag, and a link to all that do.
+/// Tag of every dashboard, used for links between them.
 const TAG: &str = "tokengauge";
-/// Columns of a dashboard.
+/// Number of columns of a dashboard.
 const WIDTH: u32 = 24;
 
-/// One dashboard.
+/// A Grafana dashboard.
 #[derive(Clone, Debug)]
 pub struct Dashboard {
     uid: &'static str,
@@ -20,7 +20,7 @@ pub struct Dashboard {
     description: &'static str,
     variables: Vec<Variable>,
     rows: Vec<Row>,
-    /// What is shown at first, as Grafana writes a time: `now-1h`.
+    /// Start of the default time range in Grafana notation: `now-1h`.
     from: &'static str,
 }
 
@@ -32,19 +32,19 @@ struct Row {
 }
 
 impl Dashboard {
-    /// `uid` is its name in links, and that of its file: it never changes.
+    /// Creates a dashboard. `uid` names the dashboard in links and names its file, so it must not change.
     pub fn new(uid: &'static str, title: &'static str, description: &'static str) -> Self {
         Self { uid, title, description, variables: Vec::new(), rows: Vec::new(), from: "now-1h" }
     }
 
-    /// The usual variables, down to this one.
+    /// Adds the standard variables up to `scope`.
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.variables.extend(scope.variables());
         self
     }
 
-    /// One more variable.
+    /// Adds a variable.
     #[must_use]
     pub fn variable(mut self, variable: Variable) -> Self {
         self.variables.push(variable);
@@ -57,14 +57,14 @@ impl Dashboard {
         self
     }
 
-    /// A row: its panels from left to right, and below each other where they do not fit.
+    /// Adds a row with panels from left to right, wrapped to further lines if they do not fit.
     #[must_use]
     pub fn row(mut self, title: &'static str, panels: impl IntoIterator<Item = Panel>) -> Self {
         self.rows.push(Row { title, panels: panels.into_iter().collect(), folded: false });
         self
     }
 
-    /// A row that is closed at first: it asks nothing until somebody opens it.
+    /// Adds a collapsed row, which runs no queries until a viewer expands it.
     #[must_use]
     pub fn folded(mut self, title: &'static str, panels: impl IntoIterator<Item = Panel>) -> Self {
         self = self.row(title, panels);
@@ -136,7 +136,7 @@ impl Dashboard {
     }
 }
 
-/// Where the next panel goes.
+/// Position of the next panel.
 struct Flow {
     x: u32,
     y: u32,
@@ -200,14 +200,14 @@ fn annotations() -> Value {
     ])
 }
 
-/// Alerts of the rules in `alerts/`.
+/// Firing alerts of the rules in `alerts/`.
 const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>})";
 
-/// A version that was not there five minutes before.
+/// Versions that did not run five minutes earlier.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_self_build{<process>}) \
                        unless group by (job, tokengauge_version) (tokengauge_self_build{<process>} offset 5m)";
 
-/// To all dashboards of this set, with what is chosen here.
+/// Returns links to all dashboards of this set that keep the selected variables and time range.
 fn links() -> Value {
     json!({
         "asDropdown": false,

@@ -1,7 +1,7 @@
-//! What a dashboard must not be: a panel without a unit, a title or a description, a query for what nothing emits.
+//! Dashboard checks: missing units, titles or descriptions, and queries for series that the program does not export.
 //!
-//! It looks at the JSON, so that it sees what Grafana will. Whether a query is PromQL, and asks each metric for labels of
-//! its own only, is for the tests to say: they have a parser.
+//! The checks read the JSON that Grafana reads. The tests check PromQL syntax and the labels of each metric, because
+//! they have a parser.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::emitted::emitted;
 
-/// How names that are ours begin; others (`ALERTS`, recorded series) are not in the registry.
+/// Prefixes of names in the metric catalog. Other names (`ALERTS`, recorded series) are not in it.
 const OURS: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];
 
-/// What is wrong with a dashboard, a sentence for each.
+/// Returns the faults of a dashboard, one sentence each.
 pub fn faults(dashboard: &Value) -> Vec<String> {
     let known = vocabulary();
     let mut found = Vec::new();
@@ -50,13 +50,13 @@ pub fn faults(dashboard: &Value) -> Vec<String> {
     found
 }
 
-/// All panels, those in folded rows too.
+/// Returns all panels, including those in collapsed rows.
 pub fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     array(dashboard, "/panels")
         .flat_map(|panel| std::iter::once(panel).chain(array(panel, "/panels")))
 }
 
-/// The queries of a panel.
+/// Returns the queries of a panel.
 pub fn queries(panel: &Value) -> Vec<&str> {
     array(panel, "/targets").map(|target| text(target, "/expr")).collect()
 }
@@ -70,7 +70,7 @@ fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     found.unwrap_or_default().trim()
 }
 
-/// Every name of a series and of a label that is emitted.
+/// Returns the names of all exported series and labels.
 fn vocabulary() -> BTreeSet<String> {
     emitted().into_iter().flat_map(|(name, labels)| std::iter::once(name).chain(labels)).collect()
 }
@@ -79,14 +79,15 @@ fn ours(word: &str) -> bool {
     OURS.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Whether a word in angle brackets is left: a comparison has something else on one of its sides.
+/// Returns whether an unexpanded marker is left. A comparison does not match, because it has no lower-case word between
+/// `<` and `>`.
 fn has_marker(query: &str) -> bool {
     query.split('<').skip(1).any(|rest| {
         rest.split_once('>').is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))
     })
 }
 
-/// The words of a query that stand outside of quotation marks.
+/// Returns the words of a query outside quotation marks.
 fn words(query: &str) -> impl Iterator<Item = &str> {
     query
         .split('"')
@@ -107,7 +108,7 @@ mod tests {
             "targets": [{ "expr": "sum(tokengauge_active_requests{job=~\"$job\"})" }],
         });
         change(&mut panel);
-        // In a folded row, where it is as easily overlooked.
+        // Tests a panel in a collapsed row, where a fault is easily overlooked.
         faults(&json!({ "panels": [{ "title": "R", "type": "row", "panels": [panel] }] }))
     }
 

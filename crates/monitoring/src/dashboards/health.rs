@@ -1,4 +1,4 @@
-//! Is this proxy itself well: what it takes, what it did not see, what it could not deliver.
+//! Health of the proxy: resource usage, unobserved traffic and failed exports.
 
 use super::Colour::{Green, Orange, Red, Yellow};
 use super::{Dashboard, Panel, Scope, Unit, heatmap, stat, state_timeline, table, time_series};
@@ -18,9 +18,9 @@ pub(super) fn dashboard() -> Dashboard {
     .row("What it asked and who it is", [scrapes(), engines(), builds()])
 }
 
-/// Said where a number is absent because the process does not tell it.
+/// Text for a value that the process does not report.
 const NOT_TOLD: &str = "Not told";
-/// Said where a counter has not moved yet.
+/// Text for a counter that has not increased yet.
 const NONE: &str = "None";
 
 fn now() -> Vec<Panel> {

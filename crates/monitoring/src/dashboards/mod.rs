@@ -1,9 +1,9 @@
-//! Dashboards for Grafana: classic JSON, which 10.4 to 13 import.
+//! Grafana dashboards in classic JSON, importable by Grafana 10.4 to 13.
 //!
-//! A dashboard is written as rows of panels; each panel has a title, a unit, a description that names its metric and its
-//! formula, and [queries](query) in PromQL. The builder does the rest: ids, places, variables, annotations, links. All
-//! queries ask the data source that the viewer chose, rates are over Grafana's `$__rate_interval`, and what cannot be
-//! said for want of traffic is said to be that: denominators are `> 0`, and an absent number reads "No traffic".
+//! A dashboard consists of rows of panels. Each panel has a title, a unit, a description with its metric and formula,
+//! and [queries](query) in PromQL. The builder adds ids, positions, variables, annotations and links. All queries use
+//! the data source that the viewer selects, and rates use Grafana's `$__rate_interval`. Missing traffic is shown
+//! explicitly: denominators are `> 0`, and an absent value is displayed as "No traffic".
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub use panel::{
 pub use unit::Unit;
 pub use variables::{Scope, Variable};
 
-/// All of them.
+/// Returns all dashboards.
 pub fn all() -> Vec<Dashboard> {
     vec![
         overview::dashboard(),
@@ -48,7 +48,7 @@ pub fn all() -> Vec<Dashboard> {
     ]
 }
 
-/// All of them, as files.
+/// Returns all dashboards as files.
 pub fn files() -> Files {
     let mut files = Files::default();
     for dashboard in all() {
@@ -58,7 +58,7 @@ pub fn files() -> Files {
     files
 }
 
-/// Where a panel stands, in columns and rows.
+/// Position of a panel in columns and rows.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     x: u32,
@@ -73,12 +73,12 @@ impl Place {
     }
 }
 
-/// The data source that the viewer chose.
+/// Returns a reference to the data source that the viewer selected.
 fn datasource() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }
 
-/// Both objects' fields; the second one's win.
+/// Merges two JSON objects. Fields of `second` take precedence.
 fn merged(mut first: Value, second: Value) -> Value {
     if let (Some(fields), Value::Object(more)) = (first.as_object_mut(), second) {
         fields.extend(more);
@@ -86,7 +86,7 @@ fn merged(mut first: Value, second: Value) -> Value {
     first
 }
 
-/// By name at every level, whatever order `serde_json` was built to keep: the same text comes out of every build.
+/// Sorts object keys at every level, so that the output does not depend on the key order of `serde_json`.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Is it us, is it them, how bad: one screen to look at first.
+//! Overview: whether the proxy or a provider is at fault, and how severe the problem is.
 
 use super::Colour::{Green, Orange, Red, Yellow};
 use super::{Dashboard, Panel, Scope, Unit, stat, table, time_series};
@@ -15,7 +15,7 @@ pub(super) fn dashboard() -> Dashboard {
     .row("By provider and model", [by_model()])
 }
 
-/// A number in the top lines, eight of which stand side by side.
+/// A small panel of the top lines, which hold eight panels each.
 fn small(panel: Panel) -> Panel {
     panel.size(3, 4)
 }
@@ -89,7 +89,7 @@ fn rate() -> Panel {
     .query(LIVE)
 }
 
-/// Tokens of streams over the seconds in which they streamed: streams that run now count now.
+/// Live token rate: tokens of streams ÷ their streaming time, including streams in flight.
 const LIVE: &str = r#"
     sum(rate(tokengauge_tokens_total{<call>, gen_ai_token_type="output", gen_ai_request_stream="true"}[$__rate_interval]))
     / (sum(rate(tokengauge_stream_time_seconds_total{<call>, tokengauge_stream_state="streaming"}[$__rate_interval])) > 0)"#;
@@ -323,7 +323,7 @@ fn load() -> Panel {
     .size(8, 8)
 }
 
-/// This dashboard, of the one provider and model.
+/// Link to this dashboard, filtered to one provider and model.
 const ONLY: &str = "/d/tokengauge-overview?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}\
     &${namespace:queryparam}&${job:queryparam}&${instance:queryparam}&${vantage:queryparam}&${route:queryparam}\
     &var-provider=${__data.fields.Provider}&var-model=${__data.fields.Model}";

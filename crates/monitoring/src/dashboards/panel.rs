@@ -1,34 +1,34 @@
-//! Panels as they are written: what each shows, in which unit, and what it asks.
+//! Panel definitions: visualization, unit and queries.
 
 use std::borrow::Cow;
 
 use super::unit::Unit;
 
-/// One panel.
+/// A dashboard panel.
 #[derive(Clone, Debug)]
 pub struct Panel {
     pub(super) title: &'static str,
     pub(super) description: &'static str,
     pub(super) unit: Unit,
     pub(super) kind: Kind,
-    /// Columns of the 24 that a dashboard has, and rows of 30 pixels.
+    /// Width in columns (of 24) and height in rows of 30 pixels.
     pub(super) size: (u32, u32),
     pub(super) queries: Vec<Query>,
     pub(super) judgement: Option<Judgement>,
-    /// What stands in place of an absent number.
+    /// Text for an absent value.
     pub(super) empty: &'static str,
     pub(super) range: (Option<f64>, Option<f64>),
     pub(super) decimals: Option<u32>,
-    /// Lines whose unit is another one; they have an axis of their own, on the right.
+    /// Lines with a different unit, which use a separate axis on the right.
     pub(super) axes: Vec<(&'static str, Unit)>,
-    /// Lines that have a colour of their own.
+    /// Lines with a fixed colour.
     pub(super) colours: Vec<(&'static str, Colour)>,
-    /// Words and colours in place of numbers.
+    /// Text and colour that replace specific values.
     pub(super) words: Vec<(f64, &'static str, Colour)>,
     pub(super) links: Vec<Link>,
 }
 
-/// How a panel shows its numbers.
+/// Visualization of a panel.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Stat,
@@ -36,14 +36,14 @@ pub(super) enum Kind {
     Heatmap,
     BarGauge,
     Table(Table),
-    /// The first query over the others.
+    /// The first query is the horizontal axis of the other queries.
     XyChart,
     StateTimeline,
-    /// Markdown.
+    /// Markdown text.
     Text(&'static str),
 }
 
-/// How a time series is drawn.
+/// Drawing style of a time series.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drawing {
     pub(super) stacking: Stacking,
@@ -59,33 +59,33 @@ pub(super) enum Stacking {
     Share,
 }
 
-/// What a table's rows are named by: a label and its column's title.
+/// Labels that identify the rows of a table, each with its column title.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) keys: Vec<(&'static str, &'static str)>,
 }
 
-/// One query. Of a table it is a column, of anything else a line.
+/// A query: a column of a table, otherwise a line.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
-    /// The legend, with `{{label}}` for a label's value; empty for Grafana's own.
+    /// Legend, where `{{label}}` inserts a label value. If empty, Grafana chooses the legend.
     pub(super) name: &'static str,
     /// PromQL with markers.
     pub(super) text: Cow<'static, str>,
-    /// Of a table's column, where it is not the panel's.
+    /// Unit of a table column, if it differs from the unit of the panel.
     pub(super) unit: Option<Unit>,
 }
 
-/// What is good and what is not. Only where somebody would act on it.
+/// Thresholds for good and bad values. Used only for values that require action.
 #[derive(Clone, Debug)]
 pub(super) struct Judgement {
     pub(super) base: Colour,
     pub(super) steps: Vec<(f64, Colour)>,
-    /// Whether the steps are drawn as lines.
+    /// Whether the thresholds are drawn as lines.
     pub(super) lines: bool,
 }
 
-/// A link from the values of a column.
+/// A link on the values of a column.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) column: &'static str,
@@ -100,7 +100,7 @@ pub enum Colour {
     Orange,
     Red,
     Blue,
-    /// That of the text around it.
+    /// The colour of the surrounding text.
     Plain,
 }
 
@@ -117,47 +117,48 @@ impl Colour {
     }
 }
 
-/// What a number says that is not there: an idle proxy is no error.
+/// Default text for an absent value, because an idle proxy is not an error.
 const NO_TRAFFIC: &str = "No traffic";
 
-/// One number, as it is now. The description names the metric and the formula; so do those of all panels.
+/// Creates a panel with a single current value. As for every panel, the description names the metric and the formula.
 pub fn stat(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     Panel::new(Kind::Stat, (4, 4), title, unit, description)
 }
 
-/// Lines over time.
+/// Creates a panel with lines over time.
 pub fn time_series(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     let kind = Kind::TimeSeries(Drawing::default());
     Panel::new(kind, (12, 8), title, unit, description)
 }
 
-/// A distribution over time: one query, by `le`. The unit is that of the buckets' bounds.
+/// Creates a panel with a distribution over time, from one query grouped by `le`. The unit applies to the bucket
+/// bounds.
 pub fn heatmap(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     Panel::new(Kind::Heatmap, (12, 8), title, unit, description)
 }
 
-/// One bar for each line, as it is now.
+/// Creates a panel with a bar per line for current values.
 pub fn bar_gauge(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     Panel::new(Kind::BarGauge, (8, 8), title, unit, description)
 }
 
-/// A row for each combination of the [keys](Panel::key)' values, a column for each query, as it is now.
+/// Creates a table of current values: a row per combination of [key](Panel::key) values, a column per query.
 pub fn table(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     let kind = Kind::Table(Table::default());
     Panel::new(kind, (24, 8), title, unit, description)
 }
 
-/// Points: the first line is the horizontal axis, each further one is drawn over it.
+/// Creates a scatter chart. The first line is the horizontal axis of all further lines.
 pub fn xy_chart(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     Panel::new(Kind::XyChart, (12, 9), title, unit, description)
 }
 
-/// What was the case when: a bar for each line, by [words](Panel::word).
+/// Creates a panel with states over time: a bar per line, with states named by [words](Panel::word).
 pub fn state_timeline(title: &'static str, unit: Unit, description: &'static str) -> Panel {
     Panel::new(Kind::StateTimeline, (12, 8), title, unit, description)
 }
 
-/// Markdown.
+/// Creates a Markdown panel.
 pub fn text(title: &'static str, description: &'static str, markdown: &'static str) -> Panel {
     let kind = Kind::Text(markdown);
     Panel::new(kind, (24, 4), title, Unit::Text, description)
@@ -189,20 +190,20 @@ impl Panel {
         }
     }
 
-    /// The one query of a panel. See [`super::query`] for the markers in it.
+    /// Sets the only query of a panel. [`super::query`] documents the markers.
     #[must_use]
     pub fn query(self, text: impl Into<Cow<'static, str>>) -> Self {
         self.line("", text)
     }
 
-    /// One of several queries. In its name `{{label}}` stands for a label's value.
+    /// Adds a query. In `name`, `{{label}}` inserts a label value.
     #[must_use]
     pub fn line(mut self, name: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
         self.queries.push(Query { name, text: text.into(), unit: None });
         self
     }
 
-    /// A line in another unit, with an axis on the right. Its name holds no `{{label}}`.
+    /// Adds a line with a different unit and an axis on the right. The name must not contain `{{label}}`.
     #[must_use]
     pub fn right(
         mut self,
@@ -214,14 +215,14 @@ impl Panel {
         self.line(name, text)
     }
 
-    /// The colour of a line, where it means something. Its name holds no `{{label}}`.
+    /// Sets the colour of a line if it carries meaning. The name must not contain `{{label}}`.
     #[must_use]
     pub fn coloured(mut self, name: &'static str, colour: Colour) -> Self {
         self.colours.push((name, colour));
         self
     }
 
-    /// A column of a table.
+    /// Adds a table column.
     #[must_use]
     pub fn column(
         mut self,
@@ -233,7 +234,7 @@ impl Panel {
         self
     }
 
-    /// A label that names a table's rows, and its column's title. All queries keep it.
+    /// Adds a label that identifies table rows, and its column title. All queries must keep the label.
     #[must_use]
     pub fn key(mut self, label: &'static str, title: &'static str) -> Self {
         if let Kind::Table(table) = &mut self.kind {
@@ -242,28 +243,29 @@ impl Panel {
         self
     }
 
-    /// A link from each value of a table's column.
+    /// Adds a link to each value of a table column.
     #[must_use]
     pub fn link(mut self, column: &'static str, title: &'static str, url: &'static str) -> Self {
         self.links.push(Link { column, title, url });
         self
     }
 
-    /// Columns (of 24) and rows (of 30 pixels) that it takes.
+    /// Sets the width in columns (of 24) and the height in rows of 30 pixels.
     #[must_use]
     pub fn size(mut self, columns: u32, rows: u32) -> Self {
         self.size = (columns, rows);
         self
     }
 
-    /// `base` holds below the first step, each step's colour from its value on.
+    /// Sets colour thresholds. `base` applies below the first step, and the colour of each step applies from its value
+    /// upward.
     #[must_use]
     pub fn judged(mut self, base: Colour, steps: &[(f64, Colour)]) -> Self {
         self.judgement = Some(Judgement { base, steps: steps.to_vec(), lines: false });
         self
     }
 
-    /// Lines to hold what is shown against.
+    /// Draws threshold lines.
     #[must_use]
     pub fn lines_at(mut self, steps: &[(f64, Colour)]) -> Self {
         self.judgement =
@@ -271,7 +273,7 @@ impl Panel {
         self
     }
 
-    /// What stands in place of an absent number, where that is not for want of traffic.
+    /// Sets the text for an absent value whose cause is not missing traffic.
     #[must_use]
     pub fn empty(mut self, text: &'static str) -> Self {
         self.empty = text;
@@ -296,20 +298,20 @@ impl Panel {
         self
     }
 
-    /// A word and a colour in place of a number.
+    /// Replaces a value by a text and a colour.
     #[must_use]
     pub fn word(mut self, number: f64, word: &'static str, colour: Colour) -> Self {
         self.words.push((number, word, colour));
         self
     }
 
-    /// Lines stand on each other.
+    /// Stacks the lines.
     #[must_use]
     pub fn stacked(self) -> Self {
         self.drawn(|drawing| drawing.stacking = Stacking::Normal)
     }
 
-    /// Lines stand on each other, as shares of their sum.
+    /// Stacks the lines as percentages of their sum.
     #[must_use]
     pub fn shares(self) -> Self {
         self.drawn(|drawing| drawing.stacking = Stacking::Share)

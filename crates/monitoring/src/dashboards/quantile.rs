@@ -1,14 +1,15 @@
-//! Quantiles of histograms, over all the series that a query matches.
+//! Histogram quantiles over all series that a query matches.
 
 use super::Panel;
 
-/// Absent without events, never NaN. `buckets` names the series: `x_seconds_bucket{<call>}`.
+/// Returns PromQL for a quantile. Absent without events, never NaN. `buckets` selects the series:
+/// `x_seconds_bucket{<call>}`.
 pub(super) fn quantile(share: f64, buckets: &str) -> String {
     format!("histogram_quantile({share}, sum by (le) (rate({buckets}[$__rate_interval]))) >= 0")
 }
 
 impl Panel {
-    /// The median, and how it is at the slow end of times.
+    /// Adds the median, the 95th and the 99th percentile.
     pub(super) fn p50_p95_p99(self, buckets: &str) -> Self {
         self.line("p50", quantile(0.5, buckets))
             .line("p95", quantile(0.95, buckets))

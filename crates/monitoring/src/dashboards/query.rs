@@ -1,33 +1,33 @@
-//! The text of a query: PromQL with real names, and markers for the matchers that nearly all of them share.
+//! Query templates: PromQL with real names, and markers for the matchers that nearly all queries share.
 //!
-//! | marker | stands for the variables |
+//! | marker | matched variables |
 //! |---|---|
-//! | `<alert>` | job (or none), cluster, namespace; and only alerts of ours |
+//! | `<alert>` | job (or none), cluster, namespace; only alerts of this project |
 //! | `<fleet>` | job, cluster, namespace |
-//! | `<process>` | these and instance |
-//! | `<lane>` | these, vantage and route |
-//! | `<call>` | these, provider and model |
+//! | `<process>` | as `<fleet>`, and instance |
+//! | `<lane>` | as `<process>`, position and route |
+//! | `<call>` | as `<lane>`, provider and model |
 //!
-//! A marker stands where matchers stand, alone or before others: `tokengauge_tokens_total{<call>,
-//! gen_ai_token_type="output"}`. Cluster and namespace have two labels, one by scrape and one by OTLP; a series has one of
-//! them, or none, and the matcher of a label that is absent takes the empty alternative.
+//! A marker replaces matchers, alone or before other matchers: `tokengauge_tokens_total{<call>,
+//! gen_ai_token_type="output"}`. Cluster and namespace each have two labels, one for scraped and one for OTLP series. A
+//! series has one of the two labels or neither. The empty alternative in the matcher allows the absent label.
 
-/// Where a service runs.
+/// Matchers for the location of a service.
 const PLACE: &str = "cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
                      namespace=~\"$namespace|\", k8s_namespace_name=~\"$namespace|\"";
-/// Matchers of what is told of a service, whichever of its processes told it.
+/// Matchers for all processes of a service.
 const FLEET: &str = "job=~\"$job\", <place>";
-/// Of the alerts that come with this program. An alert has the labels of its expression: the job is there, unless the
-/// alert is about something that several share.
+/// Matchers for the alerts of this project. An alert has the labels of its expression. The job is present unless the
+/// alert concerns several jobs.
 const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_vantage=\"$vantage\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
-/// The query as Grafana gets it: markers replaced, line breaks and indentation folded into single spaces.
+/// Expands the markers of a query and collapses line breaks and indentation to single spaces.
 pub fn expanded(text: &str) -> String {
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // From the widest marker down: each is written with the next.
+    // Expands the widest marker first, because each definition uses the next marker.
     for (marker, matchers) in [
         ("<call>", CALL),
         ("<lane>", LANE),

@@ -1,4 +1,4 @@
-//! Panels as Grafana reads them: classic JSON of schema version 39.
+//! Renders panels as classic Grafana JSON, schema version 39.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Panel {
         });
         let panel = merged(common, asks);
         match self.kind {
-            // Grafana 11.0 takes a chart without a version for one of the form before, and rewrites it.
+            // Grafana 11.0 treats a chart without a version as the previous format and converts it.
             Kind::XyChart => merged(panel, json!({ "pluginVersion": "11.1.0" })),
             Kind::Stat
             | Kind::TimeSeries(_)
@@ -69,7 +69,7 @@ impl Panel {
                 (false, "time_series")
             }
         };
-        // Only what has a time has an exemplar that can be shown, and only histograms of durations lead to traces.
+        // Exemplars need a time axis, and only histograms of durations link to traces.
         let exemplar = match self.kind {
             Kind::TimeSeries(_) | Kind::Heatmap => text.contains("_seconds_bucket"),
             Kind::Stat
@@ -123,7 +123,7 @@ impl Panel {
     }
 
     fn mappings(&self) -> Value {
-        // 0 ÷ 0 is no number, and no fault: there was nothing to divide.
+        // NaN from 0 ÷ 0 is not an error: the denominator was empty.
         let nan = json!({
             "type": "special",
             "options": { "match": "nan", "result": { "index": 0, "text": self.empty } },
@@ -161,7 +161,7 @@ impl Panel {
         }
     }
 
-    /// What only this kind of panel has of a field.
+    /// Returns the field options of this panel type.
     fn custom(&self) -> Value {
         match &self.kind {
             Kind::TimeSeries(drawing) => self.drawn_as(*drawing),
@@ -256,7 +256,7 @@ impl Panel {
     fn transformations(&self) -> Value {
         match &self.kind {
             Kind::Table(table) => self.organised(table),
-            // All lines become one frame, a column each, so that one can be drawn over another.
+            // Joins all lines into one frame with a column each, so that one line can be the axis of another.
             Kind::XyChart => json!([
                 { "id": "joinByField", "options": { "byField": "Time", "mode": "outer" } },
             ]),
@@ -269,11 +269,12 @@ impl Panel {
         }
     }
 
-    /// One row for each key, columns in the order in which they are written and under their titles.
+    /// Returns the transformation to one row per key, with columns in definition order and with their titles.
     fn organised(&self, table: &Table) -> Value {
         let keys = table.keys.iter().map(|(label, title)| ((*label).to_owned(), *title));
         let values = (self.queries.iter().enumerate()).map(|(at, query)| {
-            // Grafana tells the values of several queries apart by their ids, and has no need to with one.
+            // With several queries, Grafana appends the query id to the name of the value column. With one query, it
+            // does not.
             let column = match self.queries.len() {
                 1 => "Value".to_owned(),
                 _ => format!("Value #{}", ref_id(at)),
@@ -339,8 +340,8 @@ impl Panel {
         }
     }
 
-    /// `mapping` and `series` are read from Grafana 11.1 on; 10.4 reads `dims` in their place, and draws every other
-    /// line over its `x`.
+    /// Returns chart options. Grafana reads `mapping` and `series` from version 11.1. Version 10.4 reads `dims` instead
+    /// and draws every other line over its `x`.
     fn xy_options(&self, legend: &Value) -> Value {
         let by_name = |name: &str| json!({ "matcher": { "id": "byName", "options": name } });
         let mut names = self.queries.iter().map(|query| query.name);
@@ -382,12 +383,12 @@ fn heatmap_options(unit: Unit) -> Value {
     })
 }
 
-/// What holds for the one field of this name.
+/// Returns an override for the field with this name.
 fn by_name(name: &str, properties: &[Value]) -> Value {
     json!({ "matcher": { "id": "byName", "options": name }, "properties": properties })
 }
 
-/// A to Z, then AA: as Grafana counts queries.
+/// Returns Grafana's query id: A to Z, then AA.
 fn ref_id(at: usize) -> String {
     const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let letter = |at: usize| LETTERS.get(at % 26).copied().map_or('A', char::from);

@@ -1,4 +1,4 @@
-//! Where is the knee: throughput, latency and errors over one time axis, and over the load; who queues where.
+//! Saturation: throughput, latency and errors over time and over load, and queues by location.
 
 use super::quantile::quantile;
 use super::{Colour, Dashboard, Panel, Scope, Unit, time_series, xy_chart};
@@ -21,7 +21,7 @@ pub(super) fn dashboard() -> Dashboard {
     .row("The vendor's limits", vendor())
 }
 
-/// Three panels of full width, one below the other, so that an instant is the same place in each.
+/// Three full-width panels stacked vertically, so that their time axes align.
 fn evaluation() -> Vec<Panel> {
     vec![output(), latency(), errors()]
 }
@@ -30,7 +30,7 @@ fn load() -> Vec<Panel> {
     vec![stream_over_load(), system_over_load(), offered(), in_flight(), windows(), retries()]
 }
 
-/// Streams in flight on the horizontal axis: stream-seconds per second are their mean number.
+/// Plots values over the mean number of streams in flight, computed as stream-seconds per second.
 fn over_the_load(title: &'static str, description: &'static str) -> Panel {
     xy_chart(title, Unit::TokensPerSecond, description).column(
         "streams in flight",
@@ -43,7 +43,8 @@ fn queues() -> Vec<Panel> {
     vec![depth(), wait_p95(), wait_mean(), turned_away()]
 }
 
-/// Several processes may read one engine, and one name may stand for several engines: the greatest is right for both.
+/// Uses maxima. Several processes can scrape one engine, and one name can cover several engines. The maximum is correct
+/// in both cases.
 fn engine() -> Vec<Panel> {
     vec![engine_requests(), kv_cache(), prefix_cache(), scrape_age(), warmth()]
 }

@@ -1,7 +1,8 @@
-//! What was promised, what is left of it, and until when.
+//! SLO targets, remaining error budgets and time to exhaustion.
 //!
-//! The upper rows ask what the recording rules in `alerts/` record, under sloth's names: budgets of the whole service over
-//! 30 days, that outlive processes. The last ones ask the counters and the gauges of the processes, and need no rules.
+//! The upper rows query the recording rules in `alerts/`, under Sloth's names. These rows show budgets of the whole
+//! service over 30 days, across process restarts. The last rows query counters and gauges of the processes directly and
+//! do not need recording rules.
 
 use super::Colour::{Green, Orange, Red, Yellow};
 use super::{Dashboard, Panel, Scope, Unit, Variable, stat, state_timeline, table, time_series};
@@ -25,7 +26,7 @@ pub(super) fn dashboard() -> Dashboard {
     .folded("As each process tells it", told())
 }
 
-/// There were no events in the window, or the rules are not loaded, or not for long enough.
+/// Text for a missing value: the window has no events, or the rules are not loaded or have not run long enough.
 const NOTHING_RECORDED: &str = "Not recorded";
 
 fn left() -> Panel {
@@ -149,7 +150,7 @@ fn spent(panel: Panel) -> Panel {
     )
 }
 
-/// The windows of one alert, and the burn rate at which it fires: it does where both lines are above it.
+/// Burn rates over the two windows of each alert, and the alert threshold. The alert fires if both lines exceed it.
 fn burning() -> Vec<Panel> {
     let pages = burn(
         "Over 5 min and 1 h: pages at 14.4",
@@ -302,7 +303,7 @@ fn events() -> Vec<Panel> {
     vec![attained, bad, budget]
 }
 
-/// What one process knows of its own exchanges, over the objective's own window.
+/// SLO values that each process computes from its own exchanges, over the window of the SLO.
 fn told() -> Vec<Panel> {
     let budget = time_series(
         "Error budget left, by process",

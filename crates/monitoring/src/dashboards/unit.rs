@@ -1,34 +1,35 @@
-//! Units of panels, in Grafana's words.
+//! Panel units and their Grafana names.
 
-/// What the numbers of a panel are.
+/// Unit of the values of a panel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
-    /// A number of things, in full.
+    /// A count, without abbreviation.
     Number,
     Seconds,
     Bytes,
     BytesPerSecond,
-    /// 0 to 1, shown in per cent.
+    /// A ratio from 0 to 1, shown in per cent.
     Share,
     RequestsPerSecond,
-    /// Of anything else.
+    /// A rate of any other quantity.
     PerSecond,
     PerMinute,
     Tokens,
     TokensPerSecond,
     TokensPerMinute,
-    /// So many times as much.
+    /// A factor.
     Times,
-    /// Processor cores.
+    /// CPU cores.
     Cores,
-    /// Money in a currency that a label names: no sign of its own, since the currency is the table's.
+    /// Money without a currency sign. A label of the table names the currency.
     Money,
-    /// Text, in columns of tables.
+    /// Text in table columns.
     Text,
 }
 
 impl Unit {
-    /// As Grafana writes it. `count:` scales by thousands and appends what follows, `suffix:` only appends.
+    /// Returns Grafana's name of the unit. `count:` scales by thousands and appends a suffix. `suffix:` only appends a
+    /// suffix.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Number => "none",

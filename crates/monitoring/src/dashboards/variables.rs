@@ -1,12 +1,13 @@
-//! What a viewer chooses at the top of a dashboard.
+//! Dashboard variables.
 //!
-//! Every choice is made from series that are there from a process's start, and each is narrowed by those before it.
+//! Each variable is populated from series that exist from process start. Each variable is filtered by the preceding
+//! ones.
 
 use serde_json::{Value, json};
 
 use super::query::expanded;
 
-/// One variable.
+/// A dashboard variable.
 #[derive(Clone, Debug)]
 pub struct Variable {
     name: &'static str,
@@ -17,27 +18,28 @@ pub struct Variable {
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// Grafana's data sources that speak PromQL.
+    /// Grafana data sources that support PromQL.
     Datasource,
-    /// A query of Grafana's own (`label_values(…)`, `query_result(…)`), and what to take of each of its results.
+    /// A Grafana query (`label_values(…)`, `query_result(…)`), and the regular expression applied to each of its
+    /// results.
     Query { text: &'static str, regex: &'static str },
-    /// Values that are given, the first one chosen.
+    /// Fixed values. The first one is the default.
     Given(&'static [&'static str]),
 }
 
-/// How many values can be chosen.
+/// How many values a viewer can select.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Choice {
     One,
-    /// Several, or all: then the matcher is this.
+    /// Several values, or all. `all` is the matcher for all values.
     Several {
         all: &'static str,
     },
 }
 
-/// Matches whatever a label says, and its absence.
+/// Matches any label value, including an absent label.
 const ANY: &str = ".*";
-/// Matches whatever a label says; for labels that every series has.
+/// Matches any label value. For labels that every series has.
 const SOME: &str = ".+";
 
 const DATASOURCE: Variable = Variable {
@@ -47,7 +49,7 @@ const DATASOURCE: Variable = Variable {
     choice: Choice::One,
 };
 
-/// Both labels that name a cluster are made one, so that the list is whole whichever way series came.
+/// Combines both cluster labels, so that the list is complete for scraped and OTLP series.
 const CLUSTER: Variable = Variable::results(
     "cluster",
     "Cluster",
@@ -70,7 +72,7 @@ const INSTANCE: Variable = Variable::named(
     "Instance",
     "label_values(tokengauge_self_build{<fleet>}, instance)",
 );
-/// One at a time: the proxy beside the application and the one beside the backend see the same call.
+/// Single selection, because the proxy beside the application and the proxy beside the backend observe the same call.
 const VANTAGE: Variable = Variable::several(
     "vantage",
     "Vantage",
@@ -93,14 +95,14 @@ const MODEL: Variable = Variable::several(
     "label_values(tokengauge_requests_finished_total{<lane>, gen_ai_provider_name=~\"$provider\"}, gen_ai_request_model)",
 );
 
-/// Which of the usual variables a dashboard has: those that its queries are narrowed by.
+/// The standard variables of a dashboard, which filter its queries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// Down to the instance.
+    /// All variables up to the instance.
     Process,
-    /// Down to the route.
+    /// All variables up to the route.
     Lane,
-    /// Down to the model.
+    /// All variables up to the model.
     Call,
 }
 
@@ -118,17 +120,18 @@ impl Scope {
 }
 
 impl Variable {
-    /// Several values of a label, or all, absence included. `text` is a query of Grafana's own; markers are replaced.
+    /// Creates a variable with several label values, or all, including an absent label. `text` is a Grafana query whose
+    /// markers are replaced.
     pub const fn several(name: &'static str, label: &'static str, text: &'static str) -> Self {
         Self::query(name, label, text, "", ANY)
     }
 
-    /// Several values of a label that every series has, or all.
+    /// Creates a variable with several values, or all, of a label that every series has.
     pub const fn named(name: &'static str, label: &'static str, text: &'static str) -> Self {
         Self::query(name, label, text, "", SOME)
     }
 
-    /// Several values that `regex` takes out of results, or all.
+    /// Creates a variable with several values, or all, that `regex` extracts from the query results.
     pub const fn results(
         name: &'static str,
         label: &'static str,
@@ -138,7 +141,7 @@ impl Variable {
         Self::query(name, label, text, regex, ANY)
     }
 
-    /// One of the values that are given.
+    /// Creates a variable with one of the fixed `values`.
     pub const fn given(
         name: &'static str,
         label: &'static str,
@@ -157,7 +160,7 @@ impl Variable {
         Self { name, label, source: Source::Query { text, regex }, choice: Choice::Several { all } }
     }
 
-    /// One value at a time.
+    /// Restricts the variable to a single selected value.
     #[must_use]
     pub const fn single(mut self) -> Self {
         self.choice = Choice::One;
@@ -200,9 +203,9 @@ impl Variable {
                 "query": expanded(text),
                 "definition": expanded(text),
                 "regex": regex,
-                // On every change of the time range.
+                // Refresh on every change of the time range.
                 "refresh": 2,
-                // By name, numbers in names by value.
+                // Sort by name, with numeric parts sorted by value.
                 "sort": 3,
             }),
             Source::Given(values) => given(values),

@@ -1,4 +1,4 @@
-//! What is asked and answered, whether that changes, and what it costs.
+//! Workload: request and response sizes, their change over time, and cost.
 
 use super::quantile::quantile;
 use super::{Colour, Dashboard, Panel, Scope, Unit, bar_gauge, heatmap, table, time_series};
@@ -32,7 +32,7 @@ fn tokens() -> Vec<Panel> {
     vec![counted(), reported(), cached(), sources()]
 }
 
-/// Money is never added up over currencies.
+/// Cost panels. Amounts are never summed across currencies.
 fn cost() -> Vec<Panel> {
     vec![by_model(), by_tenant(), per_request(), per_output(), hardware(), unpriced()]
 }
@@ -41,8 +41,8 @@ fn budgets() -> Vec<Panel> {
     vec![budget_table().empty(NO_BUDGET), pace(), tokens_by_tenant(), cost_by_tenant()]
 }
 
-/// A budget's window is a gauge, and no gauge can be the range of a query: the usual windows are asked for one by one, and
-/// each answers for the budgets whose window it is.
+/// Table of budgets. A gauge cannot be the range of a query, so each standard window has a separate query. Each query
+/// returns the budgets with that window.
 fn budget_table() -> Panel {
     table(
         "Budgets",

@@ -1,8 +1,8 @@
-//! The headers that may cross the seam.
+//! Headers that the data path may pass to the observer.
 
 use crate::label::Name;
 
-/// Request headers that may cross the seam. None of them can hold a credential.
+/// Request headers that the data path may pass to the observer. None of them can contain a credential.
 pub const REQUEST_HEADERS: [&str; 16] = [
     "accept",
     "content-encoding",
@@ -22,7 +22,7 @@ pub const REQUEST_HEADERS: [&str; 16] = [
     "anthropic-version",
 ];
 
-/// Response headers that may cross the seam.
+/// Response headers that the data path may pass to the observer.
 pub const RESPONSE_HEADERS: [&str; 50] = [
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
@@ -76,15 +76,15 @@ pub const RESPONSE_HEADERS: [&str; 50] = [
     "ratelimit-reset",
 ];
 
-/// A few headers from one of the two lists above, in lower case.
+/// Headers selected from one of the two lists above, with names in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Headers(Vec<(&'static str, Name)>);
 
 impl Headers {
-    /// Picks out of `map` the headers named in `allowed`; of a repeated one the first.
+    /// Selects the headers of `map` that are named in `allowed`. For a repeated header, the first value is kept.
     ///
-    /// Goes through the headers that came, a dozen as a rule, and not through the list: comparing a name's length with
-    /// those in the list costs less than hashing each entry of it.
+    /// Iterates over the received headers (about a dozen), not over `allowed`. Comparing name lengths with the entries
+    /// of `allowed` costs less than hashing each entry.
     pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
         let mut picked = Self::default();
         for (name, value) in map {

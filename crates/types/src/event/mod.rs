@@ -1,8 +1,8 @@
-//! The words passed over the seam from the data path to the observation path, and nothing else.
+//! Events that the data path sends to the observation path.
 //!
-//! Only allow-listed headers and the path without its query cross (but for the model that a query may name, and a
-//! conversation's id in the caller's baggage), so no credential can reach the observer by construction. Words are never
-//! lost; body bytes may be, as an explicit [`ObserverEvent::Gap`].
+//! Events carry only allow-listed headers and the path without its query. Two values are exceptions: the model that a
+//! query may name, and the conversation id in the client's baggage. Credentials therefore cannot reach the observer.
+//! Events are never lost. Body bytes may be dropped, which an explicit [`ObserverEvent::Gap`] records.
 
 mod headers;
 mod who;
@@ -21,7 +21,7 @@ use crate::clock::{MonotonicInstant, WallTime};
 use crate::label::{Label, Name};
 use crate::tcp::TcpConnection;
 
-/// Names one exchange (a request and its response) for the life of the process; given out in order from 1.
+/// Process-wide id of one exchange (a request and its response). Ids are assigned in order from 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct ExchangeId(pub u64);
@@ -32,14 +32,14 @@ impl fmt::Display for ExchangeId {
     }
 }
 
-/// Which body bytes belong to.
+/// The body that a chunk belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     Request,
     Response,
 }
 
-/// One happening of one exchange, stamped when it happened.
+/// One event of one exchange, with the timestamp at which the event occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
@@ -47,43 +47,46 @@ pub struct TimestampedEvent {
     pub word: ObserverEvent,
 }
 
-/// What happened. Boxed where large, so that the one that comes with every chunk stays small.
+/// Observed event. Large variants are boxed, so that `Body`, which occurs once per chunk, stays small.
 #[derive(Debug)]
 pub enum ObserverEvent {
-    /// The request's head was received. Always the first word of an exchange.
+    /// The proxy received the request headers. Always the first event of an exchange.
     RequestHead(Box<RequestHead>),
-    /// No place was free under its route's admission limit: the exchange waits for one.
+    /// The concurrency limit of the route had no free permit, so the request waits in the queue.
     Queued,
-    /// The exchange passed the admission limit (comes right after `Open` where there is none).
+    /// The request passed the concurrency limit. Follows the first event immediately if the route has no limit.
     Admitted,
-    /// A connection to the upstream is in hand. Said again, followed by another `Sent`, where a connection used again
-    /// turned out closed before anything was written, and a new one took its place: the later one counts.
+    /// A connection to the upstream is available. The event can occur twice, each time followed by another
+    /// `RequestHeadSent`. This happens if a reused connection was already closed before any write, and a new connection
+    /// replaces it. The later event counts.
     Connected(Box<ConnectTimings>),
-    /// The request's head was handed to the upstream connection.
+    /// The proxy passed the request headers to the upstream connection.
     RequestHeadSent,
-    /// The last byte of the request's body was handed to the upstream connection.
+    /// The proxy passed the last byte of the request body to the upstream connection.
     RequestBodySent,
-    /// The response's head was received from the upstream.
+    /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// `len` body bytes went by; they stand in the batch's byte buffer, in order.
+    /// The proxy forwarded `len` body bytes. The byte buffer of the batch holds these bytes in order.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
-    /// Both sides switched protocols (101): what follows is that protocol's bytes in both directions.
+    /// Both peers switched protocols (status 101). The following bytes in both directions belong to the new protocol.
     Upgraded,
-    /// The sender of `direction` ended its side of an upgraded connection. The first one is who left.
+    /// The sender of `direction` closed its side of an upgraded connection. The first `Closed` event identifies the
+    /// peer that closed the connection.
     Closed(Direction),
-    /// `bytes` body bytes went by unobserved, because the observer was behind or out of memory.
+    /// The observer did not receive `bytes` body bytes, because the observer lagged or reached its memory limit.
     Gap { direction: Direction, bytes: u64 },
-    /// The exchange is over. Always the last word of an exchange, and exactly one.
+    /// The exchange ended. Always the last event of an exchange, exactly once.
     End(Ending),
 }
 
-/// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
+/// Minimum pause between the delivery of a frame and the next poll that counts as backpressure. Shorter pauses are
+/// scheduling delays, not a slow client.
 pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
-/// How long the response body had not been polled (the client's side did not take it) before this arrival, in
-/// microseconds; saturates at 71 minutes.
+/// Time in microseconds during which the client side did not poll the response body before this chunk. Saturates at 71
+/// minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BackpressureTime(pub u32);
 
@@ -97,38 +100,39 @@ impl BackpressureTime {
     }
 }
 
-/// The head of a request, as far as it may be known.
+/// Request line and headers, limited to the fields that the observer may read.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Wall-clock time at which the head was received: the anchor of every time stamp that leaves the process.
+    /// Wall-clock time at which the proxy received the request headers. Every exported timestamp is computed from this
+    /// time.
     pub wall: WallTime,
     pub method: http::Method,
-    /// The path as the client sent it, without its query.
+    /// The path as the client sent it, without the query.
     pub path: Name,
-    /// The model, or Azure's deployment, that the query names: some APIs have no other place for it. Nothing else of the
-    /// query crosses, because keys and signatures stand there.
+    /// The model or Azure deployment named in the query, because some APIs have no other field for it. No other part of
+    /// the query reaches the observer, because queries can contain keys and signatures.
     pub model: Option<Name>,
-    /// The `:authority` or `Host` the client asked for.
+    /// The `:authority` or `Host` that the client sent.
     pub host: Option<Name>,
     pub version: http::Version,
     pub scheme: Scheme,
-    /// The headers of [`REQUEST_HEADERS`] that were there.
+    /// The headers of [`REQUEST_HEADERS`] that the request contains.
     pub headers: Headers,
-    /// Content-Length of the request, where given.
+    /// `Content-Length` of the request, if present.
     pub length: Option<u64>,
     pub client: Option<std::net::IpAddr>,
-    /// The client's connection, where it is one of TCP.
+    /// The client's connection if it uses TCP.
     pub connection: Option<Arc<TcpConnection>>,
     pub route: Arc<RouteFacts>,
     pub trace: TraceContext,
-    /// The conversation that the caller's baggage names.
+    /// The conversation id from the client's baggage.
     pub conversation: Option<Name>,
     pub who: CallerIdentity,
     pub cell: Arc<LiveState>,
 }
 
 impl RequestHead {
-    /// When proxies before this one received the request, by their own word.
+    /// Returns the receive times that earlier proxies reported in `X-Request-Start` and `X-Queue-Start`.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         let names = ["x-request-start", "x-queue-start"];
         names.into_iter().filter_map(|name| self.headers.get(name))
@@ -150,38 +154,38 @@ impl Scheme {
     }
 }
 
-/// The head of a response.
+/// Status and headers of a response.
 #[derive(Debug)]
 pub struct ResponseHead {
     pub status: u16,
     pub version: http::Version,
-    /// The headers of [`RESPONSE_HEADERS`] that were there.
+    /// The headers of [`RESPONSE_HEADERS`] that the response contains.
     pub headers: Headers,
     pub length: Option<u64>,
-    /// Whether the proxy wrote this answer itself (502, 503, 504 …).
+    /// Whether the proxy generated this response (502, 503, 504 …).
     pub own: bool,
 }
 
-/// What the configuration says about the route that an exchange took; made once, shared by all its exchanges.
+/// Configuration of the route that an exchange uses. Created once and shared by all exchanges of the route.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     pub name: Label,
     pub vantage: ProxyPosition,
-    /// The upstream's host and port, for `server.address` and `server.port`.
+    /// Host of the upstream, exported as `server.address`. `server_port` is exported as `server.port`.
     pub server_address: Label,
     pub server_port: u16,
-    /// Set where the configuration names the provider; else it is inferred.
+    /// The configured provider. If `None`, the provider is inferred.
     pub provider: Option<Label>,
-    /// Set where the configuration names the dialect (`openai`, …); else it is detected.
+    /// The configured API format (`openai`, …). If `None`, the API format is detected.
     pub dialect: Option<Label>,
-    /// Path prefix that was stripped from the path before it was sent on.
+    /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
     pub stripped: usize,
-    /// What the path was put behind before it was sent on: the path of the upstream's URL, often empty. Detection looks at the path
-    /// that the upstream sees.
+    /// Path of the upstream's URL, which the proxy prepends before it forwards the request. Often empty. Detection
+    /// reads the path that the upstream receives.
     pub base_path: Label,
-    /// No token-bearing chunk for this long after the first token: a stall.
+    /// A stream without a token-bearing chunk for this long after the first token is stalled.
     pub stall_after: Duration,
-    /// No first token for this long: hung.
+    /// A stream without a first token for this long is reported as having no first token.
     pub hung_after: Duration,
 }
 
@@ -223,40 +227,42 @@ impl ProxyPosition {
     }
 }
 
-/// The trace this exchange belongs to. Ids are made when the request is accepted, because the trace header that is
-/// sent on may have to carry ours.
+/// Trace context of an exchange. The proxy creates the ids when it accepts the request, because the forwarded trace
+/// header may have to contain them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TraceContext {
     pub trace_id: [u8; 16],
-    /// The caller's span, where it sent one.
+    /// The client's span id, if the client sent one.
     pub parent: Option<[u8; 8]>,
-    /// The caller's decision on sampling, where it sent one; B3 may send it without a span.
+    /// The client's sampling decision, if the client sent one. B3 can send the decision without a span.
     pub parent_sampled: Option<bool>,
     pub server_span: [u8; 8],
     pub client_span: [u8; 8],
-    /// The caller's `tracestate`, where it belongs to the parent and is valid; bounded.
+    /// The client's `tracestate`, if it belongs to the parent and is valid. The length is bounded.
     pub state: Option<Box<str>>,
 }
 
-/// What it took to have a connection to the upstream.
+/// Timings of the connection to the upstream.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectTimings {
-    /// Whether a connection that was there was used again: an idle one, or the one that all HTTP/2 streams share.
+    /// Whether the proxy reused an open connection: an idle connection, or the HTTP/2 connection that all streams
+    /// share.
     pub reused: bool,
-    /// WaitingFor that no connecting of this exchange explains: for another exchange that was making the shared HTTP/2
-    /// connection, or on an idle connection that turned out closed.
+    /// Wait that is not part of this exchange's own connection attempt. The exchange waited for another exchange that
+    /// was opening the shared HTTP/2 connection, or for an idle connection that turned out to be closed.
     pub wait: Option<Duration>,
-    /// Resolving the name; none of an upstream that is given by its address.
+    /// Duration of DNS resolution. `None` if the upstream is configured by IP address.
     pub dns: Option<Duration>,
-    /// Until the connection was open, over every address that was tried, and with a proxy's tunnel.
+    /// Time until the connection was open. Includes every address that was tried, and the tunnel of an HTTP proxy.
     pub tcp: Option<Duration>,
     pub tls: Option<Duration>,
-    /// The connection itself: to the upstream, or to the proxy between.
+    /// The TCP connection to the upstream, or to the HTTP proxy in front of the upstream.
     pub connection: Option<Arc<TcpConnection>>,
 }
 
 impl ConnectTimings {
-    /// The parts that took place, in order and one after the other: together never more than the stage `connect`.
+    /// Returns the stages that occurred, in order. Stages do not overlap, so their sum never exceeds the stage
+    /// `connect`.
     pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {
         let parts = [self.wait, self.dns, self.tcp, self.tls];
         ConnectStage::ALL
@@ -266,7 +272,7 @@ impl ConnectTimings {
     }
 }
 
-/// A part of what it takes to have a connection.
+/// A stage of connection setup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ConnectStage {
     Wait,
@@ -288,38 +294,38 @@ impl ConnectStage {
     }
 }
 
-/// How an exchange ended.
+/// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The response was delivered to its end.
+    /// The proxy delivered the complete response.
     Complete,
-    /// The client closed, or reset its stream, before the response's end.
+    /// The client closed the connection or reset its stream before the end of the response.
     ClientDisconnected,
-    /// The client's request body broke off or was malformed.
+    /// The client's request body was truncated or malformed.
     RequestBodyFailed,
-    /// The upstream could not be reached, or failed before or during its response.
+    /// The upstream was unreachable, or failed before or during its response.
     UpstreamFailed(UpstreamFailure),
-    /// A time limit of this proxy ran out.
+    /// A timeout of this proxy expired.
     TimedOut(TimeoutKind),
-    /// This proxy refused the request: nothing was sent upstream.
+    /// This proxy rejected the request and sent nothing upstream.
     Rejected(RejectReason),
-    /// This proxy was shut down before the exchange's end.
+    /// This proxy shut down before the exchange ended.
     Drained,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UpstreamFailure {
-    /// The name could not be resolved.
+    /// The host name could not be resolved.
     Dns,
-    /// No TCP connection: refused, unreachable, reset.
+    /// No TCP connection: the connection was refused or reset, or the address was unreachable.
     Connect,
     /// The TLS handshake failed.
     Tls,
-    /// Closed or reset before the response's head.
+    /// The upstream closed or reset the connection before it sent response headers.
     BeforeResponse,
-    /// What came was not HTTP.
+    /// The upstream sent data that is not valid HTTP.
     Protocol,
-    /// Closed or reset before the body's end.
+    /// The upstream closed or reset the connection before the end of the response body.
     MidBody,
 }
 
@@ -333,18 +339,19 @@ pub enum TimeoutKind {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RejectReason {
-    /// No route fits.
+    /// No route matches the request.
     NoRoute,
-    /// The request line, its headers or its body are not acceptable.
+    /// The request line, the headers or the body are invalid.
     BadRequest,
-    /// More exchanges than the route's admission limit allows, and no place in its queue or none in time.
+    /// The route's concurrency limit was reached. The queue was full, or no permit became free within the queue
+    /// timeout.
     Overload,
     /// The proxy is shutting down.
     Draining,
 }
 
 impl Ending {
-    /// Whose fault an unfinished exchange is.
+    /// Returns the error source of an exchange that did not complete.
     pub const fn fault(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
@@ -383,24 +390,25 @@ impl ErrorSource {
     }
 }
 
-/// The live part of an exchange that both paths look at: whom the response body is waiting for.
+/// State of an exchange that the data path and the observation path share: the peer that the response body waits for.
 #[derive(Debug, Default)]
 pub struct LiveState {
     waiting: AtomicU8,
     since: AtomicU64,
 }
 
-/// Whom a response body is waiting for.
+/// The peer that a response body waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitingFor {
-    /// The last poll was pending: nothing has come from the upstream since.
+    /// The last poll was pending: no data has arrived from the upstream since then.
     Upstream,
-    /// A frame was handed on and the client's side has not asked for the next: back-pressure.
+    /// The proxy delivered a frame and the client side has not polled for the next frame (backpressure).
     Client,
 }
 
 impl LiveState {
-    /// Two relaxed stores: the reader is a sweep every 250 ms that tolerates a torn pair.
+    /// Records the peer that the body waits for. Uses two relaxed stores, because the only reader is a sweep every 250
+    /// ms that tolerates a torn pair.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
         self.waiting.store(whom as u8, Ordering::Relaxed);

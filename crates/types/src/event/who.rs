@@ -1,15 +1,16 @@
-//! Whom a request says it is for.
+//! Client identity that a request claims.
 
 use crate::label::Name;
 
-/// What the configured headers of a request say, hashed where the configuration says so. A claim of the caller's: nobody
-/// has checked it.
+/// Client identity read from the configured headers, hashed if configured. The client supplies these values and the
+/// proxy does not verify them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CallerIdentity {
-    /// On whose account it is: a customer, a team.
+    /// The account that the request belongs to, such as a customer or a team.
     pub tenant: Option<Name>,
-    /// The conversation or run that it is a part of. Never a metric's attribute: there is no bound on how many there are.
+    /// The conversation or run that the request belongs to. Never a metric attribute, because the number of sessions is
+    /// unbounded.
     pub session: Option<Name>,
-    /// Which of several ways of doing the same it went: a prompt's or a model's version, an arm of an A/B test.
+    /// The variant that the request uses: a prompt version, a model version, or an arm of an A/B test.
     pub variant: Option<Name>,
 }

@@ -1,4 +1,4 @@
-//! How long callers wait: for the first token, in queues, and in stalls.
+//! Latency alerts: time to first token, queues and stalls.
 
 use crate::alerts::rule::{Alert, Rule, Severity};
 use crate::alerts::span::Span;
@@ -30,7 +30,7 @@ pub(super) fn references(values: &Values) -> Vec<Rule> {
     ]
 }
 
-/// The mean time to first token, from sum and count: no rule needs to know how a bucket's bound is written.
+/// Computes the mean time to first token from sum and count, so that no rule depends on the notation of bucket bounds.
 fn mean(values: &Values, window: &str, least: u64) -> String {
     template(values)
         .with("window", window)
@@ -63,7 +63,8 @@ fn first_token(values: &Values) -> Alert {
     }
 }
 
-/// Where the engine tells its own queue, all replicas in front of it repeat that; else each has a queue of its own.
+/// Computes the queue depth. If the engine reports its queue, all replicas in front of it report the same value.
+/// Otherwise each replica has a separate queue.
 fn queue(values: &Values) -> String {
     template(values).fill(
         r#"
@@ -73,8 +74,9 @@ fn queue(values: &Values) -> String {
     )
 }
 
-/// Longer than it was, longer still, and longer than what the route ends in a while: where much goes through, many await
-/// their first token at any time, and nobody waits long.
+/// Fires if the queue is longer than before, still growing, and longer than the number of requests that the route
+/// finishes in `queue_seconds`. Under high throughput, many requests wait for their first token at any time, but none
+/// waits long.
 fn queue_growing(values: &Values) -> Alert {
     let latency = &values.latency;
     let (ratio, seconds) = (latency.queue_ratio, latency.queue_seconds);
@@ -106,8 +108,8 @@ fn queue_growing(values: &Values) -> Alert {
     }
 }
 
-/// By route: a stall before the first token has no model yet. Streams that hang do not end, so those that are stalled now
-/// are set against those in flight as well.
+/// Aggregates by route, because a stall before the first token has no model yet. Hanging streams do not end, so streams
+/// that are stalled now are also compared with streams in flight.
 fn stalled(values: &Values) -> Alert {
     let latency = &values.latency;
     let expr = template(values)

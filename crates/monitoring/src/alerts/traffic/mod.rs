@@ -1,12 +1,12 @@
-//! Alerts on the traffic that is observed: rates, latency, providers, quality and money.
+//! Alerts on observed traffic: rates, latency, providers, quality and cost.
 //!
-//! They compare a flow with itself. A flow is what has one provider, model, route and vantage; where a model is not yet
-//! vouched for, or no part of the matter, less. Tenants, variants, names of models that answered and replicas are added
-//! up: counters first, shares and means of the sums. A replica that is gone, or begins anew, moves both sides of a share
-//! alike.
+//! The alerts compare a flow with its own past. A flow is a combination of provider, model, route and position. Labels
+//! that do not matter for an alert are dropped, and so is a model that no upstream has accepted yet. Tenants, variants,
+//! response model names and replicas are aggregated. Counters are summed first, and ratios and means are computed from
+//! the sums. A removed or restarted replica therefore affects both sides of a ratio equally.
 //!
-//! Each alert asks for a least number of calls, and says nothing where there are none: no share is made of nothing, so
-//! none is NaN. Models beyond the bound (`other`) are left out of what depends on the model: their mix changes.
+//! Each alert requires a minimum number of calls and is silent without traffic. No ratio has a zero denominator, so
+//! none is NaN. Models above the cardinality limit (`other`) are excluded from model alerts, because their mix changes.
 
 mod latency;
 mod money;
@@ -22,7 +22,7 @@ use crate::alerts::rule::{Group, Recording, Rule};
 use crate::alerts::span::Span;
 use crate::alerts::values::Values;
 
-/// The alerts, each behind the series that it needs fresh.
+/// Returns the alert groups. Each alert follows the recording rules that it needs up to date.
 pub(super) fn groups(values: &Values) -> Vec<Group> {
     let group = |name, interval, rules| Group { name, interval, rules };
     vec![
@@ -34,7 +34,7 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
     ]
 }
 
-/// What traffic is compared with: series over an hour and longer, which change slowly.
+/// Returns the reference series over an hour and longer, which change slowly.
 pub(super) fn recordings(values: &Values) -> Vec<Group> {
     let references =
         [output::references(values), latency::references(values), money::increments(values)];
@@ -53,10 +53,10 @@ pub(super) fn recordings(values: &Values) -> Vec<Group> {
     ]
 }
 
-/// A template with the labels that flows are told apart by, for `by (…)`:
+/// Returns a template with the labels that identify flows, for `by (…)`:
 ///
-/// - `<lane>`: route and vantage; `<provider>`: and provider; `<call>`: and model;
-/// - `<variant>`: provider, model, vantage and variant, whatever the route.
+/// - `<lane>`: route and position; `<provider>`: these and provider; `<call>`: these and model;
+/// - `<variant>`: provider, model, position and variant, for any route.
 fn template(values: &Values) -> Template {
     let lane = format!("{SCOPE}, tokengauge_vantage, tokengauge_route");
     let provider = format!("{lane}, gen_ai_provider_name");
@@ -75,7 +75,7 @@ fn record(name: impl Into<String>, expr: impl Into<String>) -> Rule {
     Recording { record: name.into(), expr: expr.into(), labels: Vec::new() }.into()
 }
 
-/// Which of a day ago and a week ago is believed where both are known: the one that accuses less.
+/// Which value to use if both a day ago and a week ago are known: the one that makes the alert less likely.
 #[derive(Clone, Copy, Debug)]
 enum Believed {
     Lower,
@@ -91,7 +91,7 @@ impl Believed {
     }
 }
 
-/// `series` a day ago or a week ago; whichever there is, where there is one of them.
+/// Returns PromQL for `series` a day ago or a week ago. If both exist, `believed` selects one of them.
 fn days_ago(series: &str, believed: Believed) -> String {
     let operator = believed.operator();
     format!(
@@ -101,12 +101,13 @@ fn days_ago(series: &str, believed: Believed) -> String {
     )
 }
 
-/// As [`days_ago`]; in the first day what it was ten minutes ago, before what is looked at now began.
+/// Returns [`days_ago`]. During the first day, returns the value ten minutes ago, which predates the evaluated window.
 fn formerly(series: &str, believed: Believed) -> String {
     format!("{}\nor {series} offset 10m", days_ago(series, believed))
 }
 
-/// The share of `some` exchanges among `all`, both as matchers, in a window: above `share`, and of at least `least`.
+/// Returns PromQL for the ratio of `some` exchanges to `all` exchanges in a window. Both are matchers. The ratio must
+/// exceed `share`, and the window must contain at least `least` of the `some` exchanges.
 fn share_of_exchanges(
     values: &Values,
     window: Span,
@@ -129,15 +130,15 @@ fn share_of_exchanges(
         )
 }
 
-/// A flow in an annotation, of alerts by `<call>`.
+/// Text of a flow in annotations of alerts by `<call>`.
 const CALL: &str = "{{ $labels.gen_ai_request_model }} ({{ $labels.gen_ai_provider_name }}, route {{ $labels.tokengauge_route }}, \
                     vantage {{ $labels.tokengauge_vantage }})";
 
-/// Likewise, of alerts by `<provider>`.
+/// Text of a flow in annotations of alerts by `<provider>`.
 const PROVIDER: &str = "{{ $labels.gen_ai_provider_name }} (route {{ $labels.tokengauge_route }}, vantage \
                         {{ $labels.tokengauge_vantage }})";
 
-/// Likewise, of alerts by `<lane>`.
+/// Text of a flow in annotations of alerts by `<lane>`.
 const LANE: &str =
     "route {{ $labels.tokengauge_route }} (vantage {{ $labels.tokengauge_vantage }})";
 

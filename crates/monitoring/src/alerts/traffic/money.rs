@@ -1,4 +1,4 @@
-//! What calls cost, by currency and never across currencies, and what is left of budgets.
+//! Cost of calls, per currency and never summed across currencies, and remaining budgets.
 
 use crate::alerts::rule::{Alert, Recording, Rule, Severity};
 use crate::alerts::span::Span;
@@ -24,7 +24,7 @@ pub(super) fn rules(values: &Values) -> Vec<Rule> {
     ]
 }
 
-/// A total over routes and models: money that is spent elsewhere than before is no spike.
+/// Uses the total over routes and models, so that cost moving between them is not a spike.
 fn cost_spike(values: &Values) -> Alert {
     let (ratio, least) = (values.money.cost_ratio, values.money.cost_per_hour);
     Alert {
@@ -45,15 +45,15 @@ fn cost_spike(values: &Values) -> Alert {
     }
 }
 
-/// A window that budgets may have. PromQL takes no window from a metric, so there is a rule for each, which takes those
-/// budgets whose window it is. A budget over another window has no forecast.
+/// A possible budget window. PromQL cannot read a window from a metric, so each window has a rule that selects the
+/// budgets with that window. A budget over another window has no forecast.
 struct Window {
     length: &'static str,
-    /// What `tokengauge.budget.window` says of it, in seconds.
+    /// Value of `tokengauge.budget.window` in seconds.
     seconds: u64,
-    /// How far ahead is looked, and how long before now that part of the window began which will have left it by then.
+    /// The forecast horizon, and the offset at which the part of the window starts that expires within the horizon.
     ahead: (&'static str, &'static str),
-    /// The last hours, whose rate is taken to go on, and how many times they fit into what is ahead.
+    /// The recent period whose rate is extrapolated, and the number of such periods in the horizon.
     recent: (&'static str, u64),
 }
 
@@ -64,13 +64,13 @@ const WINDOWS: [Window; 4] = [
     Window { length: "30d", seconds: 2_592_000, ahead: ("3d", "27d"), recent: ("6h", 12) },
 ];
 
-/// What a fleet used in an hour: what is used in a week or a month is added up from these.
+/// Records the hourly usage of a fleet, from which weekly and monthly usage are summed.
 pub(super) fn increments(values: &Values) -> Vec<Rule> {
     vec![record(INCREMENT, used(values, "1h", ""))]
 }
 
-/// The share of each budget that is used, and the share that will be: what is used in the window, more what is used ahead
-/// at the rate of the last hours, less what leaves the window meanwhile.
+/// Records the used ratio and the forecast ratio of each budget. The forecast is the usage in the window, plus the
+/// extrapolated usage, minus the usage that expires from the window by then.
 pub(super) fn budgets(values: &Values) -> Vec<Rule> {
     let now = WINDOWS.iter().map(|window| {
         let used = over(values, window.length, window.length, "");
@@ -97,8 +97,8 @@ fn used(values: &Values, span: &str, offset: &str) -> String {
     ))
 }
 
-/// What was used in `span`, for a budget whose window is `window`: looked up in the counters up to a day, and added up by
-/// hours beyond that, because a month of a fleet's counters is more than one query may load.
+/// Returns the usage in `span` for a budget with the window `window`. Up to a day, the counters are queried directly.
+/// Longer windows are summed from hourly increments, because a query cannot load a month of a fleet's counters.
 fn over(values: &Values, window: &str, span: &str, offset: &str) -> String {
     match window {
         "1h" | "1d" => used(values, span, offset),
@@ -110,7 +110,7 @@ fn limit(values: &Values) -> String {
     template(values).fill(&format!("max by ({BUDGET}) (tokengauge_budget_limit{{<only>}})"))
 }
 
-/// `used` as a share of the limits of those budgets that have this window.
+/// Records `used` as a ratio of the limits of all budgets with this window.
 fn of_limit(values: &Values, name: &str, window: &Window, used: &str) -> Rule {
     let expr = template(values)
         .with("limit", limit(values))

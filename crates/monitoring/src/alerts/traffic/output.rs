@@ -1,13 +1,13 @@
-//! How fast answers are generated: tokens that came ÷ stream-seconds that went by between first token and end, both while
-//! they go by. Waiting, prefill and clients that do not read are no part of either, so neither longer prompts nor idle
-//! hours, shorter answers or slow readers lower it.
+//! Output token rate: tokens received ÷ stream-seconds between first token and end, both counted while they occur.
+//! Waiting, prefill and slow clients affect neither value. Longer prompts, idle hours, shorter responses and slow
+//! readers therefore do not lower the rate.
 
 use crate::alerts::rule::{Alert, Rule, Severity};
 use crate::alerts::span::Span;
 use crate::alerts::traffic::{Believed, CALL, LANE, SHARE, formerly, record, template};
 use crate::alerts::values::Values;
 
-/// The live rate per stream over 3 min: a rate that is halved is below 70 % after 2 min, at steady load.
+/// Live rate per stream over 3 min. At steady load, a rate that drops by half is below 70 % after 2 min.
 const NOW: &str = "model:tokengauge_live_rate:ratio_rate3m";
 const HOUR: &str = "model:tokengauge_live_rate:ratio_rate1h";
 const REFERENCE: &str = "model:tokengauge_live_rate:reference";
@@ -19,8 +19,8 @@ pub(super) fn rules(values: &Values) -> Vec<Rule> {
     vec![now(values), drop(values).into(), anomaly(values).into(), collapse(values).into()]
 }
 
-/// The live rate, where enough streams had part in it: those that ended, and those in flight. It is one query: what
-/// Prometheus takes in between two would be in one side of the share alone.
+/// Records the live rate if enough streams contributed, counting both finished and in-flight streams. The expression is
+/// a single query, because samples that Prometheus ingests between two queries would reach only one side of the ratio.
 fn now(values: &Values) -> Rule {
     let expr = template(values)
         .with("least", values.output_rate.min_streams)
@@ -47,7 +47,7 @@ fn now(values: &Values) -> Rule {
     record(NOW, expr)
 }
 
-/// The rate over an hour, and what the rate of now is compared with.
+/// Records the hourly rate, and the reference value for the live rate.
 pub(super) fn references(values: &Values) -> Vec<Rule> {
     let hour = template(values)
         .with("least", values.output_rate.min_reference_streams)
@@ -69,9 +69,10 @@ pub(super) fn references(values: &Values) -> Vec<Rule> {
     vec![record(HOUR, hour), record(REFERENCE, formerly(HOUR, Believed::Lower))]
 }
 
-/// The median of six hours, and how far from it a rate is unusual: so many median absolute deviations (1.4826 of them are
-/// a standard deviation, where there is one), and never less than a share of the median. The latest half hour is left
-/// out, or what is looked for would move the band. Told from three hours of rates on.
+/// Records the median over six hours and the lower bound of usual rates. The bound is a number of scaled median
+/// absolute deviations below the median, but at least a ratio of the median below it. The scale 1.4826 converts to
+/// standard deviations. The latest half hour is excluded, because the anomaly itself would shift the bound. Requires
+/// three hours of rates.
 pub(super) fn bands(values: &Values) -> Vec<Rule> {
     let template = template(values)
         .with("now", NOW)
@@ -147,8 +148,8 @@ fn anomaly(values: &Values) -> Alert {
     }
 }
 
-/// Streams are in flight, on average over 3 min and now, and not one token came, where tokens came today. Time in which
-/// clients did not read is no stream time; what is not streamed has none.
+/// Fires if streams are in flight, on average over 3 min and now, and no token arrives, although tokens arrived in the
+/// last 6 h. Time in which clients did not read is not stream time. Non-streaming responses have no stream time.
 fn collapse(values: &Values) -> Alert {
     let expr = template(values)
         .with("least", values.output_rate.collapse_streams)

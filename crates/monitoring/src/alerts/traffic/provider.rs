@@ -1,8 +1,8 @@
-//! What those do who answer. A model is not asked for: an answer that never came has vouched for none.
+//! Alerts on providers. The model is not a label here, because a response that never arrived confirms no model.
 //!
-//! Set against each other are calls that went well and calls that failed by the upstream's fault. What a client did wrong
-//! or gave up, and what this proxy refused or drained, says nothing about a provider. 429 is no failure: it has an alert of
-//! its own.
+//! The ratios compare successful calls with calls that failed because of the upstream. Client errors, client aborts and
+//! requests that this proxy rejected or drained are not evidence about a provider. Status 429 is not a failure here,
+//! because a separate alert covers it.
 
 use crate::alerts::rule::{Alert, Rule, Severity};
 use crate::alerts::span::Span;
@@ -80,7 +80,8 @@ fn limited(values: &Values) -> Alert {
     }
 }
 
-/// Each replica tells what it read last; the least of them is the nearest to the truth, since others use it up as well.
+/// Uses the minimum over replicas. Each replica exports the last value it read, and other clients also use the quota,
+/// so the lowest value is the most accurate.
 fn quota(values: &Values) -> Alert {
     let provider = &values.provider;
     let expr = template(values)

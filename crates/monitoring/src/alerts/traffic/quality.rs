@@ -1,5 +1,5 @@
-//! Whether answers are what they should be: whole, counted alike by both sides, as good from one variant as from another,
-//! and to the same kind of questions as before.
+//! Response quality alerts: truncated streams, token-count mismatches, variants that are worse than others, and
+//! workload shifts.
 
 use crate::alerts::rule::{Alert, Rule, Severity};
 use crate::alerts::span::Span;
@@ -69,8 +69,9 @@ fn count_drift(values: &Values) -> Alert {
     }
 }
 
-/// Of an hour, by variant: what is good when there is more of it, and what is not, each beside that of all other variants
-/// of the model, calls without one included. Told where both have enough answers.
+/// Records quality series per variant over an hour: values where higher is better, and values where lower is better.
+/// Each is paired with the value of all other variants of the model, including calls without a variant. Absent unless
+/// both sides have enough responses.
 pub(super) fn variants(values: &Values) -> Vec<Rule> {
     let template = template(values);
     let sums = [
@@ -126,7 +127,7 @@ pub(super) fn variants(values: &Values) -> Vec<Rule> {
     rules
 }
 
-/// `part` ÷ `whole` of each variant, and of all others of its model together.
+/// Records `part` ÷ `whole` of each variant, and the same ratio of all other variants of its model together.
 fn beside_others(name: &str, part: &str, (whole, enough): (&str, &str)) -> [Rule; 2] {
     let others = |series: &str| {
         format!(
@@ -182,7 +183,7 @@ fn faster_but_worse(values: &Values) -> Alert {
     }
 }
 
-/// The mean of the replicas: each has a baseline of its own. The index is absent below 200 calls.
+/// Uses the mean over replicas, because each replica has a separate baseline. The index is absent below 200 calls.
 fn workload_drift(values: &Values) -> Alert {
     let index = values.quality.workload_index;
     let expr = template(values).with("index", index).fill(

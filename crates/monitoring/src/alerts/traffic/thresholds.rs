@@ -1,4 +1,4 @@
-//! The thresholds of alerts on traffic. What each means, and why it is what it is, stands in the file of defaults.
+//! Thresholds of traffic alerts. The file of default values documents the meaning and the reason of each threshold.
 
 use serde::Deserialize;
 

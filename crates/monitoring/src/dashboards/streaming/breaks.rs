@@ -1,4 +1,4 @@
-//! What breaks a stream or holds it up, and on whose side.
+//! Panels for interrupted and delayed streams, by responsible peer.
 
 use crate::dashboards::quantile::quantile;
 use crate::dashboards::{Panel, Unit, time_series};

@@ -1,11 +1,12 @@
-//! How well do answers stream: the wait for the first token taken apart, the pace after it, and what breaks.
+//! Streaming quality: stages of the time to first token, token rates after it, and interruptions.
 
 use super::quantile::quantile;
 use super::{Colour, Dashboard, Panel, Scope, Unit, heatmap, stat, time_series};
 
 mod breaks;
 
-/// The share of rated streams that are in a band; `voice` is counted beside the fastest and is none.
+/// Ratio of rated streams in an output rate range. `voice` is counted in addition to the fastest range and is not a
+/// range.
 macro_rules! band {
     ($band:literal) => {
         concat!(
@@ -65,7 +66,7 @@ fn pace() -> Vec<Panel> {
     vec![rate(), rate_spread(), inter_token(), inter_token_spread()]
 }
 
-/// The worst at the bottom, each band a line of its own, so that they stand in this order.
+/// Draws each output rate range as a separate line, the slowest at the bottom, to fix their order.
 fn bands() -> Panel {
     time_series(
         "How streams feel",
