@@ -1,4 +1,4 @@
-//! What libFuzzer calls: the entry points that the tests of the root package drive too.
+//! Entry points for libFuzzer, shared with the tests of the root package.
 
 #[path = "../tests/fuzz/entries/mod.rs"]
 pub mod entries;

@@ -1,7 +1,9 @@
-//! The Helm chart, as far as it can be held without Helm: what it copies is what was copied, its schema and its README are
-//! made of the comments in its values, and its version is the program's. What it renders, `tests/python/chart_check.py` holds.
+//! Tests the Helm chart without Helm.
 //!
-//! `CHART=write cargo test --test chart` copies anew, and makes schema and README anew.
+//! The files that the chart copies equal their originals. Its schema and README are generated from the comments in its
+//! values, and its version is the program's version. `tests/python/chart_check.py` tests the rendered templates.
+//!
+//! `CHART=write cargo test --test chart` updates the copies and regenerates the schema and README.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,13 +25,13 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 const CHART: &str = "deploy/helm/tokengauge";
 
-/// What the chart renders, as `tests/python/chart_check.py` keeps it.
+/// Folder of the rendered objects that `tests/python/chart_check.py` writes.
 const GOLDENS: &str = "tests/fixtures/chart";
 
-/// In the schema and not in the values: Helm puts them there where another chart depends on this one.
+/// Keys of the schema that are not in the values. Helm adds them if another chart depends on this one.
 const HELMS_OWN: [&str; 2] = ["enabled", "global"];
 
-/// Where the README's table begins and ends.
+/// Lines that begin and end the README's table.
 const MARKS: [&str; 2] = [
     "<!-- values: made of the comments in values.yaml by `CHART=write cargo test --test chart` -->\n",
     "<!-- end of values -->\n",
@@ -64,7 +66,7 @@ fn its_version_is_the_programs() {
     assert_eq!(chart["apiVersion"], "v2");
 }
 
-/// Pods are replaced where a reload would not do: for those keys of the configuration, and for no others.
+/// Tests that a change replaces the pods for exactly the configuration keys that a reload cannot apply.
 #[test]
 fn what_is_not_reloadable_replaces_pods() {
     let template = read(&format!("{CHART}/templates/gateway/_gateway.tpl"));
@@ -73,7 +75,7 @@ fn what_is_not_reloadable_replaces_pods() {
     assert_eq!(picked, BTreeSet::from(config::RESTART_KEYS));
 }
 
-/// The alerts ask for jobs by name, and monitors give the name.
+/// Tests that the alerts use the job name that the monitors set.
 #[test]
 fn the_job_is_the_one_that_alerts_ask_for() {
     let alerts: Value = serde_saphyr::from_str(&read("alerts/values.yaml")).unwrap();
@@ -89,7 +91,7 @@ fn the_gateways_configuration_wants_nothing_but_an_upstream() {
     config::check(file.path()).unwrap();
 }
 
-/// Every configuration that the kept files hold is one that the program takes.
+/// Tests that the program accepts every configuration in the rendered objects.
 #[test]
 fn configurations_that_are_rendered_are_taken() {
     let mut taken = 0;
@@ -97,7 +99,7 @@ fn configurations_that_are_rendered_are_taken() {
         let Some(text) = object["data"]["tokengauge.yaml"].as_str() else {
             continue;
         };
-        // One of them has a file of prices in its pod: here, one of the examples stands for it.
+        // One configuration refers to a price file in its pod. An example file replaces it here.
         let prices = path("examples/prices/flat.yaml");
         let text = text.replace("/etc/prices/prices.yaml", prices.to_str().unwrap());
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -108,7 +110,7 @@ fn configurations_that_are_rendered_are_taken() {
     assert!(taken >= 3, "{taken}");
 }
 
-/// What pods are started, stopped and tested with: commands of the program, with options that it knows.
+/// Tests that the commands that start, stop and test pods are commands of the program with options that it defines.
 #[test]
 fn commands_that_are_rendered_are_the_programs() {
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -160,7 +162,8 @@ fn a_value_without_comment_or_schema_is_told() {
     );
 }
 
-/// The schema's descriptions are the comments, and the configuration's schema is the program's own.
+/// Tests that the schema's descriptions equal the comments, and that the configuration's schema is the program's
+/// schema.
 #[test]
 fn the_schema_says_what_the_comments_say() {
     let file = format!("{CHART}/values.schema.json");
@@ -195,7 +198,7 @@ fn the_readme_has_every_value() {
     assert!(read(&file) == made, "{file} is not what values.yaml amounts to: CHART=write");
 }
 
-/// One value that is set as a whole: what has a comment in values.yaml. What lies below is its default.
+/// A value with a comment in values.yaml. The values below its key are its default.
 #[derive(Debug)]
 struct Leaf {
     part: String,
@@ -235,7 +238,9 @@ fn read_leaves(text: &str) -> Vec<Leaf> {
     found
 }
 
-/// What of the values, from this path on, has no comment or no schema, and what the schema has more.
+/// Returns the differences between values, comments and schema from `path` on.
+///
+/// A difference is a value without a comment or schema entry, or a schema key that is not in the values.
 fn compared(
     values: &Value,
     schema: &Value,
@@ -279,7 +284,8 @@ fn compared(
     faults
 }
 
-/// The schema of tokengauge.yaml as a part of another: what it refers to lies deeper.
+/// Returns the schema of tokengauge.yaml as a part of another schema, with its references moved to the nested
+/// definitions.
 fn of_the_configuration() -> Value {
     let text = serde_json::to_string(&config::schema()).unwrap();
     let mut schema: Value =
@@ -288,7 +294,7 @@ fn of_the_configuration() -> Value {
     schema
 }
 
-/// The values by parts, each with its default: as JSON, which is YAML too.
+/// Returns the table of values by part, each with its default in JSON, which is also YAML.
 fn table() -> String {
     let values = yaml("values.yaml");
     let mut table = String::new();
@@ -312,7 +318,7 @@ fn table() -> String {
     table + "\n"
 }
 
-/// The objects that the kept files hold.
+/// Returns the objects in the rendered files.
 fn rendered() -> Vec<Value> {
     let files = names(GOLDENS, ".yaml");
     files
@@ -327,7 +333,7 @@ fn rendered() -> Vec<Value> {
         .collect()
 }
 
-/// Arguments of the program anywhere in an object: those of containers, and of hooks that name it.
+/// Returns the program's arguments anywhere in an object, both in containers and in hooks that name the program.
 fn commands(object: &Value) -> Vec<Vec<String>> {
     let inside: Vec<&Value> = match object {
         Value::Object(map) => map.values().collect(),

@@ -1,4 +1,5 @@
-//! Drives a target without libFuzzer: seeds, changed at random, for a minute. It sees no coverage and so finds less.
+//! Drives a target without libFuzzer for a minute, with random changes of its seeds. Without coverage feedback it finds
+//! less than libFuzzer.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::seeds::{self, Seed};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Longer inputs are slow and say nothing new.
+/// Maximum length of an input in bytes. Longer inputs are slow and cover nothing new.
 const LONGEST: usize = 8_192;
 
-/// What is put between other bytes: what means something to one of the readers.
+/// Byte sequences to insert, each of which has a meaning for one of the readers.
 const WORDS: [&[u8]; 24] = [
     b"\n",
     b"\r",
@@ -45,8 +46,8 @@ const WORDS: [&[u8]; 24] = [
     b"#",
 ];
 
-/// Runs the target on changed seeds until the minute is over, or one fails: that is made as small as it can be, and
-/// written down.
+/// Runs the target on changed seeds until the minute is over or an input fails. A failing input is minimised and
+/// written to a file.
 pub fn drive(target: &Target) {
     let seeds = seeds::of(target.name);
     let begun = clock::now();
@@ -85,7 +86,7 @@ enum Change {
     Insert(Index, &'static [u8]),
     Remove(Index, usize),
     Double(Index, usize),
-    /// The rest becomes that of another.
+    /// Replaces the rest with the rest of another input.
     Cross(Index, Index, Index),
 }
 

@@ -1,6 +1,8 @@
-//! What the fuzzers drive, driven by seeds: every target is played all of its inputs, which takes seconds. The ignored
-//! tests change the seeds at random for a minute each, for machines on which libFuzzer does not run; where it does,
-//! `.ci/run fuzz` runs it over the same entry points (`fuzz/`).
+//! Runs the fuzz targets on seeds.
+//!
+//! Every target runs on all of its inputs, which takes seconds. The ignored tests change the seeds at random for a
+//! minute each, for machines without libFuzzer. On other machines `.ci/run fuzz` runs libFuzzer over the same entry
+//! points (`fuzz/`).
 
 #![expect(
     clippy::indexing_slicing,
@@ -24,7 +26,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-/// An entry point by its name.
+/// A named entry point.
 struct Target {
     name: &'static str,
     run: fn(&[u8]),
@@ -89,7 +91,7 @@ fn libfuzzer_has_every_target() {
     assert_eq!(binaries, targets);
 }
 
-/// Where libFuzzer finds what to begin with.
+/// Writes the initial corpus for libFuzzer.
 #[test]
 #[ignore = "writes files; .ci/run fuzz asks for it"]
 fn seeds_are_written() {

@@ -1,5 +1,7 @@
-//! Inputs to begin with: for each target those that are written by hand (`tests/fuzz/seeds/TARGET/`, hostile ones
-//! above all, and what a fuzzer once found), and those that are made of the fixtures of whole exchanges.
+//! Initial inputs of each target.
+//!
+//! Some are written by hand (`tests/fuzz/seeds/TARGET/`), mainly hostile inputs and those that a fuzzer found. The
+//! others are made from the fixtures of whole exchanges.
 
 use std::fs;
 use std::io::Write;
@@ -11,22 +13,23 @@ use tokengauge_llm::frame::{Frame, Framer, JsonFraming};
 use crate::entries::{CODINGS, CONTENT_TYPES, Framed, HEAD_STATUSES, JSON, STATUSES};
 use crate::fixture::Fixture;
 
-/// The shape of which the bodies are coded, and how much of each: enough for a few blocks.
+/// Shape of the fixtures whose bodies are compressed, and the number of bytes of each, which is enough for a few
+/// blocks.
 const CODED: (&str, usize) = ("stream", 600);
 
-/// So much of a body is taken for a text.
+/// Number of bytes of a body that are used as text.
 const TEXT: usize = 300;
 
-/// An input and where it comes from.
+/// An input and its origin.
 #[derive(Debug)]
 pub struct Seed {
     pub name: String,
     pub input: Vec<u8>,
 }
 
-/// All of one target.
+/// Returns all seeds of one target.
 pub fn of(target: &str) -> Vec<Seed> {
-    // A board is played what an exchange is played.
+    // The target `board` uses the inputs of `exchange`.
     let folder = if target == "board" { "exchange" } else { target };
     let mut seeds = written(folder);
     for fixture in Fixture::all() {
@@ -53,7 +56,7 @@ fn written(target: &str) -> Vec<Seed> {
     files.into_iter().map(seed).collect()
 }
 
-/// What the target makes of the fixture: pieces of ten and twenty bytes, nothing lost.
+/// Returns the target's inputs for the fixture, in pieces of ten and twenty bytes without losses.
 fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
     let body = &fixture.body;
     let (shape, most) = CODED;
@@ -77,7 +80,7 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
         "dialects" => answers(fixture),
         "floods" => floods(fixture),
         "requests" => vec![request(fixture)],
-        // Kept whole, and up to 16 bytes.
+        // The capture limit is 32 KiB in one input, which fits the whole request, and 16 bytes in the other.
         "content" => [b'?', b'4']
             .map(|kept| [&[api(fixture), kept, b'9', b'C'], &fixture.request[..]].concat())
             .to_vec(),
@@ -88,13 +91,13 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
     }
 }
 
-/// The byte that picks the element.
+/// Returns the byte that picks the element.
 fn pick<T: PartialEq>(from: &[T], wanted: &T) -> u8 {
     let index = from.iter().position(|one| one == wanted).unwrap_or(0);
     b'0'.wrapping_add(u8::try_from(index).unwrap())
 }
 
-/// The byte that picks the content type which begins as the fixture's does.
+/// Returns the byte that picks the content type with the fixture's media type.
 fn content_type(fixture: &Fixture) -> u8 {
     let wanted = fixture.header("content-type").map(essence);
     pick(&CONTENT_TYPES.map(|known| known.map(essence)), &wanted)
@@ -110,7 +113,7 @@ fn api(fixture: &Fixture) -> u8 {
     pick(Api::ALL, api)
 }
 
-/// The answer as it is, and its messages one on a line, to be framed anew.
+/// Returns the response unchanged, and its messages, one on each line, for another framing.
 fn answers(fixture: &Fixture) -> Vec<Vec<u8>> {
     let call = |framed: Framed| {
         let status = pick(&STATUSES, &fixture.status);
@@ -125,7 +128,7 @@ fn answers(fixture: &Fixture) -> Vec<Vec<u8>> {
     [raw].into_iter().chain(messages).collect()
 }
 
-/// A stream's messages, a few at a time, with the round's number in place of theirs.
+/// Returns a stream's messages, a few at a time, with a placeholder for the round's number in place of each digit.
 fn floods(fixture: &Fixture) -> Vec<Vec<u8>> {
     let Some((framed, messages)) = messages(fixture) else {
         return Vec::new();
@@ -139,7 +142,7 @@ fn floods(fixture: &Fixture) -> Vec<Vec<u8>> {
     few.map(|few| [&call, &few.join(&b'\n')[..]].concat()).collect()
 }
 
-/// The messages of a stream, each with its name before it, one on a line.
+/// Returns the messages of a stream, one on each line, each with its name in front.
 fn messages(fixture: &Fixture) -> Option<(Framed, Vec<u8>)> {
     let json = fixture.detected()?.json();
     let mut framer = Framer::new(fixture.header("content-type"), json);
@@ -164,12 +167,12 @@ fn messages(fixture: &Fixture) -> Option<(Framed, Vec<u8>)> {
 
 fn request(fixture: &Fixture) -> Vec<u8> {
     let path = u8::try_from(fixture.path.len()).unwrap();
-    // By its path, in any case streamed or not; the body may decide; all of it comes.
+    // The API follows from the path, streaming is left open, the body may decide, and nothing is lost.
     let found = [&[b'1', api(fixture), b'0', path], fixture.path.as_bytes()].concat();
     [&found, &b"10"[..], b"0", b"9C", &fixture.request].concat()
 }
 
-/// The whole exchange, a word every so many milliseconds.
+/// Returns the whole exchange as a script with a fixed delay between events.
 fn scene(fixture: &Fixture, coding: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).unwrap();
     let kind = fixture.header("content-type").unwrap_or_default();
@@ -192,7 +195,7 @@ fn scene(fixture: &Fixture, coding: &str) -> Vec<u8> {
     scene
 }
 
-/// Each of 400 bytes, 50 milliseconds after the one before.
+/// Adds arrivals of 400 bytes, each 50 ms after the previous one.
 fn arrivals(scene: &mut Vec<u8>, letter: u8, bytes: &[u8]) {
     for piece in bytes.chunks(400) {
         scene.extend([letter, 50, b'0']);

@@ -1,4 +1,4 @@
-//! What the program shows of what passes, and what it never shows.
+//! Tests which data of active streams the admin port shows, and which it never shows.
 
 use serde_json::Value;
 

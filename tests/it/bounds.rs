@@ -1,9 +1,11 @@
-//! What a hostile or broken peer sends, in front of the real program: bytes flow on, memory stays bounded, a counter
-//! moves.
+//! Tests hostile and broken peers in front of the real program.
 //!
-//! Memory is the peak of what was resident, beyond what it was before. Each limit leaves room for an allocator's habits
-//! and for the buffers that are allowed to fill, and is far below what was sent. A million distinct values are put
-//! before the gate itself in the tests of `label`; here are as many as a few seconds hold.
+//! Bytes keep flowing, memory stays bounded, and a counter increases.
+//!
+//! Memory is the growth of the peak resident size over its value before the test. Each limit leaves room for allocator
+//! overhead and for buffers that may fill, and is far below the bytes sent. The tests of `label` pass a million
+//! distinct values to the cardinality limiter directly. These tests use the number of values that fit into a few
+//! seconds.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -24,7 +26,7 @@ const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\
 const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
     \"choices\":[{\"index\":0,\"delta\":{\"content\":\" Wärme\"},\"finish_reason\":null}]}\n\n";
 
-/// A line of 1 KiB: 100,000 of them are 100 MB.
+/// Returns a line of 1 KiB. 100,000 such lines are 100 MB.
 fn line() -> Vec<u8> {
     let mut line = b"X-Filler: ".to_vec();
     line.resize(1022, b'x');
@@ -32,7 +34,7 @@ fn line() -> Vec<u8> {
     line
 }
 
-/// A chat call for `model`.
+/// Returns a chat call for `model`.
 fn call(model: &str, stream: bool) -> String {
     let body = format!(
         "{{\"model\":\"{model}\",\"stream\":{stream},\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}"
@@ -43,7 +45,7 @@ fn call(model: &str, stream: bool) -> String {
     )
 }
 
-/// A request on its way: the client's end and the upstream's, which has read it.
+/// Starts a request. Returns the client's end, and the upstream's end after the upstream has read the request.
 async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<TcpStream>) {
     let mut client = process.client().await;
     client.write(call("gpt-4o", true)).await;
@@ -52,7 +54,7 @@ async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<Tcp
     (client, upstream)
 }
 
-/// One small exchange, so that what is made once is made.
+/// Performs one small exchange, so that one-time allocations do not count.
 async fn warm(process: &Process, backend: &Backend) {
     let (mut client, mut upstream) = begun(process, backend).await;
     let body = CHUNK.repeat(10);
@@ -63,7 +65,7 @@ async fn warm(process: &Process, backend: &Backend) {
     process.page("/metrics").await;
 }
 
-/// Writes `piece` again and again, `times` in all, counting what was taken.
+/// Writes `piece` `times` times and counts the accepted bytes.
 async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: Arc<AtomicU64>) {
     for _ in 0..times {
         upstream.write(&piece).await;
@@ -71,7 +73,7 @@ async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: A
     }
 }
 
-/// Reads exactly what [`pour`] writes.
+/// Reads exactly the bytes that [`pour`] writes.
 async fn drink(client: &mut Raw<TcpStream>, piece: &[u8], times: u64) {
     for _ in 0..times {
         assert!(client.read_exactly(piece.len()).await == piece);
@@ -110,7 +112,7 @@ async fn a_request_of_ever_more_header_lines() {
     let mut client = process.client().await;
     client.write("GET / HTTP/1.1\r\nHost: a\r\n").await;
     for _ in 0..100_000 {
-        // Once it is refused nobody reads on.
+        // The proxy stops reading once it has refused the request.
         if client.0.write_all(&line()).await.is_err() {
             break;
         }
@@ -168,7 +170,7 @@ async fn an_observer_that_falls_behind() {
     assert_eq!(process.count(&["observer_lost"]).await, lost, "it has caught up");
 }
 
-/// Waits until the counter of seconds in which a client did not read is above `before`, and tells it.
+/// Waits until the counter of seconds blocked by a client grows by 0.1 s over `before`. Returns its new value.
 async fn more_blocked(process: &Process, before: f64) -> f64 {
     within("the counter to move", async {
         let mut now = before;
@@ -200,7 +202,7 @@ async fn a_client_that_reads_a_byte_now_and_then() {
         read.extend(client.read_exactly(1).await);
         blocked = more_blocked(&process, blocked).await;
     }
-    // Another stream is not held up by this one.
+    // This stream does not delay another one.
     flows(&process, &backend, CHUNK.as_bytes(), 100).await;
     assert!(taken.load(Ordering::Relaxed) < length / 2, "the upstream is held back");
     let grown = process.peak_memory() - before;
@@ -211,7 +213,7 @@ async fn a_client_that_reads_a_byte_now_and_then() {
     pouring.await.unwrap();
 }
 
-/// An upstream that answers every call with a small completion by the model that was asked for.
+/// Starts an upstream that answers every call with a small completion by the requested model.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -241,7 +243,7 @@ async fn answer_all(mut upstream: Raw<TcpStream>) {
     }
 }
 
-/// Calls models numbered `from` to `to` over one connection.
+/// Calls the models numbered from `from` up to, but not including, `to` over one connection.
 async fn call_models(client: &mut Raw<TcpStream>, from: u64, to: u64) {
     for number in from..to {
         client.write(call(&format!("model-{number}"), false)).await;
@@ -268,7 +270,7 @@ async fn ever_new_models() {
 
 #[tokio::test]
 async fn as_many_descriptors_are_used_as_may_be() {
-    // How container runtimes begin a process.
+    // Container runtimes start a process in this way.
     let line = "ulimit -S -n 64 && exec \"$0\" run --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://127.0.0.1:9";
     let mut child = Command::new("/bin/sh")
         .args(["-c", line, PROGRAM])
@@ -283,7 +285,7 @@ async fn as_many_descriptors_are_used_as_may_be() {
             let mut lines = text.lines();
             let files = lines.find_map(|line| line.strip_prefix("Max open files"));
             let [soft, hard] = [0, 1].map(|at| files.unwrap().split_whitespace().nth(at));
-            // Not the shell's any more.
+            // The limits now belong to the program and not to the shell.
             if of("comm").trim() == "tokengauge" && soft == hard {
                 return;
             }

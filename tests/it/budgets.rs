@@ -1,4 +1,4 @@
-//! Error budgets of the real program: what spends them, and what a restart makes of them.
+//! Tests error budgets of the real program, with the events that spend them and their state after a restart.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,10 @@ use tokio::net::TcpListener;
 use crate::support::process::{CALL, Process};
 use crate::support::{Backend, within};
 
-/// Ten tokens per second; each of the others has one thing wrong with it. 25 tokens are 2.4 s of decoding, with a prefill
-/// before it, or the output rate would be no higher than the total one. A stall of 5 s is there after a second of them,
-/// where 2 s are allowed.
+/// Simulated models. The first decodes ten tokens per second, and each of the others has one defect.
+///
+/// 25 tokens need 2.4 s of decoding. Without a prefill, the output rate would be no higher than the total rate. The
+/// stall of 5 s begins after one second of decoding, and the route allows 2 s.
 const MODELS: [&str; 4] = [
     "steady:prefill-ms=500,step-ms=100,batch-ms=0,jitter=0,tokens=25",
     "half:prefill-ms=500,step-ms=200,batch-ms=0,jitter=0,tokens=25",
@@ -20,9 +21,10 @@ const MODELS: [&str; 4] = [
     "failing:fail=1,status=500",
 ];
 
-/// Good and bad events of each model: availability, output rate, stall-free, tokens above the rate. The floor of 6.5
-/// tokens per second is met by a steady stream that is 1.3 s late, and not met by one of half the pace whose first token
-/// comes 1 s late.
+/// Good and bad events of each model for availability, output rate, stall-free and tokens above the rate.
+///
+/// A steady stream that is 1.3 s late still meets the floor of 6.5 tokens per second. A stream at half the pace whose
+/// first token is 1 s late does not.
 const EXPECTED: [(&str, [[u64; 2]; 4]); 4] = [
     ("steady", [[1, 0], [1, 0], [1, 0], [25, 0]]),
     ("half", [[1, 0], [0, 1], [1, 0], [0, 25]]),
@@ -30,7 +32,7 @@ const EXPECTED: [(&str, [[u64; 2]; 4]); 4] = [
     ("failing", [[0, 1], [0, 0], [0, 0], [0, 0]]),
 ];
 
-/// Of this one the client leaves at its first token.
+/// The client leaves this model's stream at its first token.
 const LEFT: &str = "left";
 
 const INDICATORS: [&str; 4] = [
@@ -40,7 +42,7 @@ const INDICATORS: [&str; 4] = [
     "indicator: tokens_above_rate, threshold: 6.5",
 ];
 
-/// A simulated backend, which ends with the test's runtime.
+/// Starts a simulated backend, which ends with the test's runtime.
 async fn simulated() -> std::net::SocketAddr {
     tokio::task::spawn_blocking(tokens::load).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -138,7 +140,7 @@ async fn each_fault_spends_the_budget_of_its_own_objective_and_a_client_that_lea
     }
 }
 
-/// What is left of the one budget; `None` where nothing is known.
+/// Returns the remaining ratio of the only budget, or `None` if it is unknown.
 async fn budget(process: &Process) -> Option<f64> {
     let (_, metrics) = process.page("/metrics").await;
     let mut lines = metrics.lines();

@@ -1,4 +1,4 @@
-//! Bodies with a content-encoding: they pass as they are, and are read on the side.
+//! Tests bodies with a content-encoding. They pass unchanged, and the observer decodes a copy.
 
 use std::io::Write as _;
 
@@ -14,7 +14,7 @@ const REQUEST: &str = "{\"model\":\"gpt-4o\",\"stream\":true,\"max_tokens\":77}"
 const USAGE: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\"choices\":[],\
     \"usage\":{\"prompt_tokens\":11,\"completion_tokens\":22,\"total_tokens\":33}}\n\n";
 
-/// Each piece flushed, the end of the coded body with the last one.
+/// Compresses the pieces and flushes after each one. The last piece includes the end of the encoded body.
 fn gzip(pieces: &[&str]) -> Vec<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let mut wire = Vec::new();

@@ -1,4 +1,4 @@
-//! What calls cost, from the file of prices to the counters, the span's twin in the request log, and the budgets.
+//! Tests the cost of calls, from the price file to the counters, the request log and the budgets.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,8 @@ fn configure(folder: &Path, upstream: std::net::SocketAddr) -> String {
     config.to_str().unwrap().to_owned()
 }
 
-/// One whole answer of `model` to `tenant`: 300 tokens in, of which 100 were cached, and 50 out.
+/// Performs one non-streaming call of `tenant` to `model`, with 300 input tokens, of which 100 are cached, and 50
+/// output tokens.
 async fn call(process: &Process, backend: &Backend, tenant: &str, model: &str) {
     let body = format!(r#"{{"model":"{model}","messages":[]}}"#);
     let answer = format!(
@@ -79,7 +80,7 @@ async fn calls_cost_what_the_table_says_and_budgets_pay() {
         }
     };
     within("lines of the request log", wait).await;
-    // 200 × 2000 + 100 × 1000 + 50 × 10000, for a million each.
+    // The cost is (200 × 2000 + 100 × 1000 + 50 × 10000) / 1,000,000.
     let exact = 1.0;
     let costs: Vec<_> =
         lines().iter().filter_map(|line| line["call"]["cost"]["amount"].as_f64()).collect();

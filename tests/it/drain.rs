@@ -1,4 +1,6 @@
-//! Being seen off before the end: what goes on is left alone, what is new is still served, and it is said when it is over.
+//! Tests the drain before shutdown.
+//!
+//! Active exchanges continue, new requests are still served, and the proxy reports when the drain is complete.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Output, Stdio};
@@ -18,7 +20,7 @@ use crate::support::{Backend, Raw, lines, settle, within};
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Asks the admin port at `address`; the whole answer, however long it takes.
+/// Sends a request to the admin port at `address`, and returns the complete response without a time limit.
 fn asked(address: SocketAddr, request: &str, headers: &str) -> JoinHandle<String> {
     let request = format!("{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n");
     tokio::spawn(async move {
@@ -32,7 +34,7 @@ async fn answered(asked: JoinHandle<String>) -> String {
     within("an answer", asked).await.unwrap()
 }
 
-/// One exchange on `client`; the head that it sees.
+/// Performs one exchange on `client` and returns the response headers that the client receives.
 async fn exchange(client: &mut Raw<TcpStream>, backend: &Backend) -> String {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
@@ -47,8 +49,9 @@ fn is_last(head: &str) -> bool {
     lines(head).iter().any(|line| line.eq_ignore_ascii_case("connection: close"))
 }
 
-/// The proxy when each of its connections ends with its exchange, and who waits for the drain: the one who asked for it,
-/// and one who only waits.
+/// Waits until the proxy closes each connection after its current request.
+///
+/// Returns the two requests that wait for the drain: one started it with `/drain`, and one only waits on `/drained`.
 async fn parting(process: &Process) -> [JoinHandle<String>; 2] {
     let waiting = [
         asked(process.admin, "POST /drain?delay=0s", ""),
@@ -66,7 +69,7 @@ async fn drained(waiting: [JoinHandle<String>; 2]) {
     }
 }
 
-/// The proxy before `backend`, to which each exchange has a connection of its own.
+/// Starts the proxy in front of `backend`. Each exchange gets a separate upstream connection.
 async fn before(backend: &Backend) -> (Process, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
@@ -102,7 +105,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     drained(waiting).await;
     process.logged(&["\"drained\""]).await;
 
-    // It serves on until it is told to stop; and then nothing holds it up.
+    // The drained proxy still serves requests until it gets a signal. Shutdown is then immediate.
     let mut late = process.client().await;
     assert!(is_last(&exchange(&mut late, &backend).await));
     let mut silent = process.client().await;
@@ -123,7 +126,7 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
     let mut client = process.client().await;
     let first = asked(process.admin, "POST /drain?delay=1h", "");
     process.logged(&["drain started", "\"delay\":\"3600s\""]).await;
-    // Another wish comes too late, and one who hangs up stops nothing.
+    // The second request cannot change the drain's parameters. A client that disconnects does not cancel the drain.
     let second = asked(process.admin, "POST /drain?delay=0s&quiet=1s", "");
     first.abort();
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
@@ -241,10 +244,10 @@ async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
     drained(waiting).await;
 }
 
-/// An address of this machine that others reach it by.
+/// Returns an address by which other hosts reach this machine.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: it only asks which way it would be.
+    // `connect` on a UDP socket sends nothing. It only selects the local address for the route.
     socket.connect("192.0.2.1:9").ok()?;
     let own = socket.local_addr().ok()?.ip();
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
@@ -313,8 +316,9 @@ async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
     drained(waiting).await;
 }
 
-/// Connections of one stranger, more than the admin port has: idle ones, halves of a request, those who wait for a drain, and
-/// those who ask for pages and read none.
+/// Opens more connections from one remote address than the admin port allows.
+///
+/// Some are idle, some send half a request, some wait for a drain, and some request pages but do not read them.
 async fn crowd(process: &Process) -> Vec<Raw<TcpStream>> {
     let metrics = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20);
     let kinds =
@@ -378,7 +382,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     let admin = process.admin.to_string();
     let all = format!("0.0.0.0:{}", process.admin.port());
     let by_variable = [("TOKENGAUGE_ADMIN", &*all)];
-    // A slow machine may take longer than the second that is usual.
+    // A slow machine may need more than the default timeout of 1 s.
     let patient = ["--timeout", "30s"];
     let probe = async |page: &str| {
         let arguments = [&["probe", page], patient.as_slice()].concat();
@@ -396,7 +400,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("returned 503: not drained in time"), "{said}");
 
-    // Who lingers asks anew when the time is over.
+    // With `--linger`, the command repeats its request after the timeout.
     let lingering = format!("drain --admin {admin} --timeout 1ms --linger 1h");
     let draining = tokio::spawn(async move {
         let arguments: Vec<&str> = lingering.split(' ').collect();
@@ -420,7 +424,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");
 }
 
-/// The address of a Service is known before what is behind it.
+/// Tests that `--wait` retries until the proxy is ready, since a Service has an address before its pods listen.
 #[tokio::test]
 async fn a_probe_that_may_wait_asks_until_all_is_well() {
     let backend = Backend::start().await;

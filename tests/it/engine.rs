@@ -1,5 +1,6 @@
-//! Engines that are asked for their own metrics, by the real program: one that answers, hangs, lies, redirects, disappears
-//! and comes back, and what is told of it.
+//! Tests how the real program scrapes engine metrics.
+//!
+//! The engine answers, hangs, sends false values, redirects, disappears and comes back.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,20 +15,20 @@ use crate::support::within;
 
 const VLLM: &str = include_str!("../fixtures/engines/vllm.prom");
 
-/// What the engine does with the next question.
+/// Behaviour of the engine at the next scrape.
 #[derive(Clone, Debug)]
 enum Does {
     /// Answers with status 200 and this body.
     Answers(String),
-    /// Answers with these bytes.
+    /// Answers with these raw bytes.
     Says(&'static str),
-    /// Takes the question and never answers.
+    /// Accepts the scrape and never answers.
     Hangs,
     /// Sends a page without end.
     Floods,
 }
 
-/// An engine that answers whatever the test last said it does, and takes each call of an API as done.
+/// An engine whose scrape behaviour the test sets. It answers every API call successfully.
 struct Engine {
     address: SocketAddr,
     does: Arc<Mutex<Does>>,
@@ -98,7 +99,7 @@ async fn serve(mut stream: TcpStream, does: Does, asked: Arc<Mutex<Vec<String>>>
     drop(stream.write_all(answer.as_bytes()).await);
 }
 
-/// The program before `engine`, which is asked every second.
+/// Starts the program in front of `engine`. `metrics` and `more` hold keys of the upstream.
 async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
@@ -116,7 +117,7 @@ async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfil
 
 const FAST: &str = "interval: 1s";
 
-/// The value of the one series of `/metrics` with each of `parts`; none where there is no such series.
+/// Returns the value of the only series of `/metrics` with each of `parts`, or none if no series matches.
 async fn told(process: &Process, parts: &[&str]) -> Option<f64> {
     let (_, metrics) = process.page("/metrics").await;
     let mut found = metrics
@@ -138,7 +139,7 @@ async fn until(process: &Process, parts: &[&str], value: Option<f64>) {
     within(&format!("{parts:?} = {value:?}"), waiting).await;
 }
 
-/// Waits until a question ended so, one more time than before.
+/// Waits until one more scrape ends with this result.
 async fn asked(process: &Process, how: &str) {
     let how = format!("tokengauge_asked=\"{how}\"");
     let parts = ["tokengauge_self_scrapes_total", how.as_str()];
@@ -202,7 +203,8 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
         "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nvllm:num_requests_waiting 1\n";
     const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n";
     let engine = Engine::start(Does::Hangs).await;
-    // Nothing but what hangs takes so long, or more would be said than is asserted.
+    // The timeout of 5 s is so long that only a hanging scrape reaches it. A further timeout would log an additional
+    // failure.
     let (process, _folder) = before(&engine, "interval: 1s, timeout: 5s", "").await;
     asked(&process, "timeout").await;
     assert_eq!(told(&process, &AGE).await, None, "nothing was ever read");
@@ -254,7 +256,7 @@ async fn an_engine_that_disappears_leaves_its_age_and_may_come_back() {
     drop(engine);
     asked(&process, "unreachable").await;
     until(&process, &WAITING, None).await;
-    // Three intervals and a timeout.
+    // The minimum age is three intervals plus a timeout.
     let age = told(&process, &AGE).await.unwrap();
     assert!(age > 5.0, "{age}");
     assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, Some(0.0));

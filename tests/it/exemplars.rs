@@ -1,4 +1,4 @@
-//! From a bucket on the real program's page to a span that its collector has.
+//! Tests that each exemplar on the real program's metrics page refers to a span that the collector has received.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::support::{Backend, within};
 
 const ASKING: &str = "Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n";
 
-/// The trace and span ids at the buckets of the time to first token.
+/// Returns the trace and span ids of the exemplars at the buckets of the time to first token.
 fn exemplars(page: &str) -> BTreeSet<(String, String)> {
     let buckets = page.lines().filter(|line| {
         line.starts_with("tokengauge_time_to_seconds_bucket{") && line.contains("=\"token\"")

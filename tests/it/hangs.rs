@@ -1,11 +1,11 @@
-//! Streams that hang, and a process that is stopped, as the real program tells them.
+//! Tests how the real program reports stalled streams and a stopped process.
 
 use std::time::Duration;
 
 use crate::support::process::{CALL, CHUNK, DONE, Process, open};
 use crate::support::{Backend, within};
 
-/// The real program whose streams may be silent for 250 ms.
+/// Starts the real program with a stall threshold of 250 ms.
 async fn impatient(backend: &Backend) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokengauge.yaml");
@@ -60,12 +60,12 @@ async fn a_stopped_process_blames_itself_and_not_the_backend() {
     let counted = process.count(&STALLS).await;
     process.signal("STOP");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // The backend was not silent: its bytes wait in the kernel.
+    // The backend was not silent, since its bytes wait in the kernel.
     upstream.write(CHUNK).await;
     upstream.write(DONE).await;
     process.signal("CONT");
     client.read_exactly(CHUNK.len().min(DONE.len())).await;
-    // Of the 3 s a beat was due after 250 ms at most.
+    // At most 250 ms of the 3 s pass before the next heartbeat is due.
     within("the delay to be told", async {
         let late = ["tokengauge_self_delay_seconds_sum{", "\"runtime\""];
         while process.seconds(&late).await < 2.5 {}

@@ -1,4 +1,4 @@
-//! Whom requests are for: in metrics, on spans and in the request log, each as far as it may be known there.
+//! Tests tenant, session and variant in metrics, on spans and in the request log, within the limits of each output.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ const CONFIG: &str = "version: 1\n\
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
 const BODY: &str = r#"{"object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a b c"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":3,"total_tokens":6}}"#;
 
-/// One call of `tenant`, answered with `status`. The headers reach the upstream as they were sent.
+/// Performs one call of `tenant`, answered with `status`. The headers reach the upstream unchanged.
 async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) {
     let body = r#"{"model":"m","messages":[]}"#;
     let request = format!(
@@ -39,7 +39,7 @@ async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) 
     client.read_until("total_tokens").await;
 }
 
-/// The lines of the log, once there are so many.
+/// Waits until the log has `number` lines, and returns them.
 async fn lines(log: &Path, number: usize) -> Vec<Value> {
     let read = || -> Vec<Value> {
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -91,7 +91,7 @@ async fn who_a_request_is_for_is_told_where_it_may_be() {
         let finished = ["tokengauge_requests_finished_total", &tenant];
         assert_eq!(process.count(&finished).await, calls, "{tenant}");
     }
-    // Nobody had vouched for it when the first call was refused.
+    // A variant label is omitted until an upstream accepts a request with it. The first call was refused with 401.
     let variant = format!("tokengauge_variant=\"{variant}\"");
     let finished = ["tokengauge_requests_finished_total", &variant];
     assert_eq!(process.count(&finished).await, 3);

@@ -1,7 +1,7 @@
-//! A pod as `inject` writes it, run: its containers' commands, environment, probes and hooks, in the kubelet's order.
+//! Runs a pod from the manifest that `inject` writes: commands, environment, probes and hooks, in the kubelet's order.
 //!
-//! The images are not there, so `/tokengauge` in a command is this build's binary, as in the sidecar's image. Everything
-//! else is taken from the manifest that `inject` wrote; nothing is put right afterwards.
+//! The container images are not available. A command's `/tokengauge` therefore runs the binary of this build, which the
+//! sidecar's image also contains. Everything else comes unmodified from the manifest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::support::collector::Collector;
 use crate::support::{Backend, Raw, within};
 
-/// Ports below those that the system hands out, so that nobody else gets one in the meantime.
+/// Returns a port below the system's ephemeral range, so that no other process gets the same port in the meantime.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = 20_000 + u16::try_from(std::process::id() % 400).unwrap() * 25;
@@ -29,7 +29,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// What the downward API and the node say.
+/// Returns a field value that the downward API and the node would provide.
 fn field(path: &str) -> &'static str {
     match path {
         "metadata.name" => "vllm-7d4b9-xk2lp",
@@ -41,7 +41,7 @@ fn field(path: &str) -> &'static str {
     }
 }
 
-/// A container that runs.
+/// A running container.
 struct Running {
     spec: Value,
     environment: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ impl Drop for Running {
     }
 }
 
-/// The pod of the first workload in a text.
+/// The pod of the first `Deployment` in a manifest.
 struct Pod {
     spec: Value,
     sidecars: Vec<Running>,
@@ -91,7 +91,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// Starts what the kubelet starts, in its order, and waits for what it waits for.
+    /// Starts the containers in the kubelet's order, and waits for the same probes as the kubelet.
     async fn start(manifest: &str) -> Self {
         let texts = parse_documents(manifest).unwrap();
         let workload = texts.iter().find(|it| it.value()["kind"] == "Deployment").unwrap();
@@ -119,7 +119,7 @@ impl Pod {
         pod
     }
 
-    /// Where a Service's `targetPort` leads.
+    /// Resolves the named `targetPort` of a Service to a port number.
     fn port(&self, name: &str) -> u16 {
         let ports = ["initContainers", "containers"].map(|key| list(&self.spec[key]));
         let ports = ports.iter().flatten().flat_map(|container| list(&container["ports"]));
@@ -128,8 +128,10 @@ impl Pod {
         u16::try_from(named[0]["containerPort"].as_u64().unwrap()).unwrap()
     }
 
-    /// Deletes the pod: every container gets its hook and then SIGTERM, sidecars SIGTERM after all others have ended.
-    /// Returns how the sidecars ended. `meanwhile` runs while the hooks do.
+    /// Deletes the pod and returns the exit statuses of the sidecars.
+    ///
+    /// Every container runs its preStop hook and then gets SIGTERM. Sidecars get SIGTERM after all other containers
+    /// have ended. `meanwhile` runs concurrently with the hooks.
     async fn delete(mut self, meanwhile: impl Future<Output = ()>) -> Vec<ExitStatus> {
         let sidecar_hooks: Vec<_> = self.sidecars.iter().map(|it| tokio::spawn(hook(it))).collect();
         let hooks: Vec<_> = self.containers.iter().map(|it| tokio::spawn(hook(it))).collect();
@@ -155,7 +157,7 @@ fn list(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
 }
 
-/// `$(NAME)` of what was declared before, as the kubelet replaces it.
+/// Expands `$(NAME)` references to earlier variables, as the kubelet does.
 fn expanded(text: &str, environment: &BTreeMap<String, String>) -> String {
     let mut text = text.to_owned();
     for (name, value) in environment {
@@ -176,7 +178,7 @@ fn environment(container: &Value) -> BTreeMap<String, String> {
     environment
 }
 
-/// The words of a command, with the binary of this build for the image's.
+/// Builds a command from `words`. The binary of this build replaces the image's binary.
 fn command(words: &[Value], environment: &BTreeMap<String, String>) -> Command {
     let words: Vec<String> =
         words.iter().map(|word| expanded(word.as_str().unwrap(), environment)).collect();
@@ -191,7 +193,7 @@ async fn started(container: &Value) -> Running {
     let environment = environment(container);
     let mut words = list(&container["command"]);
     if words.is_empty() {
-        // The image's entry point.
+        // The entry point of the image.
         words.push("/tokengauge".into());
     }
     words.extend(list(&container["args"]));
@@ -202,7 +204,7 @@ async fn started(container: &Value) -> Running {
     running
 }
 
-/// Asks until the answer is a good one.
+/// Repeats the probe until it succeeds.
 async fn probed(probe: &Value) {
     let get = &probe["httpGet"];
     let (Some(path), Some(port)) = (get["path"].as_str(), get["port"].as_u64()) else {
@@ -217,7 +219,7 @@ async fn probed(probe: &Value) {
     .await;
 }
 
-/// The whole answer to a GET; empty where nobody listens.
+/// Returns the complete response to a GET, or an empty string if nothing listens on the port.
 async fn answers(path: &str, port: u16) -> String {
     let Ok(stream) = TcpStream::connect(("127.0.0.1", port)).await else {
         return String::new();
@@ -227,7 +229,7 @@ async fn answers(path: &str, port: u16) -> String {
     String::from_utf8_lossy(&client.read_to_end().await).into_owned()
 }
 
-/// Runs a container's preStop to its end.
+/// Runs the container's preStop hook to completion.
 fn hook(running: &Running) -> impl Future<Output = ()> + Send + use<> {
     let hook = running.spec["lifecycle"]["preStop"].clone();
     let environment = running.environment.clone();
@@ -245,7 +247,7 @@ fn hook(running: &Running) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// What `tokengauge inject` writes for a manifest.
+/// Returns the output of `tokengauge inject` for a manifest.
 fn injected(folder: &Path, manifest: &str) -> String {
     let file = folder.join("in.yaml");
     fs::write(&file, manifest).unwrap();
@@ -255,14 +257,14 @@ fn injected(folder: &Path, manifest: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A counter of the sidecar's, summed over its series.
+/// Returns a sidecar counter, summed over its series.
 async fn count(admin: u16, name: &str) -> f64 {
     let page = answers("/metrics", admin).await;
     let lines = page.lines().filter(|line| line.starts_with(name));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// Sends a chat that is answered as a stream of `tokens` tokens.
+/// Sends a chat request whose response is a stream of `tokens` tokens.
 async fn chat(port: u16, path: &str, tokens: u32) -> Raw<TcpStream> {
     const BODY: &str = "{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
     let mut client = Raw(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
@@ -310,8 +312,9 @@ spec:
     )
 }
 
-/// A request comes by the Service's name for the port, crosses the sidecar, and outlives the pod's deletion: the engine is
-/// stopped only when its stream has ended.
+/// Tests that a stream through the sidecar outlives the pod's deletion.
+///
+/// The request uses the Service's port name. The engine stops only after its stream has ended.
 async fn an_engine_lives_and_dies(native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;
@@ -390,7 +393,7 @@ spec:
     )
 }
 
-/// The application finds the sidecar by the variable that its SDK reads.
+/// Tests that the application finds the sidecar by the environment variable that its SDK reads.
 async fn an_application_lives_and_dies(native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;

@@ -1,6 +1,8 @@
-//! Nothing that passes is told: neither text nor a credential, wherever it stands, whatever becomes of the exchange, in
-//! anything that the program shows, logs, answers by itself or exports. Content that a route captures is on the spans of
-//! that route, and nowhere else.
+//! Tests that no prompt text, completion text or credential reaches the program's pages, logs, own responses or
+//! exports.
+//!
+//! The rule holds wherever the text occurs in an exchange and however the exchange ends. Content that a route captures
+//! appears on the spans of that route only.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,10 +17,10 @@ use crate::support::collector::Collector;
 use crate::support::process::Process;
 use crate::support::{Backend, Raw, within};
 
-/// Stands in everything that must not be told; what follows it says where it stood.
+/// Prefix of every text that must not leak. The suffix names the text's position in the exchange.
 const PLANTED: &str = "planted-in-";
 
-/// A request and what the upstream answers: bytes, as they are. It closes after them.
+/// A request and the raw bytes of the upstream's response. The upstream closes the connection after the response.
 struct Case {
     path: &'static str,
     body: &'static str,
@@ -47,7 +49,7 @@ const CHAT_BODY: &str = r#"{"model":"gpt-4o","stream":true,"user":"planted-in-us
 const STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
-/// Of each family one that goes well, in a stream where there is one.
+/// One successful exchange of each API family, streamed where the API streams.
 const ANSWERED: [Case; 9] = [
     case(
         CHAT,
@@ -105,7 +107,7 @@ const ANSWERED: [Case; 9] = [
     case("/upload", "planted-in-body-of-no-api", "text/plain", "planted-in-answer-of-no-api"),
 ];
 
-/// What errors quote, and what is no JSON, no text or no HTTP.
+/// Error bodies that quote the request, and bodies that are not valid JSON, text or HTTP.
 const FAILED: [Case; 8] = [
     failing(
         "401 Unauthorized",
@@ -147,7 +149,7 @@ const FAILED: [Case; 8] = [
     ),
 ];
 
-/// The head of a request that has a credential wherever one may stand.
+/// Returns request headers with a credential in every header that can carry one.
 fn head(method: &str, target: &str, more: &str) -> String {
     format!(
         "{method} {target}?api_key=planted-in-query&key=planted-in-query HTTP/1.1\r\nHost: a\r\n\
@@ -162,7 +164,8 @@ fn request(target: &str, body: &str) -> String {
     head("POST", target, &length) + body
 }
 
-/// An upstream that answers each request by the number in its `X-Case`; it closes after each.
+/// Starts an upstream that selects the response by the number in `X-Case`. It closes the connection after each
+/// response.
 fn answering(backend: Backend, cases: &'static [Case]) {
     tokio::spawn(async move {
         loop {
@@ -178,7 +181,7 @@ fn answering(backend: Backend, cases: &'static [Case]) {
                 };
                 client.read_exactly(number("content-length").unwrap_or(0)).await;
                 let Some(case) = number("x-case").and_then(|case| cases.get(case)) else {
-                    // What was not HTTP, from an upstream that is none.
+                    // A request without a valid `X-Case` gets bytes that are not HTTP.
                     return client.write("planted-in-garbage\r\n\r\n").await;
                 };
                 let head = format!(
@@ -192,7 +195,7 @@ fn answering(backend: Backend, cases: &'static [Case]) {
     });
 }
 
-/// The program with every output on, and all that it has shown so far.
+/// The program with every output enabled, and all text that its own responses and admin pages have shown so far.
 struct Watched {
     process: Process,
     collector: Collector,
@@ -201,13 +204,13 @@ struct Watched {
 }
 
 impl Watched {
-    /// `routes`: further keys of the configuration's first route.
+    /// Starts the program. `first` holds additional configuration keys of the route `first`.
     async fn start(upstream: SocketAddr, first: &str) -> Self {
         let collector = Collector::start().await;
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");
         let log = folder.path().join("requests");
-        // Nothing listens at the second.
+        // Nothing listens at the address of upstream `b`.
         let text = format!(
             "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}, b: {{url: \"http://127.0.0.1:1\"}}}}\n\
              routes:\n  - {{upstream: a, name: first, match: {{prefix: /first}}, strip: true{first}}}\n  \
@@ -233,21 +236,22 @@ impl Watched {
         Self { process, collector, folder, shown: String::new() }
     }
 
-    /// Sends a request and reads to the end of the connection; whatever comes has passed, and is no leak.
+    /// Sends a request and reads until the connection closes. The response comes from the upstream, so planted text in
+    /// it is no leak.
     async fn exchange(&self, request: &str) -> Vec<u8> {
         let mut client = self.process.client().await;
         client.write(request).await;
         client.read_to_end().await
     }
 
-    /// The same for what this program answers by itself.
+    /// Sends a request that the proxy answers itself, and adds the response to the text under test.
     async fn own(&mut self, request: &str) {
         let answer = self.exchange(request).await;
         assert!(!answer.is_empty(), "no answer to {request}");
         self.shown.push_str(&String::from_utf8(answer).unwrap());
     }
 
-    /// Takes a look at every page, and at the metrics in both of their forms.
+    /// Requests every admin page, and the metrics in both formats.
     async fn look(&mut self) {
         for path in [
             "/",
@@ -272,7 +276,7 @@ impl Watched {
         }
     }
 
-    /// Ends the program. Everything that it told but for spans, and the spans.
+    /// Stops the program. Returns all outputs except spans, and then the spans.
     async fn told(mut self) -> (Vec<(&'static str, String)>, Vec<Span>) {
         self.look().await;
         self.process.signal("TERM");
@@ -348,14 +352,15 @@ async fn no_credential_and_no_text_is_told_anywhere() {
     assert_clean("on a span", &format!("{spans:?}"));
 }
 
-/// What this program answers by itself, and what breaks off; how many exchanges that were.
+/// Plays exchanges that fail in the proxy or break off. Returns the number of exchanges.
 async fn failing_here(watched: &mut Watched) -> u64 {
-    // No HTTP came, nobody is there, no route fits, a user in the target.
+    // The upstream sends no HTTP, the upstream is unreachable, no route matches, and the target contains user
+    // information.
     watched.own(&request("/first/v1/chat/completions", CHAT_BODY)).await;
     watched.own(&request("/dead/v1/chat/completions", CHAT_BODY)).await;
     watched.own(&request("/elsewhere", CHAT_BODY)).await;
     watched.own(&request("http://u:planted-in-userinfo@a/elsewhere", CHAT_BODY)).await;
-    // Heads that are no HTTP.
+    // Request headers that are not valid HTTP.
     for head in [
         "planted-in-line\r\n\r\n",
         "GET /planted-in-target HTTP/1.1 planted-in-line\r\n\r\n",
@@ -363,7 +368,7 @@ async fn failing_here(watched: &mut Watched) -> u64 {
     ] {
         watched.own(head).await;
     }
-    // A client that breaks off in the middle of its body.
+    // The client closes the connection in the middle of its body.
     let whole = request("/first/v1/chat/completions", CHAT_BODY);
     let mut client = watched.process.client().await;
     client.write(&whole.as_bytes()[..whole.len() - 10]).await;
@@ -410,7 +415,7 @@ async fn no_message_of_a_session_is_told() {
     assert_clean("on a span", &format!("{spans:?}"));
 }
 
-/// A message of text. A mask of zeros is one.
+/// Encodes a text message. An all-zero mask is valid and leaves the payload readable.
 fn frame(text: &str, mask: Option<[u8; 4]>) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap();
     let masked = if mask.is_some() { 0x80 } else { 0 };
@@ -426,7 +431,7 @@ async fn hang_up(client: Raw<TcpStream>, mut upstream: Raw<TcpStream>) {
     upstream.read_to_end().await;
 }
 
-/// The attributes that hold content.
+/// Span attributes that hold content.
 const CONTENT: [&str; 4] = [
     "gen_ai.input.messages",
     "gen_ai.output.messages",
@@ -448,7 +453,7 @@ fn text<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
     }
 }
 
-/// Both sides of every call of a known API.
+/// Asserts that a span of a known API has both input and output content.
 fn assert_captured(span: &Span) {
     let holds = |key, what| text(span, key).is_some_and(|text| text.contains(what));
     let input = holds(CONTENT[0], "planted-in-prompt [redacted]");
@@ -498,7 +503,7 @@ async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
     {
         assert!(captured.contains(kept), "{kept}");
     }
-    // Neither what is redacted, nor what is no content, nor any credential.
+    // Redacted text, fields that are not content, and credentials must be absent.
     for gone in
         ["sk-aaa", "in-argu", "authorization", "-key", "cookie", "query", "header", "in-user"]
     {

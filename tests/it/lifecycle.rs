@@ -1,4 +1,4 @@
-//! The life of the real program: drain, flush, the second signal, reload.
+//! Tests the lifecycle of the real program, with its drain, its flush, the second signal and the reload.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::collector::Collector;
 use crate::support::process::{CALL, DONE, PROGRAM, Process, open};
 use crate::support::{Backend, within};
 
-/// Started with telemetry sent to `collector`.
+/// Starts the program with telemetry export to `collector`.
 async fn exporting(backend: &Backend, collector: std::net::SocketAddr) -> Process {
     let environment = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &*format!("http://{collector}")),
@@ -49,7 +49,8 @@ async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
     }
 }
 
-/// A container's first process is not ended by a signal that it has not asked for.
+/// Tests that the simulated backend handles signals. The kernel ignores signals to a container's first process unless
+/// the process has a handler.
 #[test]
 fn the_simulated_backend_ends_by_itself_when_it_is_told_to() {
     for signal in ["TERM", "INT"] {
@@ -90,7 +91,7 @@ async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flus
     upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     process.signal("TERM");
-    // The flush is given 1.5 s; the rest is for a machine that has other things to do.
+    // The flush timeout is 1.5 s. The remaining time allows for a busy machine.
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
@@ -107,7 +108,7 @@ async fn what_was_lost_on_the_way_is_told_at_the_end_and_only_then() {
         let (mut client, mut upstream) = open(&process, &backend, CALL).await;
         upstream.write(DONE).await;
         client.read_exactly(DONE.len()).await;
-        // A client with which the upstream's connection ends too: the next exchange asks for another.
+        // Dropping both ends also closes the upstream connection, so the next exchange opens another one.
         drop((client, upstream));
     }
     process.signal("TERM");
@@ -126,20 +127,20 @@ async fn a_signal_during_a_flush_that_hangs_ends_at_once() {
     upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     process.signal("TERM");
-    // The flush is going on once it has sent something.
+    // The flush is in progress once the program has sent a request.
     silent.accept().await.read_head().await;
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(143));
 }
 
-/// Takes the place of `file` at once, as an editor or Kubernetes does.
+/// Replaces `file` atomically, as an editor or Kubernetes does.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, file).unwrap();
 }
 
-/// A file with one route per upstream, by prefix; the drain is over at once.
+/// Returns a configuration with one route per upstream, by prefix. The drain ends immediately.
 fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
     let upstream = |(name, backend): &(&str, &Backend)| {
         format!("  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n", backend.address)
@@ -187,7 +188,8 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     at_second.write("data: ").await;
     to_second.read_exactly(6).await;
 
-    // The drain that holds is the reloaded one: with the first, this stream would hold up the end for an hour.
+    // The reloaded drain timeout applies. With the first configuration, this stream would delay the shutdown for an
+    // hour.
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
     assert!(process.log().contains("\"exchanges_cut\":1"), "{}", process.log());

@@ -1,4 +1,5 @@
-//! The one integration binary: black-box tests over loopback sockets. They assert order and bytes, never durations.
+//! The single integration-test binary, with black-box tests over loopback sockets. The tests assert order and bytes,
+//! never durations.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! What the kernel knows of the connections that exchanges go over. These tests need a Linux that may be asked.
+//! Tests kernel statistics of the connections that exchanges use. These tests need a Linux kernel that provides them.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ async fn each_exchange_tells_of_both_connections_and_connecting_is_told_once() {
     }
     let told = |stage: &'static str| connecting(&process, stage);
     assert_eq!(told("tcp").await, 1);
-    // The upstream is an address, in plain text, and nobody else wanted a connection.
+    // The upstream is an IP address without TLS, and no other request competes for a connection.
     assert_eq!([told("wait").await, told("dns").await, told("tls").await], [0; 3]);
 
     let body = "{\"model\":\"gpt-4o\",\"stream\":true}";
@@ -63,7 +63,7 @@ async fn a_client_that_resets_its_connection_has_been_asked_about_before() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     let (client, _upstream) = open(&process, &backend, CALL).await;
-    // Looking has the observer sweep, which asks about what is in flight.
+    // Reading `/streams` triggers a sweep of the observer, which reads the kernel statistics of active exchanges.
     assert_eq!(process.streams().await.len(), 1);
     client.0.set_zero_linger().unwrap();
     drop(client);

@@ -15,7 +15,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
         let (minutes, seconds) = (seconds / 60, seconds % 60);
         let outcome = if n % 10 == 9 { "error" } else { "ok" };
         let variant = if n % 2 == 0 { "a" } else { "<b>" };
-        // Five values in turn.
+        // The factor cycles through five values.
         let vary = 1.0 + (n % 5) as f64 / 100.0;
         let (first, rate) = (ttft * vary, tps * vary);
         let last = first + 100.0 / rate;
@@ -56,7 +56,7 @@ fn reports_figures_groups_and_hashes() {
     let report = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
     let all = &report["subjects"][0]["statistics"];
     assert_eq!((&all["requests"], &all["error_rate"]), (&600.into(), &0.1.into()));
-    // The rates are 50, 50.5 … 52 in turn. Each tenth request would have 52, but fails.
+    // The rates cycle through 50, 50.5, 51, 51.5 and 52. Every tenth request would have a rate of 52, but it fails.
     assert_eq!(all["output_tps"]["n"], 540);
     let mean = all["output_tps"]["mean"].as_f64().unwrap();
     let expected = (2.0 * (50.0 + 50.5 + 51.0 + 51.5) + 52.0) / 9.0;
@@ -181,7 +181,7 @@ fn html_page_is_self_contained_and_escaped() {
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("m &amp; n") && page.contains("&lt;b&gt;"));
     assert!(!page.contains("<b>") && !page.contains("m & n"));
-    // Six panels over time, and throughput against concurrency.
+    // There are six panels over time, and one of throughput against concurrency.
     assert_eq!(page.matches("<svg").count(), 7);
     for outside in
         ["<script", "<link", "<img", "src=", "href=", "url(", "@import", "http:", "https:"]

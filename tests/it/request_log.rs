@@ -1,4 +1,6 @@
-//! The request log of the real program: every exchange has its line, whatever becomes of it and of the file.
+//! Tests the request log of the real program.
+//!
+//! Every exchange has its line, however the exchange ends and whatever happens to the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +11,7 @@ use serde_json::Value;
 use crate::support::process::{CALL, Process, open};
 use crate::support::{Backend, within};
 
-/// A proxy with one route below `/v1`, which logs to `log`.
+/// Starts a proxy with one route below `/v1` that logs to `log`.
 async fn logging(folder: &Path, upstream: std::net::SocketAddr) -> Process {
     let (config, log) = (folder.join("config.yaml"), folder.join("log"));
     let text = format!(
@@ -27,7 +29,7 @@ fn read(path: &Path) -> Vec<Value> {
     whole.collect::<Result<_, _>>().unwrap_or_default()
 }
 
-/// Waits until `count` lines are there.
+/// Waits until the log has `count` lines.
 async fn lines(path: &Path, count: usize) -> Vec<Value> {
     let wait = async {
         while read(path).len() < count {
@@ -40,7 +42,7 @@ async fn lines(path: &Path, count: usize) -> Vec<Value> {
     lines
 }
 
-/// One exchange that nothing comes of.
+/// Performs one exchange that matches no route.
 async fn refused(process: &Process) {
     let mut client = process.client().await;
     let request = "GET /elsewhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -54,7 +56,7 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
     let log = folder.path().join("log");
     let backend = Backend::start().await;
     let mut process = logging(folder.path(), backend.address).await;
-    // The first to begin is the last to end.
+    // The exchange that begins first ends last.
     let (client, upstream) = open(&process, &backend, CALL).await;
     let mut plain = process.client().await;
     plain.write("GET /v1/models?key=hidden HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -92,7 +94,7 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
     assert!(0.0 < token && token <= last && last <= end, "{points}");
     assert_eq!(told[2]["call"]["response"]["finish_reasons"][0], "error");
     documented(&told);
-    // Nothing was lost, and that is told too.
+    // The counters report that nothing was lost.
     assert_eq!(process.count(&["request_log_written_total"]).await, 3);
     assert_eq!(process.count(&["request_log_dropped_total"]).await, 0);
     refused(&process).await;
@@ -101,7 +103,7 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
     assert_eq!(read(&log).len(), 4, "what was left is written at the end");
 }
 
-/// Each field of each line stands in the documentation, with its type.
+/// Asserts that the documentation lists every field of every line, with its type.
 fn documented(lines: &[Value]) {
     let page = include_str!("../../docs/request-log.md");
     let rows = page.lines().filter(|line| line.starts_with("| `"));

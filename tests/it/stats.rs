@@ -1,5 +1,6 @@
-//! `/slo`, `/stats` and `/drift` of the real program before the simulated backend: what they say is what the request log
-//! says of the same exchanges.
+//! Compares `/slo`, `/stats` and `/drift` with the request log of the same exchanges.
+//!
+//! The real program runs in front of the simulated backend.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::support::process::{CALL, Process};
 use crate::support::{Raw, within};
 
-/// Stands in every prompt, header and query.
+/// Text in every prompt, header and query.
 const PLANTED: &str = "planted-secret";
 
 struct Rig {
@@ -37,7 +38,7 @@ impl Rig {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
-    /// The lines of the request log, as soon as there are so many.
+    /// Waits until the request log has `count` lines, and returns them.
     async fn logged(&self, count: usize) -> Vec<Value> {
         let path = self.folder.path().join("log");
         let wait = async {
@@ -95,8 +96,9 @@ async fn ask(proxy: SocketAddr, model: &str, stream: bool, own: &str, words: u64
     assert!(client.read_to_end().await.starts_with(b"HTTP/1.1 "));
 }
 
-/// 200 whole answers to prompts of `words`…`words` + 49 words. No two requests of two rounds are the same, since the
-/// simulated backend gives the same answer to the same request.
+/// Requests 200 non-streaming responses to prompts of `words` to `words` + 49 words.
+///
+/// Every request of every round is unique, because the simulated backend gives the same response to the same request.
 async fn prompts(process: &Process, round: u64, words: u64) {
     for n in 0..200 {
         let own = format!("{:06}", 1_000 * round + n);
@@ -104,14 +106,14 @@ async fn prompts(process: &Process, round: u64, words: u64) {
     }
 }
 
-/// The value up to which so many hundredths of the values lie, by nearest rank.
+/// Returns a percentile by the nearest-rank method.
 fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (percent * values.len()).div_ceil(100);
     values[rank.max(1) - 1]
 }
 
-/// `told` holds the percentiles of `values`, to 1 % and to half of the `unit` in which they are kept.
+/// Asserts that `told` holds the percentiles of `values`, to within 1 % plus half of `unit`, the storage resolution.
 fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
     assert_eq!(told["count"], values.len(), "{told}");
     for (name, percent) in [("p5", 5), ("p50", 50), ("p95", 95), ("p99", 99)] {
@@ -122,7 +124,9 @@ fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
     }
 }
 
-/// `/stats` and the request log after 18 streams and 6 whole answers of the model `steady`, and a 503.
+/// Returns `/stats` and the request log after 25 calls.
+///
+/// The calls are 18 streams and 6 non-streaming responses of the model `steady`, and one 503.
 async fn after_25_calls() -> (Value, Vec<Value>) {
     let steady =
         "steady:prefill-ms=60,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
@@ -149,7 +153,7 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
         let value = |line: &Value| line.pointer(pointer)?.as_f64();
         lines.iter().filter_map(value).collect()
     };
-    // The prefill is longer than the first token's share of a steady decode, or no stream would be rated.
+    // No stream is rated unless the prefill is longer than the first token's share of a steady decode.
     let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
     assert_eq!(values("/points/token").len(), 18, "whole answers have none");

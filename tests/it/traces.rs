@@ -1,4 +1,4 @@
-//! Traces through the real program: who is whose child, and what stands on the spans.
+//! Tests traces through the real program, with the parents of its spans and their attributes.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -25,7 +25,7 @@ fn text<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
     Some(text)
 }
 
-/// SERVER and CLIENT span of the one exchange of a program that has ended.
+/// Returns the SERVER and the CLIENT span of the only exchange of a stopped program.
 fn pair(collector: &Collector) -> [Span; 2] {
     let spans = collector.spans();
     assert_eq!(spans.len(), 2, "{spans:?}");
@@ -33,7 +33,7 @@ fn pair(collector: &Collector) -> [Span; 2] {
     [of(SERVER), of(CLIENT)]
 }
 
-/// Runs before `upstream`, continuing traces.
+/// Starts the program in front of `upstream`, with trace continuation enabled.
 async fn continuing(upstream: &str, collector: &Collector, propagators: &str) -> Process {
     let endpoint = format!("http://{}", collector.address);
     let environment =

@@ -1,4 +1,4 @@
-//! WebSockets through the real program: every byte passes, and what went by is on spans and metrics.
+//! Tests WebSockets through the real program. Every byte passes unchanged, and spans and metrics describe the messages.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{Backend, Raw, lines, within};
 const REALTIME: &str =
     "/v1/realtime?api-key=sk-in-the-query&model=gpt-4o-realtime-preview&call=in-the-query";
 
-/// The program between a client and an upstream that have switched protocols, and what it exported.
+/// The program between a client and an upstream after the protocol switch, and the collector of its exports.
 struct Setting {
     process: Process,
     collector: Collector,
@@ -28,7 +28,7 @@ impl Setting {
         Self::upgraded(target, "websocket", "").await
     }
 
-    /// After the switch to `protocol`; `extensions` as they were agreed on.
+    /// Switches to `protocol`. `extensions` are the negotiated extensions.
     async fn upgraded(target: &str, protocol: &str, extensions: &str) -> Self {
         let backend = Backend::start().await;
         let collector = Collector::start().await;
@@ -69,14 +69,14 @@ impl Setting {
         Self { process, collector, client, upstream }
     }
 
-    /// Both ends as WebSockets of a peer's making.
+    /// Turns both ends into WebSockets of an independent implementation.
     fn peers(
         self,
     ) -> (Process, Collector, WebSocket<std::net::TcpStream>, WebSocket<std::net::TcpStream>) {
         let peer = |raw: Raw<TcpStream>, role| {
             let stream = raw.0.into_std().unwrap();
             stream.set_nonblocking(false).unwrap();
-            // Turns a hang into a failure, no more.
+            // This timeout only turns a hang into a failure.
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             WebSocket::from_raw_socket(stream, role, None)
         };
@@ -85,7 +85,7 @@ impl Setting {
     }
 }
 
-/// The spans of the one exchange: SERVER, CLIENT.
+/// Returns the SERVER and the CLIENT span of the only exchange.
 async fn spans(mut process: Process, collector: &Collector) -> [Span; 2] {
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
@@ -94,7 +94,7 @@ async fn spans(mut process: Process, collector: &Collector) -> [Span; 2] {
     spans.try_into().unwrap()
 }
 
-/// A text or a whole number; that there is something else, where there is.
+/// Returns a text or integer attribute, or `?` for an attribute of another type.
 fn attribute(span: &Span, key: &str) -> Option<String> {
     let found = span.attributes.iter().find(|it| it.key == key)?;
     match found.value.as_ref()?.value.as_ref() {
@@ -109,7 +109,7 @@ fn attributes(span: &Span, keys: &[&str]) -> Vec<String> {
     found.map(|value| value.unwrap_or_else(|| "-".to_owned())).collect()
 }
 
-/// From the client, from the upstream, who closed, with what code, and how it came out.
+/// Returns the message counts of the client and the upstream, the closing peer, the close code and the outcome.
 fn facts(server: &Span) -> Vec<String> {
     attributes(
         server,
@@ -137,7 +137,7 @@ const ANSWER: [&str; 4] = [
     r#"{"type":"response.done","response":{"id":"resp_1","status":"completed","usage":{"input_tokens":11,"output_tokens":3}}}"#,
 ];
 
-/// What both peers say and hear; each hears exactly what the other said.
+/// Exchanges messages between both peers and asserts that each receives exactly the messages that the other sent.
 fn converse(
     client: &mut WebSocket<std::net::TcpStream>,
     upstream: &mut WebSocket<std::net::TcpStream>,
@@ -159,7 +159,7 @@ fn converse(
     }
 }
 
-/// The client closes; the server answers, and then ends the connection.
+/// Closes the connection from the client. The server answers and then ends the connection.
 fn close(mut client: WebSocket<std::net::TcpStream>, mut upstream: WebSocket<std::net::TcpStream>) {
     let (code, reason) = (CloseCode::Normal, "bye".into());
     client.close(Some(CloseFrame { code, reason })).unwrap();
@@ -168,7 +168,8 @@ fn close(mut client: WebSocket<std::net::TcpStream>, mut upstream: WebSocket<std
     while client.read().is_ok() {}
 }
 
-/// The CLIENT span of [`converse`]: what was asked, answered and reported, and nothing of a stream.
+/// Asserts that the CLIENT span of [`converse`] has the requested, answered and reported values, and no stream
+/// attributes.
 fn assert_is_the_session(client: &Span) {
     assert_eq!(client.name, "realtime gpt-4o-realtime-preview");
     let call = attributes(
@@ -201,7 +202,7 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
     })
     .await
     .unwrap();
-    // While it is open.
+    // These metrics are reported while the connection is open.
     let tokens = ["tokengauge_tokens_total", "operation_name=\"realtime\"", "type=\"output\""];
     told(&process, &tokens, 2).await;
     let of = |direction| ["tokengauge_websocket_messages_total", direction];
@@ -228,7 +229,7 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
 async fn compressed_messages_pass_and_are_counted_unread() {
     let agreed = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
     let mut setting = Setting::upgraded(REALTIME, "websocket", agreed).await;
-    // "Hello" by RFC 7692, section 7.2.3.1; then a closing frame without a code.
+    // This is "Hello" from RFC 7692, section 7.2.3.1, followed by a close frame without a code.
     let compressed = b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00\x88\x00";
     setting.upstream.write(compressed).await;
     assert_eq!(setting.client.read_exactly(compressed.len()).await, compressed);

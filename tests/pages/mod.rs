@@ -1,4 +1,4 @@
-//! The pages of this repository, and how they are read: enough of Markdown for tests that hold them to the program.
+//! Reads the pages of this repository, with enough Markdown support for tests that compare the pages with the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A page, by its path from the root.
+/// Returns a page by its path from the root.
 pub fn read(page: &str) -> String {
     fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// All pages that a reader meets, by their paths from the root: those beside the README, and all below these folders.
+/// Returns the paths from the root of all published pages, which are those beside the README and those below these
+/// folders.
 pub fn all() -> Vec<String> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> =
@@ -38,13 +39,13 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
-/// Text in single backticks outside of code blocks.
+/// Returns the text in single backticks outside of code blocks.
 pub fn code_spans(page: &str) -> impl Iterator<Item = &str> {
     let prose = page.split("```").step_by(2);
     prose.flat_map(|text| text.split('`').skip(1).step_by(2))
 }
 
-/// Code blocks of one language, each without its fences.
+/// Returns the code blocks of one language, without their fences.
 pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     page.split("```")
         .skip(1)

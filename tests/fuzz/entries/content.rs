@@ -1,4 +1,4 @@
-//! CapturedContent capture: the same however a request is cut, lists that are JSON, and no more of them than the bound allows.
+//! Content capture. The result is the same however a request is cut, lists are valid JSON, and their size is bounded.
 
 use std::sync::Arc;
 
@@ -10,11 +10,14 @@ use tokengauge_llm::dialect::Api;
 
 use super::script::{Script, however_cut};
 
-/// What is kept of a request beside what is told of it, and what its parts may grow by: 4,096 of them, of which each has
-/// its type and its role.
+/// Bytes that captured content may take beyond the body limit.
+///
+/// They are what capture keeps besides the reported content, and the growth of at most 4,096 parts, each with a type
+/// and a role.
 const GROWTH: usize = (4 << 10) + 4_096 * 100;
 
-/// A secret is replaced by a longer word, where it is short: patterns find none of less than nine characters.
+/// Factor by which redaction may lengthen the content. A short secret gets a longer replacement, and patterns match at
+/// least nine characters.
 const LONGER: usize = 2;
 
 pub fn content(input: &[u8]) {
@@ -46,7 +49,7 @@ pub fn content(input: &[u8]) {
         let list: Vec<Value> = serde_json::from_str(list).unwrap();
         assert!(!list.is_empty() && list.iter().all(Value::is_object), "{list:?}");
     }
-    // A byte that JSON has to escape was escaped in the request, too.
+    // A byte that JSON has to escape was also escaped in the request.
     assert!(told <= LONGER * (max_bytes + GROWTH), "{told} of {max_bytes}");
     assert!(body.len() <= max_bytes + (4 << 10) || *truncated, "{} of {max_bytes}", body.len());
 }

@@ -1,5 +1,7 @@
-//! Dialects: the same events however an answer is cut, no empty text, nothing but an error of an error, and memory that
-//! does not grow with the answer.
+//! API formats.
+//!
+//! The events are the same however a response is cut, and no text is empty. An error response yields only an error, and
+//! memory does not grow with the response.
 
 use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
 use tokengauge_llm::frame::{Frame, Framer, MAX_FRAME_BYTES};
@@ -21,20 +23,20 @@ const MODELS: [Option<&str>; 6] = [
     Some("cohere.command-r-v1:0"),
 ];
 
-/// How often the messages of a flood are repeated before the tables that tell choices, tool calls and texts apart must be
-/// full: none of them takes more than 1,024.
+/// Repetitions of a flood's messages that fill the tables of choices, tool calls and texts. Each table holds at most
+/// 1,024 entries.
 const FILLING: usize = 1_100;
 
-/// What a reader may hold for as long as its answer goes on, whatever was in it.
+/// Maximum bytes that a reader may hold during a response, whatever its content.
 const STATE: usize = 80 << 10;
 
-/// By how much it may grow when its tables are full: what is kept of the last message for its room.
+/// Bytes by which a reader may grow after its tables are full, for the buffer of the last message.
 const ROOM: usize = 512;
 
-/// More of a flood's messages would take long and say nothing new.
+/// Maximum bytes of a flood's messages. More bytes are slow and cover nothing new.
 const LONGEST: usize = 600;
 
-/// An answer, in any framing, of any API.
+/// Tests a response in any framing, of any API.
 pub fn dialects(input: &[u8]) {
     let mut script = Script::new(input);
     let call = Call::of(&mut script);
@@ -45,20 +47,20 @@ pub fn dialects(input: &[u8]) {
     let odd = said.iter().filter(is_odd).count();
     assert!(odd <= body.len() + 1, "more oddities than bytes");
     if is_error(call.status) {
-        // An error may come as a stream, and say where that ends.
+        // An error may arrive as a stream with an end marker.
         let known = |line: &&String| line.starts_with("Failed") || *line == "Done";
         let other = said.iter().find(|line| !known(line) && !is_odd(line));
         assert_eq!(other, None, "an error said more than that it is one");
     }
 }
 
-/// An answer without end. What its framer holds is its own affair.
+/// Tests a response without end. The memory of the framer does not count.
 pub fn floods(input: &[u8]) {
     let mut script = Script::new(input);
     let call = Call::of(&mut script);
     let messages = script.rest();
     let messages = messages.get(..LONGEST).unwrap_or(messages);
-    // Within SageMaker's messages there is another framer.
+    // SageMaker messages contain another framer.
     let framed_within = if call.api.family() == Family::Bedrock { MAX_FRAME_BYTES } else { 0 };
     let (mut framer, mut reader, mut meter) = call.reader();
     let mut go_on = |rounds| {
@@ -77,7 +79,7 @@ pub fn floods(input: &[u8]) {
     assert!(still <= most, "{name} holds {filled}, then {still}");
 }
 
-/// What is known of an answer beside its body.
+/// Properties of a response besides its body.
 #[derive(Debug)]
 struct Call {
     api: Api,
@@ -100,7 +102,7 @@ impl Call {
 
     fn reader(&self) -> (Framer, ResponseReader, Meter) {
         let framer = Framer::new(self.content_type, self.api.json());
-        // Where a model is asked for, so is the prompt at the head of the text.
+        // If the script sets a model, the request also asks for the prompt at the start of the text.
         let asked = RequestFacts {
             model: self.model.clone(),
             echo: self.model.is_some().then_some(true),
@@ -111,7 +113,7 @@ impl Call {
         (framer, reader, Meter::default())
     }
 
-    /// The events of an answer whose body comes in these pieces; texts that belong together are joined.
+    /// Returns the events of a response whose body arrives in these pieces. Adjacent texts of one part are joined.
     fn said(&self, pieces: &[&[u8]]) -> Vec<String> {
         let (mut framer, mut reader, mut meter) = self.reader();
         let mut said = Said::default();

@@ -1,5 +1,7 @@
-//! Metrics pages of engines: whatever an endpoint answers is read to its end, what is told of it can be true, and what the
-//! readings of two pages come to is a share.
+//! Metrics pages of engines.
+//!
+//! Every response of an endpoint is read to its end, and the reported values are plausible. The readings of two pages
+//! yield a ratio between 0 and 1.
 
 use std::time::Duration;
 
@@ -12,8 +14,10 @@ use tokengauge_types::label::Label;
 
 use super::script::Script;
 
-/// The first byte chooses the engine that is named, if any; a line of dashes parts two pages, which are read one after the
-/// other.
+/// Tests pages of engine metrics.
+///
+/// The first byte selects the configured engine, if any. A line of dashes separates two pages, which are read one after
+/// the other.
 pub fn engines(input: &[u8]) {
     let mut script = Script::new(input);
     let named = Engine::ALL.get(usize::from(script.digit())).copied();

@@ -1,4 +1,7 @@
-//! Framers: the same frames however a body is cut, memory within the cap, and nothing left over for the next body.
+//! Framers.
+//!
+//! The frames are the same however a body is cut, memory stays within the cap, and no state carries over to the next
+//! body.
 
 use tokengauge_llm::frame::{
     AwsEventStream, Frame, Framer, JsonArray, JsonFraming, JsonLines, MAX_FRAME_BYTES, Sse,
@@ -7,12 +10,12 @@ use tokengauge_llm::frame::{
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
-/// What a framer may hold above its cap: what a vector takes for its first few bytes.
+/// Bytes that a framer may hold above its cap, for the initial capacity of a vector.
 const SLACK: usize = 64;
 
 const CAPS: [usize; 4] = [MAX_FRAME_BYTES, 16, 100, 1_000];
 
-/// Content types that say something about the framing, and some that lie.
+/// Content types that determine the framing, and some that are wrong.
 pub const CONTENT_TYPES: [Option<&str>; 8] = [
     None,
     Some("text/event-stream; charset=utf-8"),
@@ -26,7 +29,9 @@ pub const CONTENT_TYPES: [Option<&str>; 8] = [
 
 pub const JSON: [JsonFraming; 3] = [JsonFraming::Single, JsonFraming::Lines, JsonFraming::Array];
 
-/// An event's data and the line that is being read each grow by doubling; together they are no longer than the cap.
+/// Tests server-sent events.
+///
+/// The event's data and the current line each grow by doubling. Their combined length is at most the cap.
 pub fn sse(input: &[u8]) {
     of_stream(input, |cap| Reading {
         holds: 2 * cap,
@@ -46,7 +51,7 @@ pub fn aws(input: &[u8]) {
     of_stream(input, |cap| Reading::of(Framer::AwsEventStream(AwsEventStream::new(cap)), cap));
 }
 
-/// Any body: its first bytes tell how it is framed.
+/// Tests any body, whose first bytes determine its framing.
 pub fn sniffed(input: &[u8]) {
     let mut script = Script::new(input);
     let content_type = script.pick(&CONTENT_TYPES);
@@ -71,10 +76,10 @@ fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
     assert_eq!(after_another, frames, "read after another body");
 }
 
-/// A body and how it comes.
+/// A body and the way in which it arrives.
 struct Body<'a> {
     cuts: [usize; 2],
-    /// After so many bytes some are lost.
+    /// Number of bytes before a loss, if any.
     lost_after: Option<usize>,
     bytes: &'a [u8],
 }
@@ -106,7 +111,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A frame that was told. Pieces of a whole body are joined: where they end depends on how it is cut.
+/// A reported frame. Pieces of one body are joined, because their boundaries depend on how the body is cut.
 #[derive(Debug, PartialEq)]
 enum Told {
     Event(Vec<u8>, Vec<u8>),
@@ -117,11 +122,11 @@ enum Told {
     ParseError(&'static str),
 }
 
-/// A framer at work, watched.
+/// A framer under test with a memory meter.
 struct Reading {
     framer: Framer,
     cap: usize,
-    /// The most memory that what is unfinished may take.
+    /// Maximum bytes of unfinished data.
     holds: usize,
     meter: Meter,
     told: Vec<Told>,

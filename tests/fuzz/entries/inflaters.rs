@@ -1,21 +1,23 @@
-//! Inflaters: the same plain bytes however the coded ones are cut, up to the fault, within the bounds that
-//! `decode` states.
+//! Decompressors.
+//!
+//! The plain bytes up to an error are the same however the encoded bytes are cut. Memory and output stay within the
+//! bounds that `decode` states.
 
 use tokengauge_llm::decode::{DecodeError, Decompressor};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
-/// What any body may inflate to, and how much more each byte from the wire may become.
+/// Bytes to which any body may decompress, and the additional bytes for each byte on the wire.
 const FREE: u64 = 4 << 20;
 const RATIO: u64 = 250;
 
-/// What deflate holds, and what stands around each inflater.
+/// Maximum bytes for deflate, and the overhead of each decompressor.
 const FLATE: usize = (48 << 10) + SLACK;
 const SLACK: usize = 1 << 10;
 
-/// What br holds: its largest window, what hostile tables take, and its own state. A block's announcement suffices for
-/// the window.
+/// Maximum bytes for br, with its largest window, the tables of a hostile body, and its own state. The header of a
+/// block suffices to allocate the window.
 const BROTLI: usize = (16 << 20) + (7 << 19) + (20 << 10) + SLACK;
 
 pub fn gzip(input: &[u8]) {
@@ -30,12 +32,12 @@ pub fn br(input: &[u8]) {
     check(Script::new(input), "br", BROTLI);
 }
 
-/// Zstd's memory comes from C and is not seen here; `decode` has tests of its own for it.
+/// Tests zstd. Its memory is allocated in C, so this meter does not count it; the tests of `decode` do.
 pub fn zstd(input: &[u8]) {
     check(Script::new(input), "zstd", SLACK);
 }
 
-/// Several codings in a row, among them some that are none or not known.
+/// Tests several codings in sequence, some of which are identity codings or unknown.
 pub fn codings(input: &[u8]) {
     let mut script = Script::new(input);
     let mut codings =
@@ -44,7 +46,7 @@ pub fn codings(input: &[u8]) {
     check(script, &header, 3 * BROTLI);
 }
 
-/// `most`: what may be held.
+/// Decompresses the body and checks that the decompressor holds at most `most` bytes.
 fn check(mut script: Script<'_>, header: &str, most: usize) {
     if Decompressor::new(header).ok().flatten().is_none() {
         return;
@@ -60,16 +62,19 @@ fn check(mut script: Script<'_>, header: &str, most: usize) {
     });
 }
 
-/// How a body came out. Equal is what may differ by how the body was cut and no further.
+/// Result of a body. Two results are equal if they differ only in ways that depend on how the body was cut.
 #[derive(Debug)]
 struct Inflated {
     plain: Vec<u8>,
     end: Result<(), DecodeError>,
-    /// zstd's library holds a frame to the size that it announces only where all of it came at once.
+    /// Whether zstd is involved. The zstd library enforces a frame's announced size only if the whole frame arrives at
+    /// once.
     is_zstd: bool,
 }
 
-/// A body that is given up may have been read further, and a bomb shows earlier, where the pieces were other ones.
+/// Compares results up to differences in piece boundaries.
+///
+/// With other pieces, an abandoned body may be decoded further, and a decompression bomb may be detected earlier.
 impl PartialEq for Inflated {
     fn eq(&self, other: &Self) -> bool {
         let begins = self.plain.starts_with(&other.plain) || other.plain.starts_with(&self.plain);

@@ -1,5 +1,7 @@
-//! YAML text and a patch: whatever the text is, its documents make it up, no patch changes nothing, and a patched text
-//! reads as the patched value.
+//! YAML text and a patch.
+//!
+//! The documents of any text add up to that text, an empty patch changes nothing, and a patched text parses to the
+//! patched value.
 
 use json_patch::Patch;
 use serde_json::{Value, json};
@@ -50,7 +52,7 @@ fn patched(document: &Document<'_>, [kind, place, value]: [u8; 3]) {
     let patch: Patch = serde_json::from_value(json!([operation])).unwrap();
     let mut wanted = document.value().clone();
     json_patch::patch(&mut wanted, &patch).unwrap();
-    // What cannot be written is refused; what is written is right.
+    // A patch that cannot be written is refused, and a written one is correct.
     if let Ok(edited) = document.apply(&patch) {
         let again = parse_documents(&edited.text).unwrap();
         assert_eq!(again.len(), 1);

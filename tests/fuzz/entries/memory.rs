@@ -1,13 +1,13 @@
-//! How much memory something holds, by what it asked the allocator for: nothing under test takes part in the counting.
+//! Measures held memory by allocator requests. The code under test takes no part in the counting.
 
-/// Memory held by what runs within [`Meter::during`], from run to run.
+/// Memory held by code that runs within [`Meter::during`], accumulated over its runs.
 #[derive(Debug, Default)]
 pub struct Meter {
     held: i64,
 }
 
 impl Meter {
-    /// Runs `run`; what it allocates and does not free is held.
+    /// Runs `run` and counts the memory that it allocates and does not free.
     pub fn during<T>(&mut self, run: impl FnOnce() -> T) -> T {
         let mut result = None;
         let counted = allocation_counter::measure(|| result = Some(run()));
@@ -25,7 +25,7 @@ impl Meter {
     }
 }
 
-/// Runs what belongs to the checking and not to what is checked: it does not count.
+/// Runs code of the test itself, without counting its memory.
 pub fn aside(run: impl FnOnce()) {
     allocation_counter::opt_out(run);
 }

@@ -1,24 +1,24 @@
-//! Bodies made of messages, in each framing: random bytes hardly ever have the right checksum.
+//! Bodies made of messages, in each framing, because random bytes almost never have a valid checksum.
 //!
-//! A line of the input is a message; a word before a `{` is its name, and a `!` before that makes it an exception where
-//! the framing has such.
+//! Each line of the input is a message. A word before a `{` is its name, and a `!` before the name makes the message an
+//! exception if the framing supports exceptions.
 
 use std::ops::Range;
 
-/// How messages become a body.
+/// Framing that turns messages into a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Framed {
-    /// As they are.
+    /// The messages unchanged.
     Raw,
     Sse,
     Elements,
     Aws,
 }
 
-/// The type of a header whose value is a string.
+/// Type byte of a header whose value is a string.
 const STRING: u8 = 7;
 
-/// Bytes of an AWS message beside its headers and its payload: two lengths and two checksums.
+/// Bytes of an AWS message outside its headers and payload, which are two lengths and two checksums.
 const AROUND: usize = 16;
 
 impl Framed {
@@ -87,8 +87,9 @@ fn aws(name: &[u8], payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The lines of `input`, many times over, with the round's number in place of each `#`: what is told apart by numbers
-/// and ids is so many different things then.
+/// Repeats the lines of `input`, with the round's number in place of each `#`.
+///
+/// Numbers and ids then differ in each round, so the readers must distinguish as many items as there are rounds.
 pub fn flood(input: &[u8], rounds: Range<usize>, mut take: impl FnMut(&[u8])) {
     for round in rounds {
         let number = round.to_string();

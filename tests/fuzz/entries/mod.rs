@@ -1,7 +1,9 @@
-//! The entry points of the fuzzers. Each takes an input whose first bytes choose what is done and to what, and asserts
-//! what must hold for every input: not only that nothing panics.
+//! Entry points of the fuzzers.
 //!
-//! libFuzzer drives them (`fuzz/`, which takes this folder in), and so do the tests beside this folder.
+//! The first bytes of an input select the operation and its subject. Each entry point asserts the invariants for every
+//! input, in addition to the absence of panics.
+//!
+//! libFuzzer drives the entry points (`fuzz/`, which includes this folder), and so do the tests in the parent folder.
 
 mod content;
 mod dialects;

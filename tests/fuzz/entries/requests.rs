@@ -1,4 +1,4 @@
-//! Request readers: the same facts however a request is cut, and next to nothing held of it.
+//! Request readers. The facts are the same however a request is cut, and a reader holds little memory.
 
 use tokengauge_llm::dialect::{
     Api, DetectedApi, RequestFacts, RequestReader, RequestTarget, detect,
@@ -9,11 +9,11 @@ use super::memory::Meter;
 use super::messages::flood;
 use super::script::{Script, however_cut};
 
-/// What a reader holds: the path to the value that it is in, the short words among the facts, and of a form's field a
-/// piece of 4 KiB.
+/// Maximum bytes of a reader. It holds the path to the current value, the short words among the facts, and a form
+/// field's piece of 4 KiB.
 const STATE: usize = 10 << 10;
 
-/// How often a part of a request is repeated.
+/// Number of repetitions of a part of a request.
 const ROUNDS: usize = 200;
 
 pub fn requests(input: &[u8]) {
@@ -32,7 +32,7 @@ pub fn requests(input: &[u8]) {
         }
         reading.reader.finish()
     });
-    // A byte that is no text becomes a character of three.
+    // An invalid UTF-8 byte becomes a character of three bytes.
     assert!(facts.prompt_bytes <= 3 * read.len() as u64);
     let most_stops = facts.stop_sequences.unwrap_or(0);
     assert!(most_stops <= read.len(), "more than there are bytes");
@@ -80,7 +80,7 @@ impl Reading {
 fn words_are_short(facts: &RequestFacts) {
     let words = [&facts.model, &facts.reasoning_level, &facts.service_tier, &facts.encoding_format];
     for word in words.into_iter().flatten() {
-        // Control characters become longer ones after the cut.
+        // Control characters become longer sequences after the cut.
         assert!(word.as_str().len() <= 3 * LONGEST_NAME);
     }
 }

@@ -1,4 +1,4 @@
-//! Choices off the front of an input, so that one array of bytes says what is done and to what.
+//! Choices read from the front of an input, so that one byte array selects the operation and its subject.
 
 /// Reads an input. Past its end every choice is the first one.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ impl<'a> Script<'a> {
         self.bytes(1).first().copied().unwrap_or(b'0')
     }
 
-    /// A small number. `0` is none, so that inputs can be written by hand.
+    /// Returns a small number. `0` is zero, so that inputs can be written by hand.
     pub fn digit(&mut self) -> u8 {
         self.byte().wrapping_sub(b'0')
     }
@@ -28,19 +28,19 @@ impl<'a> Script<'a> {
         self.digit() % 2 == 1
     }
 
-    /// Bytes that a byte before them counts.
+    /// Returns as many bytes as the preceding byte states.
     pub fn short(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte());
         self.bytes(length)
     }
 
-    /// Bytes that two bytes before them count, the higher one first.
+    /// Returns as many bytes as the two preceding bytes state, in big-endian order.
     pub fn long(&mut self) -> &'a [u8] {
         let length = u16::from_be_bytes([self.byte(), self.byte()]);
         self.bytes(usize::from(length))
     }
 
-    /// In which pieces a body comes.
+    /// Returns the piece sizes of a body.
     pub fn cuts(&mut self) -> [usize; 2] {
         [self.digit(), self.digit()].map(|size| usize::from(size) + 1)
     }
@@ -60,7 +60,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// What comes of a body must be the same whether it comes whole, byte by byte, or in pieces of these sizes, in turn.
+/// Asserts that a body yields the same result as a whole, byte by byte, and in pieces of these alternating sizes.
 pub fn however_cut<T: PartialEq + std::fmt::Debug>(
     body: &[u8],
     cuts: [usize; 2],

@@ -1,4 +1,4 @@
-//! Realtime sessions: no empty text, and memory that does not grow with the session.
+//! Realtime sessions. No text is empty, and memory does not grow with the session.
 
 use tokengauge_llm::dialect::{Event, Realtime};
 
@@ -7,16 +7,16 @@ use super::memory::{Meter, aside};
 use super::messages::flood;
 use super::script::Script;
 
-/// What a session may hold: 64 responses and transcriptions at once, of each which 64 texts came in pieces.
+/// Maximum bytes of a session, for 64 concurrent responses and transcriptions, each with 64 texts in pieces.
 const STATE: usize = 64 << 10;
 
-/// How often a session's messages are repeated before those places must be taken.
+/// Repetitions of a session's messages that fill those 64 entries.
 const FILLING: usize = 150;
 
-/// More of the messages would take long and say nothing new.
+/// Maximum bytes of the messages. More bytes are slow and cover nothing new.
 const LONGEST: usize = 1_500;
 
-/// A line is a message: of the client where it begins with `>`, else of the server.
+/// Tests a session. Each line is a message, from the client if it begins with `>` and otherwise from the server.
 pub fn realtime(input: &[u8]) {
     let filling = if Script::new(input).flag() { FILLING } else { 1 };
     let messages = input.get(1..).unwrap_or_default();
@@ -37,7 +37,7 @@ pub fn realtime(input: &[u8]) {
     let filled = go_on(0..filling);
     let still = go_on(filling..2 * filling);
     assert!(filled <= STATE, "{filled} held");
-    // What is short has not filled its places yet.
+    // A short session has not filled its entries yet.
     assert!(filling < FILLING || still <= filled + LONGEST, "{filled} held, then {still}");
     said.finish();
 }

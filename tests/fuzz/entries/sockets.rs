@@ -1,4 +1,4 @@
-//! Frames of a WebSocket: the same messages however the bytes are cut, memory within the cap.
+//! WebSocket frames. The messages are the same however the bytes are cut, and memory stays within the cap.
 
 use tokengauge_llm::frame::{MAX_FRAME_BYTES, Message, WebSocket};
 
@@ -7,7 +7,7 @@ use super::script::{Script, however_cut};
 
 const CAPS: [usize; 4] = [MAX_FRAME_BYTES, 16, 100, 1_000];
 
-/// Bytes of one side. What is lost of them is as many as the script says.
+/// Tests the bytes of one side. The script sets the number of lost bytes.
 pub fn websocket(input: &[u8]) {
     let mut script = Script::new(input);
     let of_client = script.flag();
@@ -45,7 +45,7 @@ impl Told {
     }
 }
 
-/// A reader at work, watched.
+/// A reader under test with a memory meter.
 struct Reading {
     reader: WebSocket,
     cap: usize,

@@ -1,4 +1,4 @@
-//! Counting: what is counted piece by piece is what the whole text has, and that is what the reference says.
+//! Token counting. The count of the pieces equals the count of the whole text, and both equal the reference's count.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ const PARTS: [Part; 6] =
 
 const MODELS: [&str; 4] = ["gpt-4o", "gpt-4", "claude-sonnet-4-5", "text-davinci-003"];
 
-/// More text says nothing new, but for runs longer than anything that is looked at again and again.
+/// Maximum bytes of a text. More text covers nothing new, except runs longer than any text that the counter examines
+/// repeatedly.
 const LONGEST: usize = 2_000;
 
-/// The reference takes the square of the length of a run without blanks.
+/// Maximum bytes for the reference, whose time is quadratic in the length of a run without blanks.
 const LONGEST_REFERRED: usize = 300;
 
 pub fn tokens(input: &[u8]) {
@@ -30,7 +31,7 @@ pub fn tokens(input: &[u8]) {
     apart(model, &text, cuts);
 }
 
-/// One text that grows.
+/// Tests one text that grows.
 fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
     let whole = encoding.count(text);
     if text.len() <= LONGEST_REFERRED {
@@ -49,7 +50,7 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
     assert_eq!(encoder.total(), whole, "{}: {text:?}", encoding.as_str());
 }
 
-/// Several texts side by side: each piece goes to the part that its first byte names.
+/// Tests several concurrent texts. The first byte of each piece selects its part.
 fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     let mut counter = TokenCounter::new(&Tokenizers::default());
     counter.set_model(model);
@@ -75,7 +76,7 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     }
 }
 
-/// Cut between characters, in pieces of about these sizes.
+/// Cuts at character boundaries, into pieces of about these sizes.
 fn pieces(text: &str, cuts: [usize; 2]) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;

@@ -1,5 +1,7 @@
-//! Trace headers: whatever a caller sends there is a trace, what is kept of it is bounded, and what is written in its
-//! place is read again as the same trace with our span as the parent.
+//! Trace headers.
+//!
+//! Any headers from a caller yield a trace, and the data kept of them is bounded. The written headers parse to the same
+//! trace with the proxy's span as the parent.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokengauge::forward::{Propagation, Propagator};
@@ -7,7 +9,7 @@ use tokengauge_types::label::LONGEST_NAME;
 
 use super::script::Script;
 
-/// What the W3C has everybody carry of a `tracestate`.
+/// Length in bytes of a `tracestate` that W3C Trace Context requires every participant to propagate.
 const LONGEST_STATE: usize = 512;
 
 const NAMES: [&str; 8] = [
@@ -35,7 +37,7 @@ pub fn traces(input: &[u8]) {
     assert_ne!(trace.parent, Some([0; 8]));
     assert!(trace.state.as_ref().is_none_or(|state| state.len() <= LONGEST_STATE));
     if let Some(conversation) = propagation.conversation(&headers) {
-        // Control characters become longer ones after the cut.
+        // Control characters become longer sequences after the cut.
         assert!(conversation.as_str().len() <= 3 * LONGEST_NAME);
     }
     propagation.write(&trace, carried, &mut headers);
@@ -45,7 +47,7 @@ pub fn traces(input: &[u8]) {
     assert!(again.parent_sampled.is_some());
 }
 
-/// A line each: a digit that names the header, then its value.
+/// Parses one header per line, from a digit that selects the name, and the value.
 fn headers(lines: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in lines.split(|byte| *byte == b'\n') {

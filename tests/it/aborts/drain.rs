@@ -1,4 +1,4 @@
-//! A drain whose time is up: what it cuts is told too, whatever task it ends in.
+//! Tests a drain whose deadline passes. Every exchange that it aborts is reported, in whichever task the exchange ends.
 
 use bytes::Bytes;
 use http::Request;
@@ -11,7 +11,7 @@ use crate::support::collector::Collector;
 use crate::support::process::Process;
 use crate::support::{Backend, Raw, within};
 
-/// Streams of one connection, each a task of its own in hyper.
+/// Streams of one connection, each of which hyper runs in a separate task.
 const STREAMS: usize = 40;
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
         let asked = tokio::spawn(async move { sender.send_request(request).await });
         let mut upstream = backend.accept().await;
         upstream.read_until(BODY).await;
-        // Half of them wait for their head.
+        // Half of the streams wait for their response headers.
         if number % 2 == 0 {
             let body = until("mid-stream").unwrap();
             let length = body.len() + 1;
@@ -66,7 +66,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
     }
 }
 
-/// Both ends of a WebSocket.
+/// Returns both ends of a WebSocket.
 async fn upgraded(process: &Process, backend: &Backend) -> [Raw<TcpStream>; 2] {
     let mut client = process.client().await;
     client

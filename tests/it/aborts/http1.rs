@@ -1,4 +1,4 @@
-//! Every row of `docs/ends.md` over HTTP/1.1 on both sides.
+//! Tests every row of `docs/ends.md` over HTTP/1.1 on both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::stream::{BODY, PATH, until};
 use super::table::{Cell, cells};
 use crate::support::{Backend, Raw, Setup, within};
 
-/// How the same thing is done on the wire.
+/// Ways to produce the same end on the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Way {
-    /// By a FIN.
+    /// With a FIN.
     Close,
-    /// By a RST.
+    /// With a RST.
     Reset,
-    /// By a FIN of the sending side alone; the other goes on reading.
+    /// With a FIN of the sending side only, while the side goes on reading.
     HalfClose,
-    /// The body has no framing of its own: its end is the connection's.
+    /// With the end of the connection, because the body has no framing.
     Unframed,
 }
 
@@ -38,7 +38,8 @@ impl Way {
     }
 }
 
-/// Short ones for what waits for nothing, and a long one for what runs from the start, while everything else happens.
+/// Short time limits, for rows that wait for nothing else, and a long one for a limit that runs from the start of the
+/// exchange.
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(3);
 
@@ -105,7 +106,8 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
     facts(&told)
 }
 
-/// The answer up to the moment, in one piece, so that no limit can run out on the way; and the client has it.
+/// Sends the response up to the row's moment and waits until the client has it. The response is one piece, so that no
+/// time limit expires in between.
 async fn answer(cell: &Cell, way: Way, client: &mut Raw<TcpStream>, upstream: &mut Raw<TcpStream>) {
     let Some(body) = until(cell.when) else { return };
     let (framing, body) = match way {
@@ -180,8 +182,10 @@ async fn end(
     }
 }
 
-/// With a second request behind the first in its buffer hyper does not read, and so does not see that the client has
-/// gone: it is noticed by what the upstream goes on to write.
+/// Tests a client that leaves with a second request in hyper's buffer behind the first.
+///
+/// In that state hyper does not read, so it does not detect the client's close. The next writes of the upstream reveal
+/// it.
 #[tokio::test]
 async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
     let backend = Backend::start().await;
@@ -207,15 +211,15 @@ async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
     assert_eq!(facts(&rig.told().await), cell.facts);
 }
 
-/// The upstream's connection is closed, and nothing more was written to it.
+/// Asserts that the upstream's connection is closed without further data.
 async fn released(upstream: &mut Raw<TcpStream>) {
     assert_eq!(upstream.read_to_end().await, b"");
 }
 
-/// The client is never told that the body came to its end.
+/// Asserts that the client never receives the end of the body.
 async fn unfinished(cell: &Cell, client: &mut Raw<TcpStream>) {
     if cell.when == "before the head" && cell.facts.status.is_some() {
-        // The proxy answers itself, and keeps the connection.
+        // The proxy sends the response and keeps the connection.
         client.read_head().await;
         return;
     }
@@ -231,7 +235,7 @@ async fn nobody() -> SocketAddr {
     Backend::start().await.address
 }
 
-/// A listener whose backlog is full, so that the next connection is neither taken nor refused.
+/// A listener with a full backlog, so that the next connection is neither accepted nor refused.
 struct Unaccepting {
     address: SocketAddr,
     _held: (tokio::net::TcpListener, TcpStream),

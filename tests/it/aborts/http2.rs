@@ -1,5 +1,6 @@
-//! Rows of `docs/ends.md` over HTTP/2, on one side and then on the other. There a side leaves by resetting its stream, or
-//! with its connection.
+//! Tests rows of `docs/ends.md` over HTTP/2, on one side and then on the other.
+//!
+//! With HTTP/2, a side leaves by resetting its stream or by closing its connection.
 
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -27,11 +28,11 @@ use crate::support::{Backend, Raw, Setup, within};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Way {
-    /// The connection stays.
+    /// The connection stays open.
     ResetStream,
-    /// The connection goes, by a FIN.
+    /// A FIN closes the connection.
     Close,
-    /// The connection goes, by a RST.
+    /// A RST closes the connection.
     Reset,
 }
 
@@ -73,9 +74,9 @@ async fn rows_of_upstreams_that_speak_http2() {
     }
 }
 
-/// A call over a connection of its own.
+/// A call over a separate connection.
 struct Call {
-    /// The socket, to close it under hyper's feet.
+    /// The socket, for closing it without hyper's knowledge.
     socket: std::net::TcpStream,
     asked: JoinHandle<hyper::Result<Response<Incoming>>>,
 }
@@ -135,7 +136,7 @@ async fn from_http2(cell: &Cell, way: Way) -> Facts {
     facts(&rig.told().await)
 }
 
-/// What the upstream or the proxy does.
+/// Performs the action of the upstream or the proxy.
 async fn leave(cell: &Cell, way: Way, rig: &mut Rig, upstream: &mut Raw<TcpStream>) {
     if cell.what == "upstream ends its body" {
         return upstream.write("0\r\n\r\n").await;
@@ -147,11 +148,11 @@ async fn leave(cell: &Cell, way: Way, rig: &mut Rig, upstream: &mut Raw<TcpStrea
         reset_when_dropped(&upstream.0);
     }
     let gone = Backend::start().await;
-    // Another connection in its place, so that this one is dropped here.
+    // The replacement drops the old connection here.
     *upstream = Raw::connect(gone.address).await;
 }
 
-/// Where the upstream is still there, its connection is closed, and nothing more was written to it.
+/// Asserts that the proxy has closed the upstream's connection without further data, if the upstream has not left.
 async fn released(cell: &Cell, mut upstream: Raw<TcpStream>) {
     if matches!(cell.what, "client leaves" | "drain") {
         assert_eq!(upstream.read_to_end().await, b"");
@@ -165,7 +166,7 @@ async fn drain(rig: &mut Rig) {
     connections.cut().await;
 }
 
-/// Reads as much of `answer` as `body` is.
+/// Reads as many bytes of `answer` as `body` has.
 async fn read(answer: &mut Incoming, body: &str) {
     let mut read = 0;
     while read < body.len() {
@@ -178,7 +179,7 @@ fn reset_when_dropped(stream: &TcpStream) {
     SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// What an upstream does next.
+/// Next step of an upstream.
 #[derive(Debug)]
 enum Step {
     Head,
@@ -207,10 +208,10 @@ impl Body for Fed {
     }
 }
 
-/// An upstream that speaks HTTP/2 and has read the one request there is.
+/// An upstream with HTTP/2 that has read the only request.
 struct Upstream {
     connection: JoinHandle<()>,
-    /// Closed once the stream is gone.
+    /// Closed once the stream has ended.
     steps: mpsc::UnboundedSender<Step>,
 }
 
@@ -232,7 +233,7 @@ impl Upstream {
                 read.send(body).unwrap();
                 match fed.0.recv().await {
                     Some(Step::Head) => {}
-                    // The stream is reset before its head.
+                    // The stream is reset before its response headers.
                     step => return Err(std::io::Error::other(format!("{step:?}"))),
                 }
                 let head = Response::builder().header("content-type", "text/event-stream");

@@ -1,4 +1,6 @@
-//! Ends: how each exchange that is broken off is told, that its upstream is let go, and that nothing is left of it.
+//! Tests exchanges that break off.
+//!
+//! Each one is reported correctly, its upstream connection is released, and no state remains.
 
 mod drain;
 mod http1;

@@ -1,4 +1,4 @@
-//! A proxy whose exchanges are observed and exported as the real one's are, and what it told of one of them.
+//! A proxy with the real program's observer and exporter, and the exported data of one exchange.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::table::Facts;
 use crate::support::collector::Collector;
 use crate::support::{Proxy, Setup, within};
 
-/// No flush takes a tenth of this.
+/// Timeout of a flush. Every flush takes less than a tenth of it.
 const FLUSH: Duration = Duration::from_secs(20);
 
 const SERVER: i32 = 2;
@@ -35,7 +35,7 @@ impl Rig {
         Self::with(setup, collector, Some(endpoint)).await
     }
 
-    /// Spans go nowhere.
+    /// Starts a rig that does not export spans.
     pub async fn unexported(setup: Setup) -> Self {
         Self::with(setup, Collector::start().await, None).await
     }
@@ -60,12 +60,12 @@ impl Rig {
         Self { proxy, observer, telemetry, collector }
     }
 
-    /// All metrics in text.
+    /// Returns all metrics in the text format.
     pub fn metrics(&self) -> String {
         self.telemetry.prometheus(Format::Text)
     }
 
-    /// Waits until every exchange has ended, and tells what was exported: all spans, and all metrics in text.
+    /// Waits until every exchange has ended. Returns all exported spans, and all metrics in the text format.
     pub async fn told(self) -> (Vec<Span>, String) {
         let Self { proxy, observer, telemetry, collector } = self;
         within("the exchanges' ends", async {
@@ -85,7 +85,7 @@ impl Rig {
     }
 }
 
-/// What spans and metrics tell of the one exchange there was.
+/// Returns the facts of the only exchange from its spans and metrics.
 pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
     let of_kind = |kind| spans.iter().filter(move |span| span.kind == kind);
     let server = of_kind(SERVER).next().expect("a SERVER span");
@@ -120,7 +120,7 @@ pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
     }
 }
 
-/// The series of `name` that are not 0; each stands at 1.
+/// Returns the series of `name` that are not 0. Each of them must be 1.
 fn moved<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
     let series = metrics
         .lines()

@@ -1,7 +1,7 @@
-//! Whose slowness: a client that hardly reads, before an upstream that never slows.
+//! Tests the attribution of slowness, with a client that hardly reads and an upstream that never pauses.
 //!
-//! Between the tee and a client lie the client's socket buffer, the proxy's, and hyper's: the stream must be larger than
-//! all of them before the tee can notice anything.
+//! The client's socket buffer, the proxy's socket buffer and hyper's buffer lie between the tee and a client. The tee
+//! detects slowness only if the stream is larger than all three.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::rig::Rig;
 use super::stream::{BODY, PATH, until};
 use crate::support::{Backend, Raw, Setup, within};
 
-/// 16 MiB in all: what lies between takes 2.7 MB on loopback.
+/// Number of events, which are 16 MiB in all. The buffers between the tee and the client take 2.7 MB on loopback.
 const EVENTS: usize = 512;
 const EVENT: usize = 32 * 1024;
 
-/// As the smallest window that Linux gives.
+/// Receive buffer in bytes, for the smallest window that Linux allows.
 const WINDOW: u32 = 4 * 1024;
 
-/// One token, and a padding field as OpenAI's, but longer.
+/// Returns an event with one token and a padding field like OpenAI's, but longer.
 fn event() -> String {
     let start = r#"data: {"id":"c","model":"gpt-4o","choices":[{"index":0,"delta":{"content":" a"},"finish_reason":null}],"obfuscation":""#;
     let end = "\"}\n\n";
@@ -30,7 +30,7 @@ fn event() -> String {
     format!("{start}{padding}{end}")
 }
 
-/// Writes as fast as it is taken.
+/// Writes as fast as the proxy reads.
 async fn pour(mut upstream: Raw<TcpStream>) {
     let event = event();
     let chunk = format!("{:x}\r\n{event}\r\n", event.len());
@@ -58,7 +58,7 @@ fn seconds(span: &Span, key: &str) -> f64 {
     }
 }
 
-/// The sum of the series of `/metrics` that begin with `name` and contain `label`.
+/// Returns the sum of the series of `/metrics` that begin with `name` and contain `label`.
 fn metric(metrics: &str, name: &str, label: &str) -> f64 {
     let series = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
     let values = series.map(|line| line.rsplit_once(' ').unwrap().1);
@@ -67,7 +67,7 @@ fn metric(metrics: &str, name: &str, label: &str) -> f64 {
 
 const STREAM_TIME: &str = "tokengauge_stream_time_seconds_total{";
 
-/// Seconds for which the client hardly reads: many times what the stream takes by itself.
+/// Seconds for which the client hardly reads. The stream itself takes a small fraction of this time.
 const HELD: f64 = 3.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
         .await;
     let pouring = tokio::spawn(pour(upstream));
     client.read_head().await;
-    // A KiB a second, or less: the clock is the proxy's own counter.
+    // The client reads at most 1 KiB per second, and the proxy's counter measures the time.
     let (mut told, mut next) = (0.0, 0.0);
     within("the blocked time to be told while it lasts", async {
         while told < HELD {
@@ -100,7 +100,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
         }
     })
     .await;
-    // Then it reads all there is.
+    // The client then reads the rest of the stream.
     let mut tail = Vec::new();
     within("the end", async {
         while !tail.ends_with(b"0\r\n\r\n") {
@@ -123,7 +123,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
         slow < blocked / 2.0,
         "of {decode} s of decode {slow} s are left to the model, {blocked} s are the client's"
     );
-    // A token is awaited for longer than the route allows, but from the client.
+    // The next token is overdue by the route's stall threshold, but the client causes the delay.
     let stalls = metric(&metrics, "tokengauge_stream_stalls_total{", "");
     assert!(stalls < 1.0, "{stalls} stalls");
     let gaps = metric(&metrics, "tokengauge_inter_chunk_seconds_sum", "");
@@ -132,8 +132,9 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
     assert!(streaming < told / 2.0, "{streaming} s of streaming");
 }
 
-/// What is smaller than the buffers between the tee and the client is delivered as far as the tee can know: the client
-/// reads nothing, and the stream is neither slow nor blocked.
+/// Tests a stream that fits into the buffers between the tee and the client.
+///
+/// The tee regards such a stream as delivered. The client reads nothing, and the stream is neither slow nor blocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not_read() {
     let backend = Backend::start().await;

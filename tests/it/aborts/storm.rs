@@ -1,4 +1,4 @@
-//! A thousand aborts of each kind: nothing is left of them.
+//! Tests that a thousand aborts of each kind leave no state behind.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use super::stream::{BODY, PATH, until};
 use crate::support::process::Process;
 use crate::support::{Setup, within};
 
-/// Aborts of each kind.
+/// Number of aborts of each kind.
 const TIMES: u64 = 1_000;
 
-/// Clients at once: enough to meet in every part of the proxy.
+/// Number of concurrent clients, which is large enough for aborts to overlap in every part of the proxy.
 const CLIENTS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,7 +29,7 @@ enum Who {
     Client,
     UpstreamCloses,
     UpstreamResets,
-    /// The proxy, whose limits run out.
+    /// The proxy, when a time limit expires.
     Proxy,
 }
 
@@ -58,20 +58,21 @@ const KINDS: [Kind; 11] = [
     kind(Who::Proxy, "mid-stream", "timeout"),
 ];
 
-/// Kinds that no time limit may touch, then those that one ends. Apart, since a limit that ran out in another would be
-/// told as such.
+/// Kinds that need no time limit, and then the kinds that a limit ends.
+///
+/// They run separately, because a limit that expires in another kind would be reported as the cause.
 const UNLIMITED: Range<usize> = 0..9;
 const UNTIL_HEAD: Range<usize> = 9..10;
 const WHILE_IDLE: Range<usize> = 10..11;
 
-/// Of what never comes: a thousand times, twenty at a time.
+/// Time limit for a thousand waits that never succeed, twenty at a time.
 const LIMIT: Duration = Duration::from_millis(20);
 
-/// An upstream that answers as the request's `x-kind` says.
+/// An upstream that selects its response by the request's `x-kind`.
 struct Upstream {
     address: SocketAddr,
     open: Arc<AtomicU64>,
-    /// Rung for the client that a request came from.
+    /// Notified when a request of the client with this index arrives.
     came: Arc<Vec<Notify>>,
 }
 
@@ -124,7 +125,7 @@ fn header(request: &str, name: &str) -> usize {
     values.next().unwrap().parse().unwrap()
 }
 
-/// Reads in large pieces, at least up to `mark`.
+/// Reads in large pieces until `mark` has arrived.
 async fn read_past(stream: &mut TcpStream, mark: &str) -> String {
     let mut read = Vec::new();
     within(mark, async {
@@ -136,12 +137,12 @@ async fn read_past(stream: &mut TcpStream, mark: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
-/// By RST, so that no port waits for stragglers of a connection that is gone.
+/// Makes the drop send a RST, so that no port stays in TIME-WAIT after the connection.
 fn reset_when_dropped(stream: &TcpStream) {
     SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// `times` aborts of each of `kinds`, by [`CLIENTS`] clients at once.
+/// Runs `times` aborts of each of `kinds`, with [`CLIENTS`] concurrent clients.
 async fn storm(proxy: SocketAddr, upstream: &Upstream, kinds: Range<usize>, times: u64) {
     let clients = (0..CLIENTS).map(|client| {
         let (came, kinds) = (Arc::clone(&upstream.came), kinds.clone());
@@ -187,7 +188,7 @@ async fn abort(proxy: SocketAddr, number: usize, came: &[Notify], client: u64) {
     }
 }
 
-/// Waits until `holds`.
+/// Waits until `holds` returns true.
 async fn come_to(what: &str, holds: impl Fn() -> bool) {
     within(what, async {
         while !holds() {
@@ -206,7 +207,7 @@ fn finished(metrics: &str, outcome: &str) -> u64 {
     values.map(|value| value.parse::<u64>().unwrap()).sum()
 }
 
-/// Plays `kinds` against a proxy in this process, and looks for what is left.
+/// Plays `kinds` against a proxy in this process, and asserts that no state remains.
 async fn leaves_nothing(kinds: Range<usize>) {
     let upstream = Upstream::start().await;
     let mut setup = Setup::to(upstream.address);
@@ -246,12 +247,13 @@ async fn a_thousand_aborts_by_a_limit_leave_nothing() {
     leaves_nothing(WHILE_IDLE).await;
 }
 
-/// Of each kind, before memory is first looked at and between the two looks.
+/// Number of aborts of each kind before the first memory reading, and between the two readings.
 const HALF: u64 = TIMES / 2;
 
-/// What the second half may add to the most memory that the real program ever took: a KiB for each abort. Where nothing
-/// leaks it adds up to half of that, once, for what busy threads hold at the same time; an exchange that is not let go
-/// holds several KiB.
+/// Limit for the growth of the real program's peak memory in the second half, which is 1 KiB for each abort.
+///
+/// Without a leak, the growth is at most half of the limit, once, for concurrent work of busy threads. A leaked
+/// exchange holds several KiB.
 const GROWTH: u64 = UNLIMITED.end as u64 * HALF * 1024;
 
 #[tokio::test(flavor = "multi_thread")]

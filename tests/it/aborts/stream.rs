@@ -4,7 +4,7 @@ pub const PATH: &str = "/v1/chat/completions";
 pub const BODY: &str =
     r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Say hello"}]}"#;
 
-/// The moments after the head, in order, each with what comes before it and after the one before.
+/// Moments after the response headers in order, each with the events between the previous moment and this one.
 const MOMENTS: [(&str, &[&str]); 5] = [
     ("before the first byte", &[]),
     (
@@ -35,7 +35,7 @@ const MOMENTS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// The answer's body up to `moment`; `None` before the head.
+/// Returns the response body up to `moment`, or `None` before the headers.
 pub fn until(moment: &str) -> Option<String> {
     let last = MOMENTS.iter().position(|(name, _)| *name == moment);
     if last.is_none() {

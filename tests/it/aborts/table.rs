@@ -1,7 +1,8 @@
-//! The table of `docs/ends.md`: what is told of an exchange that ends early, by moment and by cause. The tests over
-//! sockets and those on literal instants play the same rows.
+//! The table of `docs/ends.md`, with the reported facts of an exchange that ends early, by moment and by cause.
+//!
+//! The tests over sockets and the tests at fixed timestamps play the same rows.
 
-/// One row. `None` where the page has a dash.
+/// One row. A field is `None` where the page has a dash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cell {
     pub when: &'static str,
@@ -9,18 +10,18 @@ pub struct Cell {
     pub facts: Facts,
 }
 
-/// What is told of it, as spans and metrics write it.
+/// Reported facts, in the notation of spans and metrics.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Facts {
     pub status: Option<String>,
     pub outcome: String,
     pub fault: String,
     pub error: Option<String>,
-    /// The stage in which it ended.
+    /// The stage in which the exchange ended.
     pub stage: String,
-    /// Output tokens as counted.
+    /// Counted output tokens.
     pub tokens: Option<String>,
-    /// Output tokens as reported.
+    /// Reported output tokens.
     pub usage: Option<String>,
     pub complete: Option<String>,
     pub finish: Option<String>,
@@ -29,7 +30,7 @@ pub struct Facts {
 
 const PAGE: &str = include_str!("../../../docs/ends.md");
 
-/// Every row, in order.
+/// Returns every row, in order.
 pub fn cells() -> Vec<Cell> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| "));
     rows.skip(1).map(cell).collect()

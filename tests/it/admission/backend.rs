@@ -1,4 +1,4 @@
-//! A backend that counts what it has at once, and answers when the test says so.
+//! A backend that counts concurrent requests and answers each one when the test requests it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::support::within;
 
-/// The header that numbers a request.
+/// Name of the header that numbers a request.
 const NUMBER: &str = "x-number: ";
 
 pub struct Holding {
@@ -21,7 +21,7 @@ pub struct Holding {
 
 #[derive(Default)]
 struct Held {
-    /// Requests that wait for their answer, by number.
+    /// Requests that wait for their response, by number.
     now: Mutex<BTreeMap<usize, oneshot::Sender<()>>>,
     most: Mutex<usize>,
 }
@@ -41,27 +41,27 @@ impl Holding {
         Self { address, held, came }
     }
 
-    /// The number of the next request that comes.
+    /// Waits for the next request and returns its number.
     pub async fn next(&mut self) -> usize {
         within("a request", self.came.recv()).await.unwrap()
     }
 
-    /// Whether a request has come that was not asked for.
+    /// Returns whether a further request has arrived.
     pub fn has_another(&mut self) -> bool {
         self.came.try_recv().is_ok()
     }
 
-    /// Answers the request of that number.
+    /// Answers the request with this number.
     pub fn answer(&self, number: usize) {
         self.held.take(number).unwrap().send(()).unwrap();
     }
 
-    /// Counts the request of that number no more: its client is about to leave.
+    /// Stops counting the request with this number, because its client is about to leave.
     pub fn forget(&self, number: usize) {
         drop(self.held.take(number).unwrap());
     }
 
-    /// The most requests that there were at once.
+    /// Returns the maximum number of concurrent requests.
     pub fn most(&self) -> usize {
         *self.held.most.lock().unwrap()
     }
@@ -97,7 +97,7 @@ async fn serve(mut stream: TcpStream, held: Arc<Held>, came: mpsc::UnboundedSend
         let answer = held.add(number);
         came.send(number).ok();
         if answer.await.is_err() {
-            // Its client leaves, so this connection is closed by the proxy; nothing else comes over it.
+            // The client leaves, so the proxy closes this connection without sending anything else.
             stream.read_buf(&mut read).await.ok();
             return;
         }
@@ -108,7 +108,7 @@ async fn serve(mut stream: TcpStream, held: Arc<Held>, came: mpsc::UnboundedSend
     }
 }
 
-/// Reads a head; the request's number, and the length of its body.
+/// Reads the headers, and returns the request's number and the length of its body.
 async fn head(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(usize, usize)> {
     let end = loop {
         if let Some(at) = read.windows(4).position(|end| end == b"\r\n\r\n") {

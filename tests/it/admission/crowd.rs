@@ -1,4 +1,4 @@
-//! A thousand clients before a backend that takes eight.
+//! Tests a thousand clients in front of a backend that accepts eight requests at a time.
 
 use tokio::net::TcpStream;
 
@@ -10,7 +10,7 @@ use crate::support::{Raw, Setup};
 const CLIENTS: usize = 1_000;
 const PLACES: usize = 8;
 
-/// With a body, as all calls have.
+/// Returns a request with a body, like every API call.
 fn request(number: usize) -> String {
     let body = r#"{"model":"m","stream":true,"messages":[]}"#;
     let length = body.len();
@@ -19,7 +19,8 @@ fn request(number: usize) -> String {
     )
 }
 
-/// The first come are inside and the others wait, one after the other; so their order is known.
+/// Sends the requests one after the other, so that their order is known. The first ones get permits and the others
+/// wait.
 async fn gather(rig: &Rig, backend: &mut Holding) -> Vec<Option<Raw<TcpStream>>> {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
@@ -48,7 +49,7 @@ async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came
     let mut clients = gather(&rig, &mut backend).await;
     assert!(!backend.has_another(), "nobody passes the queue");
 
-    // Every seventh of those that wait leaves, and is out of the queue at once.
+    // Every seventh of the waiting clients leaves, and its request leaves the queue at once.
     let leaves = |number: usize| number >= PLACES && number.is_multiple_of(7);
     let mut queued = CLIENTS - PLACES;
     for number in (0..CLIENTS).filter(|number| leaves(*number)) {
@@ -57,7 +58,8 @@ async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came
         until_gauges(&rig.observer, wide(queued, PLACES)).await;
     }
 
-    // One after the other is answered, or leaves while it is asked; each time the next of the queue is let in.
+    // Each remaining request is answered, or its client leaves during the request. Each time the next request in the
+    // queue gets a permit.
     let staying = (0..CLIENTS).filter(|number| !leaves(*number));
     let mut coming = staying.clone().skip(PLACES);
     for number in staying {
@@ -79,7 +81,7 @@ async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came
     until_gauges(&rig.observer, (0, 0)).await;
     assert_eq!(backend.most(), PLACES);
 
-    // None of the eight places was lost on the way, and none was won.
+    // The number of permits is still exactly eight.
     let mut again = Vec::new();
     for number in 0..=PLACES {
         let mut client = rig.proxy.client().await;

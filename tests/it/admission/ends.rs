@@ -1,4 +1,4 @@
-//! However an exchange ends, its place is free again: of one place, the next to come gets it.
+//! Tests that every end of an exchange releases its permit. With a single permit, the next request gets it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const UPGRADE: &str =
 const SWITCHING: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A client and an upstream with one exchange between them, which has the only place.
+/// A client and an upstream with one exchange between them, which holds the only permit.
 struct Scene {
     backend: Backend,
     proxy: Proxy,
@@ -28,7 +28,7 @@ impl Scene {
         let backend = Backend::start().await;
         let mut setup = Setup::to(backend.address);
         setup.admission = limit(1, 1, LONG);
-        // So that each exchange has a connection of its own.
+        // Each exchange gets a separate connection.
         setup.upstream.pool_size = 0;
         change(&mut setup);
         let proxy = setup.start().await;
@@ -39,7 +39,7 @@ impl Scene {
         Self { backend, proxy, client, upstream }
     }
 
-    /// The next request waits as long as the exchange goes on, and no longer.
+    /// Asserts that the next request waits until the exchange ends, and no longer.
     async fn then(mut self, end: impl AsyncFnOnce(&mut Self)) {
         let mut next = self.proxy.client().await;
         next.write(GET).await;
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     fn leave(&mut self) {
-        // Taking it out of the scene closes it.
+        // The replacement drops the client's connection, which closes it.
         let client = std::mem::replace(&mut self.client.0, unconnected());
         drop(client);
     }
@@ -60,7 +60,7 @@ impl Scene {
     }
 }
 
-/// Stands where a connection was.
+/// Returns a stream that replaces a closed connection.
 fn unconnected() -> TcpStream {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -165,7 +165,7 @@ async fn when_a_drains_time_is_up() {
     scene.upstream.write(SWITCHING).await;
     scene.client.read_head().await;
     scene.proxy.forwarder.abort();
-    // What is cut has no place any more, and who comes then is not sent away for want of one.
+    // An aborted exchange releases its permit, so the next request is not rejected.
     assert_eq!(scene.client.read_to_end().await, b"");
     let mut next = scene.proxy.client().await;
     next.write(GET).await;

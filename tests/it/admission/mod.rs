@@ -1,4 +1,6 @@
-//! A route's limit: who is let in, who waits, who is sent away; and that no place is ever lost.
+//! Tests a route's concurrency limit.
+//!
+//! The tests cover which requests are admitted, queued and rejected, and that no permit is ever lost.
 
 mod backend;
 mod crowd;
@@ -12,24 +14,24 @@ use std::time::Duration;
 use tokengauge::route::ConcurrencyLimit;
 use tokengauge_observe::{InFlightRequests, Observer};
 
-/// Turns gauges that never come right into a failure that says what they are.
+/// Timeout that turns gauges with wrong values into a failure that shows the values.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// No test waits for it; none is answered 429 for want of patience.
+/// Queue timeout that no test reaches, so that no request gets 429 because of it.
 const LONG: Duration = Duration::from_secs(3_600);
 
 const fn limit(max_in_flight: usize, queue: usize, wait: Duration) -> Option<ConcurrencyLimit> {
     Some(ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: wait })
 }
 
-/// Exchanges in the queue, and those that were let in and are not over, as the gauges tell them.
+/// Returns the gauges for queued exchanges and for admitted exchanges that have not ended.
 fn gauges(observer: &Observer) -> (u64, u64) {
     let (load, _) = observer.with_current_state(InFlightRequests::reading);
     let active = load.lanes.iter().map(|lane| lane.active);
     active.fold((0, 0), |(queued, inside), [q, w, s, u]| (queued + q, inside + w + s + u))
 }
 
-/// Waits until the gauges stand so.
+/// Waits until the gauges have these values.
 async fn until_gauges(observer: &Observer, expected: (u64, u64)) {
     let last = Cell::new((0, 0));
     let reached = async {

@@ -1,4 +1,6 @@
-//! The limit in the real program: written in the file, moved by a reload, let go by a drain.
+//! Tests the limit in the real program.
+//!
+//! The configuration sets the limit, a reload changes it, and a drain releases the queue.
 
 use std::path::Path;
 
@@ -14,7 +16,7 @@ fn write(file: &Path, backend: &Backend, admission: &str) {
     std::fs::write(file, text).unwrap();
 }
 
-/// A client of which `/streams` says that it is queued.
+/// Opens a client whose request is queued according to `/streams`.
 async fn queued(process: &Process) -> Raw<TcpStream> {
     let mut client = process.client().await;
     client.write(format!("GET {CALL} HTTP/1.1\r\nHost: a\r\n\r\n")).await;

@@ -1,4 +1,4 @@
-//! What becomes of one that waits.
+//! Tests queued requests.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::{Backend, Proxy, Raw, Setup, settle, within};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const DONE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// A proxy with one exchange on its way, which is the client's and the upstream's.
+/// A proxy with one active exchange between the client and the upstream.
 struct Busy {
     backend: Backend,
     proxy: Proxy,
@@ -38,7 +38,7 @@ impl Busy {
         Self { backend, proxy, first, upstream }
     }
 
-    /// A client whose request waits; it is sent as far as it is taken.
+    /// Sends a request that waits in the queue. The client writes as much of it as the proxy reads.
     async fn waiting(&self, request: impl AsRef<[u8]>) -> JoinHandle<Raw<TcpStream>> {
         let before = self.proxy.channel.open_exchanges();
         let mut client = self.proxy.client().await;
@@ -56,7 +56,7 @@ impl Busy {
         sending
     }
 
-    /// The exchange on its way is over.
+    /// Completes the active exchange.
     async fn finish(&mut self) {
         self.upstream.write(DONE).await;
         self.first.read_head().await;
@@ -116,7 +116,8 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
 
 #[tokio::test]
 async fn who_waits_goes_on_when_there_is_a_place_and_its_body_is_untouched() {
-    // More than hyper's buffers and what is held, and less; with a length and without.
+    // The large body exceeds hyper's buffers and the proxy's buffer for queued bodies, and the short one fits. Both are
+    // sent with and without a length.
     let large = "0123456789abcdef".repeat(64 * 1024);
     for body in [large.as_str(), "short"] {
         let length = body.len();
@@ -243,7 +244,7 @@ async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
     settle().await;
     assert!(!busy.backend.has_another().await, "one is left, and that is the limit");
     busy.proxy.limit(None);
-    // Their connections may be those that became idle.
+    // These requests may reuse connections that have become idle.
     within("all to be let in", async {
         while busy.proxy.admitted() < 5 {
             tokio::task::yield_now().await;
@@ -283,7 +284,7 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     let third = ask("3");
     let refused = within("a 429", third).await.unwrap().unwrap();
     assert_eq!(refused.status(), 429);
-    // A stream that waits and is reset is out of the queue.
+    // If a queued stream is reset, its request leaves the queue.
     second.abort();
     within("the end of what waited", async {
         while proxy.channel.open_exchanges() > 1 {

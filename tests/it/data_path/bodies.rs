@@ -1,4 +1,4 @@
-//! Bodies: every framing, both ways, each write on its own.
+//! Tests bodies with every framing, in both directions, with separate writes.
 
 use tokengauge_types::event::Direction;
 
@@ -6,7 +6,7 @@ use crate::support::{Backend, Proxy, lines};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: proxy.local\r\n\r\n";
 
-/// The words of an exchange that had no request body and went well.
+/// Events of a successful exchange without a request body.
 const PLAIN: &str =
     "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete";
 
@@ -133,7 +133,7 @@ async fn a_large_body_passes_whole_both_ways() {
     assert!(proxy.observed(Direction::Response) == body);
 }
 
-/// An upload that is still going on must not wait for a response that nobody reads yet.
+/// Tests that an active upload does not wait until the client reads the response.
 #[tokio::test]
 async fn an_echo_that_answers_early_does_not_stop_the_upload() {
     const LEN: usize = 16 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The channel under pressure, and at the proxy's end.
+//! Tests the observation channel under pressure and at shutdown of the proxy.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
     assert!(words[0].ends_with("Arrival(Response) End(Drained)"), "{words:?}");
 }
 
-/// 2,000 chunks in one shard and in order, whatever the drain's timing.
+/// Tests 2,000 chunks in one shard, which stay in order regardless of the drain's timing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_within_an_exchange_is_total_while_it_is_drained() {
     let backend = Backend::start().await;

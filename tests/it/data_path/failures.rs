@@ -1,4 +1,4 @@
-//! Failures: what the client sees, what the upstream sees, and whose fault it is.
+//! Tests failures, as the client and the upstream see them, and their error source.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{Backend, Proxy, Setup, lines, settle};
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// The answer's status line and JSON error.
+/// Returns the response's status line and JSON error.
 async fn answer_to(proxy: &Proxy, request: &str) -> (String, serde_json::Value) {
     let mut client = proxy.client().await;
     client.write(request).await;

@@ -1,4 +1,4 @@
-//! Heads: what is kept, what belongs to one hop only, what is rewritten.
+//! Tests which headers are preserved, hop-by-hop or rewritten.
 
 use http::Version;
 use tokengauge_types::label::Name;

@@ -1,4 +1,6 @@
-//! The data path: what goes in comes out, in time and to the byte, and each exchange says its words once.
+//! Tests the data path.
+//!
+//! Every byte passes unchanged and in time, and each exchange emits each of its events once.
 
 mod bodies;
 mod channel;

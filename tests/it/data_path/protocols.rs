@@ -1,4 +1,4 @@
-//! Upgrades, HTTP/2, TLS, proxies and Unix sockets.
+//! Tests upgrades, HTTP/2, TLS, proxies and Unix sockets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,7 +113,9 @@ where
     sender
 }
 
-/// A WebSocket over HTTP/2 is an extended CONNECT (RFC 8441), which a client may send only where it was offered.
+/// Tests that the proxy does not offer WebSockets over HTTP/2.
+///
+/// Such a WebSocket is an extended CONNECT (RFC 8441), which a client may send only after an offer.
 #[tokio::test]
 async fn no_websocket_is_offered_over_http2() {
     let backend = Backend::start().await;
@@ -193,7 +195,7 @@ async fn a_reset_http2_stream_closes_its_upstream_only() {
     );
 }
 
-/// An upstream that speaks HTTP/2: it answers with the request's body and a trailer, as gRPC does.
+/// Runs an HTTP/2 upstream that answers with the request's body and a trailer, as gRPC does.
 async fn grpc_echo<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: T) {
     let service =
         hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
@@ -245,7 +247,7 @@ async fn grpc_passes_over_http2_with_its_trailers() {
     );
 }
 
-/// A certificate for `localhost` that signs itself, in PEM files.
+/// A self-signed certificate for `localhost`, in PEM files.
 struct Certificate {
     folder: tempfile::TempDir,
 }
@@ -271,7 +273,7 @@ impl Certificate {
         self.acceptor_of(&[])
     }
 
-    /// Chooses one of these by ALPN.
+    /// Returns an acceptor that selects one of these protocols by ALPN.
     fn acceptor_of(&self, protocols: &[&str]) -> TlsAcceptor {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = vec![CertificateDer::from_pem_file(self.file()).unwrap()];

@@ -1,4 +1,5 @@
-//! Trace headers on their way upstream: as they came, or with our span as the parent and nothing else changed.
+//! Tests trace headers on their way upstream. They pass unchanged, or with the proxy's span as the parent and no other
+//! change.
 
 use tokengauge::forward::{Propagation, Propagator};
 use tokengauge::route::TraceHeaders;
@@ -8,7 +9,7 @@ use crate::support::{Backend, Setup, lines};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
-/// Every header that a trace may come by, each with something odd about it, among others.
+/// Returns every header that can carry a trace, each with an oddity, and other headers.
 fn headers() -> Vec<String> {
     [
         "X-First: 1",
@@ -27,7 +28,7 @@ fn headers() -> Vec<String> {
     .to_vec()
 }
 
-/// The lines of the head that the upstream gets, without request line and host.
+/// Returns the header lines that the upstream receives, without request line and host.
 async fn passed_on(setup: Setup, backend: &Backend, headers: &[String]) -> Vec<String> {
     let mut proxy = setup.start().await;
     let mut client = proxy.client().await;
@@ -52,9 +53,9 @@ async fn by_default_every_byte_of_every_trace_header_passes() {
     let mut setup = Setup::to(backend.address);
     setup.propagation = everything(|| true);
     let mut expected = headers();
-    // White space around a value is none of it.
+    // White space around a value is not part of the value.
     *expected.last_mut().unwrap() = "X-Last: padded".to_owned();
-    // hyper keeps the order of values under one name, and puts them together.
+    // hyper keeps the order of values under one name, and puts them next to each other.
     assert_eq!(passed_on(setup, &backend, &headers()).await, expected);
 }
 
@@ -63,7 +64,7 @@ async fn a_trace_that_is_continued_changes_in_its_own_headers_only() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.trace = TraceHeaders::Continue;
-    // The caller says no and we say yes: the flag is our own decision.
+    // The caller does not sample and the proxy does. The flag is the proxy's own decision.
     setup.propagation = everything(|| true);
     let got = passed_on(setup, &backend, &headers()).await;
     let span = got[1]
@@ -85,7 +86,7 @@ async fn a_trace_that_is_continued_changes_in_its_own_headers_only() {
         "X-Last: padded".to_owned(),
     ];
     let (mut got, mut expected) = (got, expected.to_vec());
-    // Removing one header moves another: order across names is hyper's.
+    // Removing one header moves another, since hyper determines the order across names.
     got.sort();
     expected.sort();
     assert_eq!(got, expected);

@@ -1,11 +1,11 @@
-//! When a long prompt counts as uploaded: by the order of what the client, the proxy and the upstream did.
+//! Tests when a long prompt counts as uploaded, by the order of actions of the client, the proxy and the upstream.
 
 use tokengauge_types::event::ObserverEvent;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{Backend, Proxy, settle, within};
 
-/// More than all buffers between the client and an upstream that does not read.
+/// Larger than all buffers between the client and an upstream that does not read.
 const LENGTH: usize = 20 * 1024 * 1024;
 
 fn head() -> String {
@@ -52,7 +52,7 @@ async fn an_upstream_that_does_not_read_holds_the_upload_open() {
     let (mut reading, mut writing) = client.0.split();
     let body = vec![b'x'; LENGTH];
     let mut sent = 0;
-    // Until nobody takes any more.
+    // The client writes until the proxy no longer reads.
     loop {
         let before = sent;
         tokio::select! {

@@ -1,6 +1,6 @@
-//! Writes AWS event-streams, for fixtures.
+//! Encodes AWS event-streams for fixtures.
 
-/// Each line `event-type {json}` as one message; with a `!` before it, an exception.
+/// Encodes each line `event-type {json}` as one message. A leading `!` makes the message an exception.
 pub fn encoded(lines: &str) -> Vec<u8> {
     lines
         .lines()
@@ -34,8 +34,8 @@ fn message(kind: &str, name: &str, value: &str, payload: &str) -> Vec<u8> {
     message
 }
 
-/// The type of a header whose value is a string.
+/// Type byte of a header whose value is a string.
 const STRING: u8 = 7;
 
-/// Bytes of a message beside its headers and its payload: two lengths and two checksums.
+/// Bytes of a message outside its headers and payload, which are two lengths and two checksums.
 const AROUND: usize = 16;

@@ -1,4 +1,4 @@
-//! One exchange as it is written down.
+//! The file format of one recorded exchange.
 //!
 //! ```text
 //! POST /v1/messages
@@ -13,9 +13,9 @@
 //! {the answer's body, to the end of the file}
 //! ```
 //!
-//! `fixture: crlf` turns line ends into CR LF, so that the file stays readable; `fixture: eventstream` makes an AWS
-//! event-stream of lines `event-type {json}` (an exception, where a `!` stands before it); `fixture: websocket` makes a
-//! WebSocket's message of each line, and a closing frame after the last.
+//! `fixture: crlf` turns line ends into CR LF, so that the file stays readable. `fixture: eventstream` makes an AWS
+//! event-stream of lines `event-type {json}`, where a leading `!` marks an exception. `fixture: websocket` makes a
+//! WebSocket message of each line, and adds a close frame after the last one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 
 use super::eventstream;
 
-/// The status of an upgrade.
+/// Status code of an upgrade.
 pub const SWITCHING: u16 = 101;
 
 const TEXT: OpCode = OpCode::Data(Data::Text);
@@ -51,9 +51,9 @@ const TEXT: OpCode = OpCode::Data(Data::Text);
 #[derive(Debug)]
 pub struct Fixture {
     pub folder: PathBuf,
-    /// The folder's name: the API.
+    /// Name of the folder, which is the API.
     pub api: String,
-    /// The file's name.
+    /// Name of the file.
     pub shape: String,
     pub method: http::Method,
     pub path: String,
@@ -83,7 +83,7 @@ impl Fixture {
         format!("{}/{}", self.api, self.shape)
     }
 
-    /// The API by what is asked: its head, and its body where that decides.
+    /// Returns the API that the request line and headers determine, and the request body if necessary.
     pub fn detected(&self) -> Option<Api> {
         let found = dialect::detect(&RequestTarget {
             hint: None,
@@ -100,7 +100,7 @@ impl Fixture {
         reader.facts().api
     }
 
-    /// The record of the exchange when its answer's body comes in these pieces.
+    /// Returns the record of the exchange if its response body arrives in these pieces.
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
         let at = MonotonicInstant::from_millis;
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
@@ -135,7 +135,7 @@ impl Fixture {
         exchange.end(at(4), Ending::Complete, &mut |_| {})
     }
 
-    /// Returns the request as a client of this process makes it.
+    /// Returns the request in the form that a client of this process sends.
     pub fn http_request(&self) -> http::Request<Full<Bytes>> {
         let mut request = http::Request::builder().method(&self.method).uri(&self.path);
         for (name, value) in &self.request_headers {
@@ -144,7 +144,7 @@ impl Fixture {
         request.body(Full::from(self.request.clone())).unwrap()
     }
 
-    /// Returns the head of the response, with `body`.
+    /// Returns the response headers with `body`.
     pub fn http_response<B>(&self, body: B) -> http::Response<B> {
         let mut response = http::Response::builder().status(self.status);
         for (name, value) in &self.response_headers {
@@ -157,7 +157,7 @@ impl Fixture {
         self.host.as_deref().unwrap_or("127.0.0.1")
     }
 
-    /// In which framing the answer comes.
+    /// Returns the framing of the response.
     pub fn framing(&self) -> Option<&'static str> {
         if self.status == SWITCHING {
             return Some("WebSocket messages");
@@ -262,7 +262,7 @@ impl Fixture {
     }
 }
 
-/// What a server sends: a text message of each line, and a normal end.
+/// Encodes the bytes that a server sends, with a text message for each line and a normal close.
 fn websocket(lines: &str) -> Vec<u8> {
     let messages = lines.lines().map(|line| PeerFrame::message(line.to_owned(), TEXT, true));
     let (code, reason) = (CloseCode::Normal, "".into());
@@ -282,7 +282,7 @@ fn arrival(direction: Direction, bytes: &[u8]) -> ObserverEvent {
     }
 }
 
-/// The first line, and the headers after it.
+/// Returns the first line and the headers after it.
 fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
     let head = std::str::from_utf8(head).unwrap();
     let mut lines = head.lines();
@@ -294,7 +294,7 @@ fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
     (first, headers)
 }
 
-/// Those of the headers that may cross the channel.
+/// Returns the headers that may cross the observation channel.
 fn picked(headers: &[(String, String)], allowed: &'static [&'static str]) -> Headers {
     let known = |name: &str| allowed.iter().copied().find(|known| *known == name);
     headers.iter().filter_map(|(name, value)| Some((known(name)?, Name::new(value)?))).collect()

@@ -1,5 +1,6 @@
-//! Plays the recordings through the public layer, around a service in this process: every number must equal what the
-//! proxy's observer makes of the same bytes.
+//! Plays the recordings through the public layer, around a service in this process.
+//!
+//! Every number must equal the result of the proxy's observer for the same bytes.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +21,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use super::fixture::{Fixture, SWITCHING};
 use super::summary;
 
-/// Bytes of each frame of a response.
+/// Size of each frame of a response, in bytes.
 const FRAME: usize = 100;
 
 /// Returns the facts of a record that do not depend on the duration of anything.
@@ -43,7 +44,7 @@ async fn layer_measures_what_the_proxy_measures() {
     let (sender, records) = mpsc::channel();
     let observation =
         Observation::start(move |record| sender.send(facts(record)).unwrap()).unwrap();
-    // An upgraded connection leaves HTTP, and with it the layer.
+    // An upgraded connection leaves HTTP, so the layer does not observe it.
     for fixture in Fixture::all().iter().filter(|fixture| fixture.status != SWITCHING) {
         let frames: Vec<&[u8]> = fixture.body.chunks(FRAME).collect();
         let expected = facts(&fixture.play(&frames));

@@ -1,9 +1,10 @@
-//! Whole exchanges on literal moments, from the first request byte to the record: every API that is understood, in
-//! every shape, however its bodies are cut.
+//! Plays whole exchanges at fixed timestamps, from the first request byte to the record.
 //!
-//! Each fixture (`tests/fixtures/exchanges/API/SHAPE.http`) is written by hand after the vendor's published reference;
-//! beside it stands the golden record. `INSTA_UPDATE=always cargo test --test it exchanges` writes the golden records
-//! anew, for review.
+//! The tests cover every supported API in every shape, with bodies cut at many places.
+//!
+//! Each fixture (`tests/fixtures/exchanges/API/SHAPE.http`) is written by hand after the provider's published
+//! reference, and its golden record is in the same folder. `INSTA_UPDATE=always cargo test --test it exchanges`
+//! rewrites the golden records for review.
 
 mod eventstream;
 mod fixture;
@@ -16,8 +17,8 @@ use tokengauge_llm::dialect::Api;
 
 use fixture::Fixture;
 
-/// Bodies up to this long are cut in two at every place; longer ones at every place that is a multiple of a step, so
-/// that the whole takes seconds.
+/// Longest body that is cut in two at every byte. Longer bodies are cut at every multiple of a step, so that the test
+/// takes seconds.
 const EVERY_SPLIT: usize = 2_000;
 
 #[test]
@@ -65,7 +66,8 @@ fn every_api_has_its_fixtures_and_is_detected_as_itself() {
     }
 }
 
-/// What is read from each API is what its golden records hold: the table in the documentation is made of them.
+/// Tests the documentation's table, which is generated from the golden records and lists the values that are read from
+/// each API.
 #[test]
 fn the_documentation_holds_what_is_read_from_each() {
     let table = table();

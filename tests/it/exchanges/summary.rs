@@ -1,10 +1,10 @@
-//! What a record says that does not depend on time.
+//! Returns the parts of a record that do not depend on time.
 
 use serde_json::{Map, Value, json};
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::{Call, Record};
 
-/// What can be read of an answer, in the order of the documentation.
+/// Facts that the observer can read from a response, in the order of the documentation.
 pub const FACTS: [&str; 27] = [
     "model",
     "id",
@@ -92,7 +92,7 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
     put("quota", json!(call.quota));
 }
 
-/// Which of [`FACTS`] the record holds.
+/// Returns the names from [`FACTS`] that the record contains.
 pub fn read(record: &Record) -> Vec<&'static str> {
     let summary = of(record);
     let there = |path: &str| summary.pointer(path).is_some();
@@ -132,7 +132,7 @@ pub fn read(record: &Record) -> Vec<&'static str> {
     facts.filter_map(|(fact, held)| held.then_some(fact)).collect()
 }
 
-/// The value without what is null or empty in it.
+/// Removes null and empty parts from the value.
 fn told(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,

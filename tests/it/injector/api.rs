@@ -1,4 +1,5 @@
-//! As much of an API server as the injector asks for, over TLS: one Secret, one webhook configuration, events.
+//! A minimal Kubernetes API server over TLS, with one Secret, one webhook configuration and events, as the injector
+//! requires.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -27,16 +28,16 @@ const SECRET: &str = "/api/v1/namespaces/tokengauge/secrets/tokengauge-injector-
 const WEBHOOKS: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tokengauge-injector";
 
-/// What the server holds.
+/// Objects of the server.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub secret: Option<Value>,
     pub webhooks: Value,
     pub events: Vec<Value>,
-    /// `METHOD path status`, as they came.
+    /// Received requests as `METHOD path status`, in order of arrival.
     pub log: Vec<String>,
     version: u64,
-    /// The first questions for the Secret that wait for each other, so that both replicas are told that there is none.
+    /// Number of first reads of the Secret that wait for each other, so that both replicas find no Secret.
     together: usize,
 }
 
@@ -48,7 +49,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// `together` replicas ask for the Secret before any is answered.
+    /// Starts a server that answers reads of the Secret only after `together` replicas have sent one.
     pub async fn start(together: usize) -> Self {
         let authority = Authority::new("the cluster");
         let acceptor = acceptor(&authority);

@@ -1,5 +1,7 @@
-//! The webhook as a process: reviews over real TLS, hostile ones too, certificates that change under load, two replicas
-//! before an API server.
+//! Tests the webhook as a process.
+//!
+//! The tests cover reviews over real TLS, hostile reviews, certificates that change under load, and two replicas with
+//! one API server.
 
 mod api;
 mod tls;
@@ -24,7 +26,7 @@ use self::tls::{Answered, Authority, Client, Mounted, SERVICE};
 use crate::support::process::Process;
 use crate::support::within;
 
-/// An injector that shows a certificate of the test's.
+/// An injector that uses a certificate of the test.
 struct Injector {
     process: Process,
     mounted: Mounted,
@@ -51,7 +53,7 @@ impl Injector {
         client.post(self.process.address, review).await
     }
 
-    /// Still alive, and of use.
+    /// Asserts that the process is alive and injects.
     async fn works(&self) {
         let answer = self.post(review("outbound")).await;
         let response = response(&answer);
@@ -69,13 +71,13 @@ fn review(name: &str) -> String {
     std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()
 }
 
-/// The certificate of a pair, as it is shown.
+/// Returns the certificate of a pair in DER, as a TLS server presents it.
 fn shown((certificate, _): &(String, String)) -> Vec<u8> {
     let der = CertificateDer::from_pem_slice(certificate.as_bytes());
     der.unwrap().to_vec()
 }
 
-/// The response of an AdmissionReview that allows; every answer does.
+/// Returns the response of an `AdmissionReview` that allows the pod. Every response must allow it.
 fn response(answer: &Answered) -> Value {
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
     let review: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -88,7 +90,7 @@ fn reason(response: &Value) -> &str {
     response["auditAnnotations"]["reason"].as_str().unwrap()
 }
 
-/// The response does to the pod what the outcome does.
+/// Asserts that the response changes the pod as the outcome does.
 fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
     let (why, warns) = match outcome {
         Outcome::Changed { patch, .. } => {
@@ -189,7 +191,7 @@ async fn whatever_is_sent_the_pod_is_allowed_or_the_status_says_why() {
 async fn parts_of_other_types_than_a_pods_are_answered() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let good = review("outbound");
-    // Objects whose parts are of other types than a pod's: whatever `inject` makes of them, the process lives on.
+    // The objects have parts of other types than a pod has. The process must survive every result of `inject`.
     let pod: Value = serde_json::from_str(&good).unwrap();
     for path in [
         "/metadata",
@@ -220,7 +222,7 @@ async fn parts_of_other_types_than_a_pods_are_answered() {
             assert_ne!(reason(&response), "panicked", "{path}: {wrong}");
         }
     }
-    // As many containers as an object may have values: an answer comes, whatever it is.
+    // The pod has as many containers as the limit on values of an object allows. Any response is accepted.
     let mut crowded = pod.clone();
     let container = json!({"name": "a", "image": "b", "ports": [{"containerPort": 4_000}]});
     crowded["request"]["object"]["spec"]["containers"] = Value::Array(vec![container; 7_000]);
@@ -283,7 +285,7 @@ async fn other_requests_are_told_what_is_wrong_with_them() {
             assert_eq!(answer.status.as_u16(), status, "{method} {path} {kind}");
         }
     }
-    // A body that does not come, one that breaks off, and bytes that are no HTTP.
+    // One body never arrives, one breaks off, and one connection sends bytes that are not HTTP.
     let head = "POST /inject HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     let mut slow = injector.client(false).connect(injector.process.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
@@ -332,7 +334,7 @@ async fn certificates_change_under_load_and_no_review_fails() {
     let second = other.sign(SERVICE);
     injector.mounted.swap(&second);
     within("the second certificate", until_shown(shown(&second))).await;
-    // Its key is another's: refused, and the second stays.
+    // The certificate and the key do not match. The injector rejects them and keeps the second certificate.
     let broken = (injector.authority.sign(SERVICE).0, second.1.clone());
     injector.mounted.swap(&broken);
     injector.process.logged(&["new certificate rejected, the old one stays in use"]).await;
@@ -392,18 +394,18 @@ async fn replicas_share_one_secret_and_put_the_bundle_right() {
     assert_eq!((created("201"), created("409")), (1, 1), "{:?}", state.log);
     let untouched = json!({"url": "https://a"});
     assert_eq!(state.webhooks["webhooks"][0]["clientConfig"], untouched);
-    // Both show what the Secret holds, and the bundle trusts it.
+    // Both replicas use the certificate in the Secret, and the bundle trusts it.
     let client = Client::trusting(&state.bundle().unwrap(), true);
     let first = client.post(one.address, review("outbound")).await;
     let second = client.post(two.address, review("outbound")).await;
     assert_eq!(first.shown, second.shown);
-    // Somebody empties it.
+    // The test empties the bundle, as another client of the API server might.
     api.state.send_modify(|state| {
         state.webhooks["webhooks"][1]["clientConfig"]["caBundle"] = "".into();
     });
     let right = state.bundle();
     api.until("the bundle", |state| state.bundle() == right).await;
-    // Somebody deletes the Secret: a new one is made, and both change over once the bundle trusts it.
+    // The test deletes the Secret. A replica creates a new one, and both switch once the bundle trusts it.
     api.state.send_modify(|state| state.secret = None);
     let state =
         api.until("a new bundle", |now| now.bundle().is_some_and(|it| Some(it) != right)).await;
@@ -446,7 +448,7 @@ async fn what_became_of_a_pod_is_an_event_on_its_owner() {
     assert_eq!(uid, "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11");
     let limited = ["events_total", "outcome=\"limited\""];
     assert_eq!(injector.process.count(&limited).await, 1);
-    // A namespace that would lead elsewhere in the API is no namespace.
+    // A namespace that would change the API path is not valid.
     let text = review("bare").replace("\"name\": \"try\"", "\"name\": \"other\"");
     let text = text.replacen(
         "\"namespace\": \"shop\",\n    \"operation\"",

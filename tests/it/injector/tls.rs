@@ -1,4 +1,4 @@
-//! Certificates of the test's own, and a client that shows what it was shown.
+//! Certificates of the test, and a client that records the server's certificate.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::support::within;
 
 pub const SERVICE: &str = "tokengauge-injector.tokengauge.svc";
 
-/// An authority that signs what a test shows.
+/// A certificate authority for the test's certificates.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -35,7 +35,7 @@ impl Authority {
         Self { pem: made.pem(), issuer: Issuer::new(params, key) }
     }
 
-    /// Certificate and key, as PEM, for `name`.
+    /// Returns the certificate and key for `name`, as PEM.
     pub fn sign(&self, name: &str) -> (String, String) {
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -44,7 +44,7 @@ impl Authority {
     }
 }
 
-/// A Secret as kubelet mounts it: links to links, of which one is swapped.
+/// A Secret as kubelet mounts it, with links to links. An update swaps one of them.
 pub struct Mounted {
     folder: tempfile::TempDir,
     version: std::cell::Cell<u32>,
@@ -90,7 +90,7 @@ pub fn file(folder: &tempfile::TempDir, name: &str, content: &str) -> PathBuf {
     path
 }
 
-/// Trusts these authorities (PEM) and speaks over a new connection each time.
+/// A client that trusts these authorities (PEM) and opens a new connection for each request.
 #[derive(Clone)]
 pub struct Client {
     connector: TlsConnector,
@@ -130,7 +130,7 @@ impl Client {
         within("handshake", self.connector.connect(name, stream)).await
     }
 
-    /// A review, as the API server posts it.
+    /// Posts a review as the API server does.
     pub async fn post(&self, address: SocketAddr, review: impl Into<Bytes>) -> Answered {
         let request = Request::post(format!("https://{SERVICE}/inject?timeout=5s"))
             .header("host", SERVICE)

@@ -1,4 +1,4 @@
-//! A collector that keeps every export as it came.
+//! A collector that keeps every export unchanged.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::{Backend, Raw};
 /// Path and body of each export.
 type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// OTLP over HTTP in protobuf.
+/// A server for OTLP over HTTP in protobuf.
 pub struct Collector {
     pub address: SocketAddr,
     exports: Exports,
@@ -44,14 +44,14 @@ impl Collector {
             .collect()
     }
 
-    /// All bytes of what is no span.
+    /// Returns all bytes of the exports that are not spans.
     pub fn metrics(&self) -> Vec<u8> {
         let exports = self.exports.lock().unwrap();
         let metrics = exports.iter().filter(|(path, _)| path != "/v1/traces");
         metrics.flat_map(|(_, body)| body.clone()).collect()
     }
 
-    /// All bytes of all exports: protobuf keeps text as it is.
+    /// Returns all bytes of all exports. Protobuf does not transform text.
     pub fn bytes(&self) -> Vec<u8> {
         let exports = self.exports.lock().unwrap();
         exports.iter().flat_map(|(_, body)| body.clone()).collect()

@@ -1,4 +1,4 @@
-//! Raw sockets on both ends of a real proxy, and the words it left at the channel.
+//! Raw sockets on both ends of a real proxy, and the events in its observation channel.
 
 pub mod collector;
 pub mod process;
@@ -26,10 +26,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// No test takes a tenth of this; it only turns a hang into a failure.
+/// Timeout that only turns a hang into a failure. Every test takes less than a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `future`, or a failed test where it hangs.
+/// Awaits `future`, and fails the test if it hangs.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("hung: {what}"))
 }
@@ -53,7 +53,7 @@ impl Backend {
         Raw(stream)
     }
 
-    /// Whether a connection is waiting that nobody accepted.
+    /// Returns whether a connection is waiting to be accepted.
     pub async fn has_another(&self) -> bool {
         tokio::select! {
             biased;
@@ -63,7 +63,7 @@ impl Backend {
     }
 }
 
-/// A stream read and written byte by byte.
+/// A stream that a test reads and writes byte by byte.
 pub struct Raw<T>(pub T);
 
 impl Raw<TcpStream> {
@@ -95,7 +95,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         text
     }
 
-    /// The next head on this connection, or none where it is closed instead. Waits as long as that takes.
+    /// Returns the next request or response headers on this connection, or none if the connection closes first. Waits
+    /// without a time limit.
     pub async fn next_head(&mut self) -> Option<String> {
         let first = self.0.read_u8().await.ok()?;
         Some(format!("{}{}", char::from(first), self.read_head().await))
@@ -111,7 +112,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         bytes
     }
 
-    /// Everything up to the other side's close; a reset is a close too.
+    /// Returns everything up to the other side's close. A reset counts as a close.
     pub async fn read_to_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         drop(within("close", self.0.read_to_end(&mut bytes)).await);
@@ -119,12 +120,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
     }
 }
 
-/// The lines of a head, the status or request line first.
+/// Returns the lines of the headers, beginning with the status or request line.
 pub fn lines(head: &str) -> Vec<&str> {
     head.trim_end().split("\r\n").collect()
 }
 
-/// A proxy in front of one upstream, with a channel that only the test drains.
+/// A proxy in front of one upstream, with an observation channel that only the test drains.
 pub struct Proxy {
     pub address: SocketAddr,
     pub channel: Arc<ObservationChannel>,
@@ -138,7 +139,7 @@ pub struct Proxy {
     bytes: Vec<(ExchangeId, Direction, Vec<u8>)>,
 }
 
-/// What a test changes of the defaults.
+/// Settings of a proxy that a test can change.
 pub struct Setup {
     pub listen: tokengauge_listen::Config,
     pub upstream: forward::Config,
@@ -241,7 +242,7 @@ impl Proxy {
         Raw::connect(self.address).await
     }
 
-    /// What a reload does that changes the route's limit.
+    /// Changes the route's concurrency limit as a reload does.
     pub fn limit(&self, admission: Option<ConcurrencyLimit>) {
         let route = route::Config { admission, ..self.route.clone() };
         let table = RouteMatcher::new(vec![route]).unwrap();
@@ -253,19 +254,19 @@ impl Proxy {
         ways.apply_limits(&before);
     }
 
-    /// Exchanges that were let in so far.
+    /// Returns the number of exchanges that have been admitted.
     pub fn admitted(&mut self) -> usize {
         self.drain();
         self.said(|word| matches!(word, ObserverEvent::Admitted))
     }
 
-    /// Stops accepting; what is left are the connections.
+    /// Stops accepting connections, and returns the open ones.
     pub async fn stop(&mut self) -> Connections {
         drop(self.stop.take());
         within("stop", &mut self.serving).await.unwrap()
     }
 
-    /// Waits until every exchange has ended, and tells each one's words in short, the order of the exchanges kept.
+    /// Waits until every exchange has ended. Returns a short form of each one's events, in the order of the exchanges.
     pub async fn words(&mut self) -> Vec<String> {
         within("the exchanges' ends", async {
             while self.channel.open_exchanges() > 0 {
@@ -287,7 +288,7 @@ impl Proxy {
         told.into_iter().map(|(_, words)| words).collect()
     }
 
-    /// All body bytes of one direction, of all exchanges in the order they came.
+    /// Returns all body bytes of one direction, from all exchanges in their order.
     pub fn observed(&self, direction: Direction) -> Vec<u8> {
         let of_direction =
             |(_, of, bytes): &(_, Direction, Vec<u8>)| (*of == direction).then(|| bytes.clone());
@@ -304,12 +305,12 @@ impl Proxy {
         open.expect("an exchange was opened")
     }
 
-    /// How many words of a kind were said.
+    /// Returns the number of events of a kind.
     pub fn said(&self, kind: impl Fn(&ObserverEvent) -> bool) -> usize {
         self.said.iter().filter(|entry| kind(&entry.word)).count()
     }
 
-    /// Every word drained so far, with its instant.
+    /// Returns every event drained so far, with its timestamp.
     pub fn entries(&self) -> &[TimestampedEvent] {
         &self.said
     }
@@ -332,7 +333,7 @@ impl Proxy {
     }
 }
 
-/// A word in short; arrivals without their length, since how bytes are cut is the sockets' business.
+/// Returns a short form of an event. Arrivals have no length, since the sockets decide how bytes are cut.
 fn short(word: &ObserverEvent) -> String {
     match word {
         ObserverEvent::RequestHead(_) => "Open".to_owned(),
@@ -356,7 +357,7 @@ fn short(word: &ObserverEvent) -> String {
     }
 }
 
-/// Lets everything that can run run: for asserting that something does *not* happen.
+/// Lets every runnable task run, for assertions that something does *not* happen.
 pub async fn settle() {
     for _ in 0..2_000 {
         tokio::task::yield_now().await;

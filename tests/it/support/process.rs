@@ -1,4 +1,4 @@
-//! The real program as a child process: its log, its pages, its memory, its signals.
+//! The real program as a child process, with access to its log, pages, memory and signals.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 pub const CALL: &str = "/v1/chat/completions";
 
-/// An event of a chat stream: one token.
+/// An event of a chat stream with one token.
 pub const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
     \"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
-/// The end of it.
+/// The end of the stream.
 pub const DONE: &str = "data: [DONE]\n\n";
 
-/// A stream whose first chunk has come: the client's end and the upstream's.
+/// Starts a stream and returns the client's and the upstream's end after the first chunk has arrived.
 pub async fn open(
     process: &Process,
     backend: &Backend,
@@ -45,7 +45,7 @@ pub async fn open(
     (client, upstream)
 }
 
-/// `tokengauge run`, killed when dropped.
+/// A process that runs `tokengauge run` and is killed on drop.
 pub struct Process {
     child: Option<Child>,
     id: u32,
@@ -55,13 +55,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Runs with `arguments` beside those that choose free ports (the admin port's unless they name it), and with nothing else in the environment than
-    /// `environment`; returns when requests are taken.
+    /// Starts the program and returns when it accepts requests.
+    ///
+    /// `arguments` are added to the options that choose free ports, except for the admin port if `arguments` set it.
+    /// The process has only the variables in `environment`.
     pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::spawn("run", arguments, environment).await
     }
 
-    /// `tokengauge injector`; returns when it listens.
+    /// Starts `tokengauge injector`, and returns when it listens.
     pub async fn injector(arguments: &[&str]) -> Self {
         Self::spawn("injector", arguments, &[]).await
     }
@@ -102,7 +104,7 @@ impl Process {
         process
     }
 
-    /// Before the upstream at `address`.
+    /// Starts the program in front of the upstream at `address`.
     pub async fn before(address: SocketAddr) -> Self {
         Self::start(&["--upstream", &format!("http://{address}")], &[]).await
     }
@@ -111,12 +113,12 @@ impl Process {
         Raw::connect(self.address).await
     }
 
-    /// Status line and headers, and the body, of a page of the admin port.
+    /// Returns the status line and headers, and the body, of an admin page.
     pub async fn page(&self, path: &str) -> (String, String) {
         self.page_with(path, "").await
     }
 
-    /// The same of a request with further header lines.
+    /// Returns an admin page for a request with further header lines.
     pub async fn page_with(&self, path: &str, headers: &str) -> (String, String) {
         let mut client = Raw::connect(self.admin).await;
         let request =
@@ -131,14 +133,14 @@ impl Process {
         serde_json::from_str(&self.page("/streams").await.1).unwrap()
     }
 
-    /// The sum of a counter over the series of `/metrics` whose name and labels contain each of `parts`; 0 where there
-    /// is none.
+    /// Returns the sum of a counter over the series of `/metrics` whose name and labels contain each of `parts`. The
+    /// sum is 0 if no series matches.
     pub async fn count(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts).await;
         values.iter().map(|it| it.parse::<u64>().unwrap()).sum()
     }
 
-    /// The same of a counter of seconds.
+    /// Returns the same sum for a counter of seconds.
     pub async fn seconds(&self, parts: &[&str]) -> f64 {
         let values = self.values(parts).await;
         values.iter().map(|it| it.parse::<f64>().unwrap()).sum()
@@ -155,7 +157,7 @@ impl Process {
             .collect()
     }
 
-    /// The most memory that was resident at any time so far, in bytes.
+    /// Returns the peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -163,14 +165,14 @@ impl Process {
         kibibytes.parse::<u64>().unwrap() * 1024
     }
 
-    /// `TERM`, `HUP` …
+    /// Sends a signal such as `TERM` or `HUP`.
     pub fn signal(&self, name: &str) {
         let sent =
             Command::new("/bin/kill").args([&format!("-{name}"), &self.id.to_string()]).status();
         assert!(sent.unwrap().success());
     }
 
-    /// Waits until the log has a line that contains each of `parts`; what was logged so far.
+    /// Waits until a log line contains each of `parts`. Returns the log so far.
     pub async fn logged(&self, parts: &[&str]) -> String {
         let mut log = self.log.clone();
         let has = |log: &String| {
@@ -178,18 +180,19 @@ impl Process {
             lines.any(|line| parts.iter().all(|part| line.contains(part)))
         };
         let what = format!("{parts:?} in the log");
-        // What is borrowed of a watch channel holds its writer up: copied at once, and never twice at a time.
+        // A borrowed value of a watch channel blocks its writer, so the value is copied at once and never borrowed
+        // twice.
         let found = within(&what, log.wait_for(has)).await;
         let found = found.ok().map(|log| log.clone());
         found.unwrap_or_else(|| panic!("{what}, but it ended: {}", self.log()))
     }
 
-    /// Everything that was logged so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         self.log.borrow().clone()
     }
 
-    /// Waits for its end, and until all that it logged is there.
+    /// Waits until the process has ended and its log is complete.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         let waiting = tokio::task::spawn_blocking(move || child.wait().unwrap());

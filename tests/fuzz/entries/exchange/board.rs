@@ -1,5 +1,6 @@
-//! Exchanges side by side, with everything behind them: load, objectives, metrics, spans. Each has one record, and
-//! when all are over none is in flight.
+//! Concurrent exchanges with all consumers of their data, which are load, objectives, metrics and spans.
+//!
+//! Each exchange has one record, and at the end no exchange is in flight.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,10 +20,10 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
 use super::words::{ACCEPT, Scene};
 use crate::entries::script::Script;
 
-/// The same words are said to each of these.
+/// Exchanges that receive the same events.
 const SIDE_BY_SIDE: [ExchangeId; 2] = [ExchangeId(1), ExchangeId(2)];
 
-/// An exchange of which there was never an `Open`.
+/// An exchange without an `Open` event.
 const UNKNOWN: ExchangeId = ExchangeId(3);
 
 pub fn board(input: &[u8]) {
@@ -45,7 +46,7 @@ pub fn board(input: &[u8]) {
     }
     for id in SIDE_BY_SIDE {
         playing.say(id, end, ObserverEvent::End(scene.ending), b"");
-        // Words behind the end have nobody to go to.
+        // Events after the end have no exchange to apply to.
         playing.say(id, end, ObserverEvent::RequestBodySent, b"");
         playing.say(id, end, ObserverEvent::End(scene.ending), b"");
     }
@@ -54,12 +55,12 @@ pub fn board(input: &[u8]) {
 
 struct Playing {
     board: InFlightRequests,
-    /// What each record came to.
+    /// Results of all records.
     records: Arc<Mutex<Vec<Told>>>,
     _collector: MetricsReader,
 }
 
-/// What is looked at of a record.
+/// Properties of a record that the test examines.
 struct Told {
     exchange: ExchangeId,
     broke_off: bool,
@@ -94,7 +95,7 @@ impl Playing {
         self.board.apply(TimestampedEvent { exchange, at, word }, bytes);
     }
 
-    /// What whoever asks for a reading does.
+    /// Sweeps the exchanges, as every reading does.
     fn look(&mut self, at: MonotonicInstant) {
         self.board.sweep(at);
         assert!(self.board.streams(at).len() == SIDE_BY_SIDE.len());

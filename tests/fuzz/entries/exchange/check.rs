@@ -1,4 +1,4 @@
-//! What must hold of every record, whatever was said.
+//! Invariants of every record, for any sequence of events.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokengauge_types::event::{Direction, Ending, ErrorSource};
 use super::Played;
 use super::words::Scene;
 
-/// The most choices whose ends are told apart.
+/// Maximum number of choices whose ends are distinguished.
 const MOST_CHOICES: usize = 128;
 
 pub fn check(scene: &Scene, played: &Played) {
@@ -48,7 +48,7 @@ fn counts_every_byte(scene: &Scene, record: &Record) {
     assert_eq!(record.blocked, blocked);
 }
 
-/// Where no word comes before the one that was said before it, no point does.
+/// If events arrive in order, the timestamps are in order.
 fn is_in_order(record: &Record) {
     let points = &record.points;
     let in_order = [
@@ -69,7 +69,8 @@ fn is_in_order(record: &Record) {
     );
 }
 
-/// What went well has no error and nobody's fault, what did not has both; and whose fault it is fits what happened.
+/// A successful record has no error type and no error source, and any other record has both. The error source must fit
+/// the outcome.
 fn outcome_makes_sense(record: &Record) {
     let ok = record.outcome == Outcome::Ok;
     assert_eq!(ok, record.error_type.is_none(), "{record:?}");
@@ -116,14 +117,14 @@ fn anomalies_are_bounded(scene: &Scene, record: &Record) {
     let lost = [Direction::Request, Direction::Response].map(|way| scene.lost(way).is_some());
     assert_eq!(kinds.contains(&ParseError::Gap), lost.contains(&true));
     let times: u64 = record.anomalies.iter().map(|(_, times)| u64::from(*times)).sum();
-    // Coded bodies may bring more than their bytes.
+    // Encoded bodies may decode to more bytes than they have on the wire.
     if !scene.is_coded() {
         let most = record.http.response_bytes + record.http.request_bytes;
         assert!(times <= most + scene.acts.len() as u64 + 4, "{times} oddities");
     }
 }
 
-/// What is `true` came to its end, what is `cut` did not, and what had a gap is neither.
+/// A call that is `true` reached its end, and a call that is `cut` did not. A call with a gap is neither.
 fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
     let lost =
         scene.lost(Direction::Request).is_some() || scene.lost(Direction::Response).is_some();
@@ -170,7 +171,7 @@ fn output_adds_up(scene: &Scene, played: &Played, output: &Output) {
         }
         None
     });
-    // A second head begins the answer anew; what was told of the first stays told.
+    // A second response head restarts the response, but samples of the first one remain reported.
     if scene.heads().count() <= 1 {
         assert_eq!(standard.sum::<u64>(), output.standard, "told and counted");
     }

@@ -1,4 +1,4 @@
-//! The whole exchange: words in any order, at any moment, and one record that makes sense.
+//! Whole exchanges with events in any order, at any time. The result is one record that satisfies the invariants.
 
 mod board;
 mod check;
@@ -14,7 +14,7 @@ use check::check;
 use words::Scene;
 pub use words::{CODINGS, HEAD_STATUSES};
 
-/// What came of an exchange.
+/// Results of an exchange.
 #[derive(Debug)]
 struct Played {
     record: Record,
@@ -31,7 +31,7 @@ pub fn exchange(input: &[u8]) {
     for cuts in [cuts, [1, 1]] {
         let cut = scene.play(Some(cuts));
         check(&scene, &cut);
-        // How far a coded body is read that turns out broken depends on the piece that broke.
+        // The amount that is decoded from a broken encoded body depends on the piece that contains the error.
         if !is_undecodable(&whole.record) && !is_undecodable(&cut.record) {
             assert_eq!(told(&cut.record), told(&whole.record), "cut by {cuts:?}");
         }

@@ -1,4 +1,4 @@
-//! Words made of a script, and the exchange that they are said to.
+//! Events made from a script, and the exchange that receives them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,10 +46,10 @@ pub const CODINGS: [&str; 8] =
 
 pub const HEAD_STATUSES: [u16; 10] = [200, 101, 200, 204, 302, 400, 408, 429, 500, 503];
 
-/// The moment at which every exchange is accepted; later than the beginning, so that a word can come too early.
+/// Timestamp at which every exchange is accepted. It is later than the clock's start, so that an event can precede it.
 pub const ACCEPT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
-/// An exchange as a script tells it.
+/// An exchange as described by a script.
 #[derive(Debug)]
 pub struct Scene {
     path: Option<Name>,
@@ -62,7 +62,8 @@ pub struct Scene {
     pub acts: Vec<Act>,
 }
 
-/// One word, so many milliseconds after the one before it; before it where that is negative.
+/// One event and its delay in milliseconds after the previous event. A negative delay places it before the previous
+/// event.
 #[derive(Debug)]
 pub struct Act {
     pub millis: i64,
@@ -106,7 +107,7 @@ impl Scene {
         scene
     }
 
-    /// The moments of the words, the end's last.
+    /// Returns the timestamps of the events, and of the end as the last one.
     pub fn moments(&self) -> Vec<MonotonicInstant> {
         let mut now = ACCEPT.nanos();
         let steps = self.acts.iter().map(|act| act.millis).chain([1]);
@@ -134,7 +135,7 @@ impl Scene {
         })
     }
 
-    /// Bytes lost in this direction; `None` where none were.
+    /// Returns the number of bytes lost in this direction, or `None` if no gap occurred.
     pub fn lost(&self, wanted: Direction) -> Option<u64> {
         let gaps = self.acts.iter().filter_map(|act| {
             if let What::Gap(direction, bytes) = act.what
@@ -161,7 +162,7 @@ impl Scene {
         self.heads().any(coded)
     }
 
-    /// Says all words; arrivals come in pieces of these sizes, all at their moment.
+    /// Applies all events. Arrivals come in pieces of these sizes, all at the same timestamp.
     pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
@@ -177,7 +178,7 @@ impl Scene {
             for (word, bytes) in act.words(cuts) {
                 exchange.apply(*at, word, bytes, &mut |sample| samples.push(sample));
             }
-            // As whoever keeps it does after every word.
+            // The owner of an exchange calls these methods after every event.
             exchange.state();
             if exchange.has_final_labels() {
                 exchange.series();
@@ -226,10 +227,10 @@ impl Scene {
 }
 
 impl Act {
-    /// More words than this say nothing new.
+    /// Maximum number of events. More events cover nothing new.
     pub const MOST: usize = 64;
 
-    /// What is said, with the bytes of each arrival.
+    /// Returns the events of this act, with the bytes of each arrival.
     pub fn words(&self, cuts: Option<[usize; 2]>) -> Vec<(ObserverEvent, &[u8])> {
         let word = match &self.what {
             What::Say(word) => word(),
@@ -251,7 +252,7 @@ impl Act {
         vec![(word, b"")]
     }
 
-    /// What is done is named by a letter, so that inputs can be written by hand.
+    /// Reads one act. A letter selects its kind, so that inputs can be written by hand.
     fn of(script: &mut Script<'_>) -> Self {
         let letter = script.byte();
         let millis = i64::from(script.byte().cast_signed());
@@ -332,7 +333,7 @@ fn arrival(direction: Direction, script: &mut Script<'_>) -> What {
     }
 }
 
-/// An arrival that is a frame of a WebSocket.
+/// Returns an arrival that is a WebSocket frame.
 fn message(direction: Direction, script: &mut Script<'_>) -> What {
     let first = script.pick(&[0x81_u8, 0x82, 0x88, 0x89, 0x01, 0x80, 0x00, 0xc1]);
     let payload = script.long();
