@@ -148,7 +148,7 @@ def listed(rootfs, machine):
     papers = json.loads(path.read_text())
     named = {(part["name"], part["version"]) for part in papers["components"]}
     tree = subprocess.run(
-        ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-default-features", "--features",
+        ["cargo", "tree", "--locked", "--package", "tokengauge", "--edges", "normal", "--prefix", "none", "--no-default-features", "--features",
          os.environ.get("FEATURES", "hf-tokenizers"), "--format", "{p}", "--target", f"{machine}-unknown-linux-gnu"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout

@@ -10,7 +10,6 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::profile::Profile;
-use crate::response_body::ResponseBody;
 use tokengauge_types::clock::MonotonicInstant;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -170,7 +169,7 @@ pub struct RateLimitState {
 }
 
 impl RateLimitState {
-    pub fn add_headers_to(self, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    pub fn add_headers_to<B>(self, mut response: Response<B>) -> Response<B> {
         self.write_headers(response.headers_mut());
         response
     }

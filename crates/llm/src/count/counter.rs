@@ -3,24 +3,13 @@
 
 use super::room::Share;
 use super::stream::{STANDARD, Stream, rise};
-use super::{Source, Tokenizer, Tokenizers, estimate};
+use super::{Source, TokenDelta, Tokenizer, Tokenizers, estimate};
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
 /// Maximum number of separately counted texts per exchange: 128 choices, OpenAI's limit, each with text and reasoning.
 /// Further texts are estimated from their bytes. A hostile upstream can open a tool call per event.
 const MOST_STREAMS: usize = 256;
-
-/// The increase of the token counts by a piece of text.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct TokenDelta {
-    /// The increase of the highest count so far, in the model's own encoding. The count of a growing text can decrease,
-    /// but a reported increase cannot be withdrawn. The sum can therefore exceed the final total by a few tokens.
-    pub native: u32,
-    /// The tokens that became final, in the standard encoding. They lag by one word. Together with
-    /// [`TokenTotals::standard_unreported`], they add up to the exact total.
-    pub standard: u32,
-}
 
 /// The exact counts of a finished exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

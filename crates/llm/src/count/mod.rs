@@ -23,11 +23,12 @@ mod tests;
 
 use serde::Serialize;
 
-pub use counter::{TokenCounter, TokenDelta, TokenTotals};
+pub use counter::{TokenCounter, TokenTotals};
 pub use custom::CustomTokenizer;
 pub use encoder::TextCounter;
 pub use encoding::Encoding;
 pub use models::encoding_for_model;
+pub use stream::TokenDelta;
 pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 
 /// Whether this build supports tokenizer.json files.

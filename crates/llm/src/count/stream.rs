@@ -1,8 +1,19 @@
 //! Counts the text of one part of one choice, with the model's tokenizer and in the standard encoding.
 
 use super::custom::Follower;
-use super::{Encoding, TextCounter, TokenDelta, Tokenizer};
+use super::{Encoding, TextCounter, Tokenizer};
 use crate::dialect::Part;
+
+/// The increase of the token counts by a piece of text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TokenDelta {
+    /// The increase of the highest count so far, in the model's own encoding. The count of a growing text can decrease,
+    /// but a reported increase cannot be withdrawn. The sum can therefore exceed the final total by a few tokens.
+    pub native: u32,
+    /// The tokens that became final, in the standard encoding. They lag by one word. Together with
+    /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported), they add up to the exact total.
+    pub standard: u32,
+}
 
 /// The encoding in which the text of every model is also counted, so that speeds are comparable across providers.
 pub(super) const STANDARD: Encoding = Encoding::O200k;

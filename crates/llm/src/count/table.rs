@@ -1,7 +1,6 @@
 //! The vocabulary of an encoding, which maps bytes to ranks.
 
 use super::layout::{self, Slot};
-use super::merge::Merged;
 
 /// The tokens of an encoding and their ranks.
 #[derive(Clone, Debug)]
@@ -39,23 +38,6 @@ impl Vocabulary {
             }
         }
         Self { bytes, ends, slots, pairs }
-    }
-
-    /// Returns the merge of `piece`, which begins with the bytes that `before` covers.
-    pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
-        // Nine of ten pieces of English text are single tokens.
-        if self.rank(piece).is_some() {
-            let mut whole = Merged::NOTHING;
-            whole.add(piece.len());
-            whole
-        } else {
-            before.grown_to(self, piece)
-        }
-    }
-
-    /// Returns the number of tokens in a piece.
-    pub fn count(&self, piece: &[u8]) -> u64 {
-        self.merge(piece, Merged::NOTHING).tokens()
     }
 
     /// Returns the rank of the token with these bytes. Tokens of lower rank are merged first.

@@ -5,7 +5,7 @@ use brotli_decompressor::{
 };
 
 use super::DecodeError;
-use super::codec::Step;
+use super::Step;
 use super::memory::{Loan, Memory};
 
 /// Bytes reserved for the decoder's own state and its few allocations up to [`SMALL`].

@@ -1,6 +1,6 @@
 //! A common interface to the decompressors.
 
-use super::DecodeError;
+use super::Step;
 use super::brotli::Brotli;
 use super::coding::Coding;
 use super::flate::{Flate, Format};
@@ -12,15 +12,6 @@ pub(super) enum Codec {
     Flate(Flate),
     Brotli(Brotli),
     Zstd(Zstd),
-}
-
-/// The result of one decompression step.
-#[derive(Debug, Default)]
-pub(super) struct Step {
-    pub(super) read: usize,
-    pub(super) written: usize,
-    /// An error that occurred after the bytes that were written. No step may follow an error.
-    pub(super) fault: Option<DecodeError>,
 }
 
 impl Codec {
@@ -51,11 +42,5 @@ impl Codec {
             Self::Brotli(brotli) => brotli.is_whole(),
             Self::Zstd(zstd) => zstd.is_whole(),
         }
-    }
-}
-
-impl Step {
-    pub(super) fn fault(fault: DecodeError) -> Self {
-        Self { fault: Some(fault), ..Self::default() }
     }
 }

@@ -4,7 +4,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::DecodeError;
-use super::codec::Step;
+use super::Step;
 use super::memory::{Loan, Memory};
 
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB and 14 KiB of tables and state.

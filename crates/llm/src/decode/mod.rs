@@ -51,6 +51,21 @@ pub struct Decompressor {
     taken: u64,
 }
 
+/// The result of one decompression step.
+#[derive(Debug, Default)]
+struct Step {
+    read: usize,
+    written: usize,
+    /// An error that occurred after the bytes that were written. No step may follow an error.
+    fault: Option<DecodeError>,
+}
+
+impl Step {
+    fn fault(fault: DecodeError) -> Self {
+        Self { fault: Some(fault), ..Self::default() }
+    }
+}
+
 /// An unknown content encoding, or too many in a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("this content-encoding is not understood")]

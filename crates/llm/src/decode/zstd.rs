@@ -4,7 +4,7 @@ use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::DecodeError;
-use super::codec::Step;
+use super::Step;
 use super::memory::{Loan, Memory};
 
 /// Base-2 logarithm of the largest accepted window: 8 MiB, the RFC 9659 limit for this content encoding. Browsers and

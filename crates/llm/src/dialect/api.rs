@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Family, Operation};
+use super::Family;
 use crate::frame::JsonFraming;
 
 macro_rules! apis {
@@ -167,6 +167,79 @@ impl Api {
             | Operation::Rerank
             | Operation::Moderation
             | Operation::Realtime => None,
+        }
+    }
+}
+
+/// The operation of a call: a value of `gen_ai.operation.name`, or an additional one.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Operation {
+    Chat,
+    TextCompletion,
+    GenerateContent,
+    /// Speech to text, translated or not. Not in the standard.
+    Transcription,
+    Embeddings,
+    /// Fetches a response that was generated earlier.
+    FetchResponse,
+    /// Not in the standard, as all below.
+    CountTokens,
+    Rerank,
+    Moderation,
+    ImageGeneration,
+    Speech,
+    /// A session of many responses over one connection. Counted as chat, sessions of an hour would distort its durations.
+    Realtime,
+}
+
+impl Operation {
+    pub const ALL: [Self; 12] = [
+        Self::Chat,
+        Self::TextCompletion,
+        Self::GenerateContent,
+        Self::Transcription,
+        Self::Embeddings,
+        Self::FetchResponse,
+        Self::CountTokens,
+        Self::Rerank,
+        Self::Moderation,
+        Self::ImageGeneration,
+        Self::Speech,
+        Self::Realtime,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::TextCompletion => "text_completion",
+            Self::GenerateContent => "generate_content",
+            Self::Transcription => "transcription",
+            Self::Embeddings => "embeddings",
+            Self::FetchResponse => "fetch_response",
+            Self::CountTokens => "count_tokens",
+            Self::Rerank => "rerank",
+            Self::Moderation => "moderation",
+            Self::ImageGeneration => "image_generation",
+            Self::Speech => "speech",
+            Self::Realtime => "realtime",
+        }
+    }
+
+    /// Whether the operation generates text token by token.
+    pub const fn generates(self) -> bool {
+        match self {
+            Self::Chat
+            | Self::TextCompletion
+            | Self::GenerateContent
+            | Self::Transcription
+            | Self::Realtime => true,
+            Self::Embeddings
+            | Self::FetchResponse
+            | Self::CountTokens
+            | Self::Rerank
+            | Self::Moderation
+            | Self::ImageGeneration
+            | Self::Speech => false,
         }
     }
 }

@@ -50,9 +50,9 @@ mod uncached_usage;
 mod vllm;
 mod watsonx;
 
-pub use api::Api;
+pub use api::{Api, Operation};
 pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
-pub use event::{ByModality, Event, Operation, Part, RequestFacts, TextKind, Timings, Usage};
+pub use event::{ByModality, Event, Part, RequestFacts, TextKind, Timings, Usage};
 pub use openai::Realtime;
 pub use provider::provider;
 pub use rate_limits::{RateLimit, RateLimits};

@@ -5,6 +5,7 @@
 //! combines the rules and writes the files.
 
 mod health;
+pub mod number;
 mod promql;
 mod recording;
 pub mod rule;

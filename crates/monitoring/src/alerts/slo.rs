@@ -3,11 +3,12 @@
 //! Each alert uses two windows. The short window lets the alert resolve soon after its cause ends. Burn rate alerts
 //! require a minimum number of events. A separate alert fires if an SLO has too few events.
 
+use crate::alerts::number::Factor;
 use crate::alerts::promql::Template;
 use crate::alerts::recording::burn;
 use crate::alerts::rule::{Alert, Group, Severity};
 use crate::alerts::span::Span;
-use crate::alerts::values::{Factor, Values};
+use crate::alerts::values::Values;
 
 const DASHBOARD: &str = "tokengauge-slo";
 

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
+use crate::alerts::number::{Factor, Share, deserialize_from_str};
 use crate::alerts::span::Span;
 use crate::alerts::traffic::thresholds::{Latency, Money, OutputRate, Provider, Quality};
 
@@ -70,20 +71,7 @@ pub struct Health {
     pub memory_share: Share,
 }
 
-/// Implements `Deserialize` through `FromStr`, because scalars in the file are deserialized as text.
-macro_rules! deserialize_from_str {
-    ($($type:ty),+) => {$(
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(serde::de::Error::custom)
-            }
-        }
-    )+};
-}
-
-deserialize_from_str!(Text, Share, Factor, Selector);
+deserialize_from_str!(Text, Selector);
 
 /// Text that needs no escaping between quotes in PromQL and YAML, such as a link or a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -113,64 +101,6 @@ impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// A ratio above 0 and at most 1: `5%` or `0.05`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(f64);
-
-impl Share {
-    /// Formats the ratio for humans: `5 %`.
-    pub fn percent(self) -> String {
-        format!("{} %", (self.0 * 1e4).round() / 1e2)
-    }
-}
-
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = match text.strip_suffix('%') {
-            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
-            Some(percent) => number(&format!("{}e-2", percent.trim_end())),
-            None => number(text),
-        };
-        number.filter(|share| *share > 0.0 && *share <= 1.0).map(Self).ok_or_else(|| {
-            format!("\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05")
-        })
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A factor above 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factor(f64);
-
-impl FromStr for Factor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        number(text)
-            .filter(|factor| *factor > 0.0)
-            .map(Self)
-            .ok_or_else(|| format!("\"{text}\" is no number above 0; write one, such as 3 or 14.4"))
-    }
-}
-
-impl fmt::Display for Factor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-fn number(text: &str) -> Option<f64> {
-    let begins = text.starts_with(|c: char| c.is_ascii_digit());
-    text.parse().ok().filter(|it: &f64| begins && it.is_finite())
 }
 
 /// PromQL label matchers without the braces, or empty.
@@ -213,11 +143,6 @@ mod tests {
 
     #[test]
     fn each_kind_of_value_is_read_in_its_units() {
-        assert_eq!("5%".parse(), Ok(Share(0.05)));
-        assert_eq!("99.9%".parse(), Ok(Share(0.999)));
-        assert_eq!("1".parse(), Ok(Share(1.0)));
-        assert_eq!(Share(0.07).percent(), "7 %");
-        assert_eq!("14.4".parse(), Ok(Factor(14.4)));
         assert_eq!(
             "a=\"b\", c=~\"d|e\"".parse::<Selector>().unwrap().as_str(),
             "a=\"b\", c=~\"d|e\""
@@ -228,12 +153,6 @@ mod tests {
 
     #[test]
     fn what_is_no_value_is_refused_with_its_remedy() {
-        for wrong in ["0", "0%", "101%", "1.5", "x", "", "-1%", "inf", "NaN"] {
-            assert!(wrong.parse::<Share>().unwrap_err().contains("such as 5%"), "{wrong}");
-        }
-        for wrong in ["0", "-3", "x", "", "inf"] {
-            assert!(wrong.parse::<Factor>().unwrap_err().contains("such as 3"), "{wrong}");
-        }
         for wrong in ["a", "a=b", "a=\"b", "a=\"b\" c=\"d\"", "a=\"b\"} or x{", ","] {
             assert!(wrong.parse::<Selector>().unwrap_err().contains("such as"), "{wrong}");
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::request_log::convert_call::call;
+use crate::request_log::convert_call::{call, seconds, some, text};
 use crate::request_log::line::{
     Config, Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace,
     WebSocket, Who,
@@ -20,7 +20,7 @@ use tokengauge_types::event::{
     self, ConnectTimings, Direction, Headers, RejectReason, RouteFacts, TimeoutKind,
     UpstreamFailure,
 };
-use tokengauge_types::label::{Label, Name};
+use tokengauge_types::label::Label;
 
 /// Returns all facts of the record without its text.
 pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
@@ -299,23 +299,6 @@ fn websocket(socket: &record::WebSocket) -> WebSocket {
         close_code: closed.and_then(|closed| closed.code),
         left_by: left.map(side),
     }
-}
-
-pub(super) fn text(name: Option<&Name>) -> Option<&str> {
-    name.map(Name::as_str)
-}
-
-pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
-    time.map(|time| time.as_secs_f64())
-}
-
-/// JSON cannot represent infinity or NaN.
-pub(super) fn finite(number: Option<f64>) -> Option<f64> {
-    number.filter(|number| number.is_finite())
-}
-
-pub(super) fn some<K, V>(map: BTreeMap<K, V>) -> Option<BTreeMap<K, V>> {
-    (!map.is_empty()).then_some(map)
 }
 
 fn hex(bytes: &[u8]) -> String {

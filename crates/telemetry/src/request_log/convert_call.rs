@@ -1,8 +1,8 @@
 //! Converts a call to the fields of its line, with all fields destructured as in `convert.rs`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::request_log::convert::{finite, seconds, some, text};
 use crate::request_log::line::{
     Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
     Stalls, Usage,
@@ -272,4 +272,21 @@ fn allowance(allowance: &Allowed) -> Option<Allowance> {
         remaining: *remaining,
         reset: seconds(*reset),
     })
+}
+
+pub(super) fn text(name: Option<&Name>) -> Option<&str> {
+    name.map(Name::as_str)
+}
+
+pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
+}
+
+/// JSON cannot represent infinity or NaN.
+pub(super) fn finite(number: Option<f64>) -> Option<f64> {
+    number.filter(|number| number.is_finite())
+}
+
+pub(super) fn some<K, V>(map: BTreeMap<K, V>) -> Option<BTreeMap<K, V>> {
+    (!map.is_empty()).then_some(map)
 }

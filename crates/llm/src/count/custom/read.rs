@@ -12,7 +12,7 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
-use super::{Cuts, LEAD, TokenizerError, probe};
+use super::{Cuts, LEAD, TokenizerError};
 use tokengauge_types::label::Label;
 
 /// A loaded tokenizer.json.
@@ -27,11 +27,8 @@ pub struct CustomTokenizer {
 }
 
 impl CustomTokenizer {
-    /// Loads a tokenizer. For 200,000 tokens, it takes half a second, 40 MB of memory, and up to 80 MB while loading.
-    ///
-    /// # Errors
-    /// Returns an error if the tokenizers crate cannot read `json`.
-    pub fn read(json: &[u8], name: &str) -> Result<Self, TokenizerError> {
+    /// Parses a tokenizer.json, without the places at which its texts can be cut.
+    pub(super) fn parse(json: &[u8], name: &str) -> Result<Self, TokenizerError> {
         let file: File<'_> =
             serde_json::from_slice(json).map_err(|error| match error.classify() {
                 Category::Data => TokenizerError::NoModel,
@@ -51,8 +48,11 @@ impl CustomTokenizer {
             fingerprint: fingerprint(json),
         };
         given.lead = given.count(LEAD).unwrap_or_default();
-        given.cuts = probe::cuts(&given);
         Ok(given)
+    }
+
+    pub(super) fn with_cuts(self, cuts: Cuts) -> Self {
+        Self { cuts, ..self }
     }
 
     /// Reports whether the tokenizer was loaded from this content.

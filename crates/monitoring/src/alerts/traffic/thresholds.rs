@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::alerts::values::{Factor, Share};
+use crate::alerts::number::{Factor, Share};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
