@@ -14,7 +14,7 @@ pub struct ManifestFile {
     pub text: String,
 }
 
-/// What to do with the objects of the files.
+/// The operation on the objects of the files.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     Inject {
@@ -37,7 +37,7 @@ impl Operation<'_> {
 /// The result for all files.
 #[derive(Debug, Default)]
 pub struct ChangedManifests {
-    /// All files as one stream of documents. Do not use it if an object was refused.
+    /// All files as one stream of documents. Do not use this text if an object was refused.
     pub text: String,
     /// One line for each change, skipped object, error and loss.
     pub messages: Vec<String>,
@@ -48,7 +48,7 @@ pub struct ChangedManifests {
     cluster_objects: Vec<ClusterObject>,
 }
 
-/// Applies an operation to all objects of the files. The objects of one file are the context of those of another.
+/// Applies an operation to all objects of the files. The objects of all files form one context.
 ///
 /// # Errors
 /// Returns a message if a file cannot be parsed, or if `only` names an object that does not exist.
@@ -117,14 +117,14 @@ impl ManifestFile {
     }
 }
 
-/// Where a document begins.
+/// Start position of a document.
 struct Location<'a> {
     file: &'a str,
     line: usize,
 }
 
 impl ChangedManifests {
-    /// Adds a document separator before the next file if it needs one.
+    /// Adds a document separator before the next file if the file needs one.
     fn separate_from(&mut self, next: &str) {
         if self.text.is_empty() {
             return;

@@ -1,5 +1,6 @@
-//! What observing one exchange costs behind the channel: its words through the requests, its metrics recorded, its spans made.
-//! No sockets and no threads. A whole JSON answer of 100 tokens, and the same answer as a stream of 100 chunks.
+//! Measures the cost of observing one exchange after the channel: applying its events, recording its metrics and
+//! encoding its spans. Uses neither sockets nor threads. The response has 100 tokens, either as one JSON body or as a
+//! stream of 100 chunks.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const WORDS: [&str; 10] =
     ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
 const CHUNKS: usize = 100;
 
-/// A requests and the exchange that is played into it, again and again.
+/// In-flight requests, and the exchange that is played into them repeatedly.
 struct Stage {
     requests: InFlightRequests,
     route: Arc<RouteFacts>,
@@ -30,7 +31,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With `spans`, as where traces are exported: exemplars are kept too.
+    /// Creates the requests. `spans`: encode spans and keep exemplars, as if traces are exported.
     fn new(spans: bool) -> Self {
         let (mut config, _) = Config::from_env(|_| None);
         if spans {

@@ -1,20 +1,20 @@
-//! What a chunk costs the thread that moves it, for each way of letting an observer see it.
+//! Measures the cost of a chunk on the thread that moves it, for each method of passing the chunk to an observer.
 //!
-//! Every variant polls the same body of one-chunk frames. Its consumer, on another thread, has caught up before the
-//! next stream begins and is not part of the time; so nothing is dropped, and buffers are as warm as in a proxy that is
-//! not overrun.
+//! Every variant polls the same body of one-chunk frames. The consumer runs on another thread, and its time is not
+//! measured. It catches up before the next stream begins. Nothing is therefore dropped, and buffers are as warm as in a
+//! proxy that is not overloaded.
 //!
-//! - `bare`: nobody looks. What the others cost above this is the price of observing.
-//! - `channel`: a stamp and a copy into a buffer that the consumer drains every 50 ms.
-//! - `tee`: the same inside the body wrapper that the proxy uses, which also tells for whom a stream waits.
-//! - `sync_channel`, `mpsc`: a stamp and an owned copy sent through a bounded channel, chunk by chunk.
-//! - `mpsc_clone`: the same with a clone of the `Bytes` instead of a copy.
-//! - `parse`: a stamp, the line found and the event's JSON read in `poll_frame`; nothing is counted or recorded yet.
+//! - `bare`: no observer. The cost of the other variants above this one is the cost of observing.
+//! - `channel`: a timestamp, and a copy into a buffer that the consumer drains every 50 ms.
+//! - `tee`: `channel` inside the body wrapper of the proxy, which also records which peer a stream waits for.
+//! - `sync_channel`, `mpsc`: a timestamp and an owned copy, sent through a bounded channel for each chunk.
+//! - `mpsc_clone`: `mpsc` with a clone of the `Bytes` instead of a copy.
+//! - `parse`: a timestamp, and parsing of the event's line and JSON in `poll_frame`. Nothing is counted or recorded.
 //!
-//! The group `burst` has 500 chunks in a row, so a channel's consumer is woken once for all of them. In the group
-//! `alone` it sleeps before each chunk, as it does when a token comes every few milliseconds.
+//! The group `burst` has 500 chunks in a row, so the consumer of a channel wakes once for all of them. In the group
+//! `alone`, the consumer sleeps before each chunk, as it does when a token arrives every few milliseconds.
 //!
-//! `docs/adr/0001-the-channel.md` has the figures that were the reason for the choice.
+//! `docs/adr/0001-the-seam.md` has the measurements that led to the chosen design.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
@@ -41,16 +41,16 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Label, Name};
 
-/// One event as engines write it: one token, 218 bytes.
+/// A typical event of an engine, with one token and 218 bytes.
 const EVENT: &[u8] = b"data: {\"id\":\"chatcmpl-9f2b6c1d7e8a4b3c\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"llama-3.1-8b-instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
 
-/// Chunks in a row.
+/// Number of chunks in a row in the group `burst`.
 const BURST: u64 = 500;
 
-/// How long the consumer is left alone so that it falls asleep.
+/// Pause after which the consumer sleeps.
 const SLEEPY: Duration = Duration::from_micros(50);
 
-/// What a channel may hold: more than is ever in flight here.
+/// Capacity of a bounded channel, larger than the number of chunks in flight.
 const CHANNEL: usize = 10_000;
 
 /// A body that is always ready with the next event.
@@ -72,7 +72,7 @@ impl Body for Source {
     }
 }
 
-/// A body that shows each frame to a function.
+/// A body that passes each frame to a function.
 struct Shown<F>(Source, F);
 
 impl<F: FnMut(MonotonicInstant, &Bytes) + Unpin> Body for Shown<F> {
@@ -194,7 +194,8 @@ fn chunk(criterion: &mut Criterion) {
     }
 }
 
-/// Times `stream` alone; `catch_up` waits until the consumer has seen that many streams, and then it falls asleep.
+/// Measures `stream` only. `catch_up` then waits until the consumer has received the given number of streams, and a
+/// pause lets the consumer fall asleep.
 fn measure(
     group: &mut Group<'_>,
     name: &str,
@@ -259,7 +260,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
     assert_eq!(channel.lost(), tee::ObserverLosses::default(), "everything was observed");
 }
 
-/// Drains as the observer does, and touches every byte.
+/// Drains the channel like the observer, and reads every byte.
 fn observe(channel: &ObservationChannel, arrived: &AtomicU64, stop: &AtomicBool) {
     let mut batch = Batch::default();
     while !stop.load(Ordering::Acquire) {

@@ -2,7 +2,7 @@
 
 use tokengauge_llm::frame::ParseError;
 
-/// Each kind with its count.
+/// Parse errors by kind, with the count of each.
 #[derive(Debug, Default)]
 pub(super) struct Anomalies(Vec<(ParseError, u32)>);
 

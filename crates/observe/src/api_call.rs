@@ -1,4 +1,4 @@
-//! The part of an exchange that only calls of a known API have: request facts, response and metric labels.
+//! The data that only exchanges with a known API have: request facts, response and metric labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +26,18 @@ use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER}
 pub(super) struct ApiCall {
     api: Api,
     request: RequestState,
-    /// Whether the request body decides which API it is.
+    /// Whether the request body determines the API.
     body_decides: bool,
     request_coding: ContentDecoder,
     response_coding: ContentDecoder,
-    /// Created with the head of the response; `None` if the body cannot be parsed.
+    /// Created with the response headers. `None` if the body cannot be parsed.
     response: Option<(Framer, ResponseReader)>,
     /// Whether a part of the response body was not parsed.
     lost: bool,
-    /// Both directions of a WebSocket session.
+    /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
     pub(super) answer: ResponseAccumulator,
-    /// Final once the head of the response has confirmed the model.
+    /// Labels, which are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
     provider: Label,
     quota: Option<RateLimits>,
@@ -46,14 +46,14 @@ pub(super) struct ApiCall {
     asked: Option<Box<RequestCapture>>,
 }
 
-/// What the exchange adds to a call when it is closed.
+/// Facts that the exchange passes to its call when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
     pub(super) points: Timestamps,
     pub(super) outcome: Outcome,
     /// Whether HTTP delivered the body completely.
     pub(super) delivered: bool,
-    /// Whether a part was not observed.
+    /// Whether a part of the exchange was not observed.
     pub(super) gap: bool,
     /// Whether a response below 400 had begun.
     pub(super) answering: bool,
@@ -97,21 +97,21 @@ impl ApiCall {
         }
     }
 
-    /// Returns the requested model: of a session from its messages, otherwise from the path or the query.
+    /// Returns the requested model. Sessions name it in their messages, other requests in the path or the query.
     pub(super) fn asked(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
     }
 
-    /// Whether it is a streamed generation: according to the response, or before that according to the request.
+    /// Returns whether the call is a streamed generation, according to the response or, before it, to the request.
     pub(super) fn is_stream(&self) -> bool {
         let answered = self.framer().and_then(Framer::is_stream);
         self.api.operation().generates()
             && answered.unwrap_or_else(|| self.facts().stream == Some(true))
     }
 
-    /// Whether the response is complete: the provider's end marker was received or, if the API has none, the body
-    /// ended.
+    /// Returns whether the response is complete: the provider's end marker was received or, if the API has none, the
+    /// body ended.
     ///
     /// If the body was truncated, every requested choice must have stopped, because one may not have begun. A
     /// delivered body has shown all choices.
@@ -121,24 +121,24 @@ impl ApiCall {
         self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
     }
 
-    /// Whether the response is a stream.
+    /// Returns whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.framer().and_then(Framer::is_stream).unwrap_or(false)
     }
 
-    /// Whether it is an observed, streamed generation that has not ended. `answered`: the head of the response was
-    /// received.
+    /// Returns whether the call is an observed, streamed generation that has not ended. `answered`: the response
+    /// headers were received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let unread = answered && self.response.is_none();
         self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
     }
 
-    /// Returns the rate limits in the head of the response.
+    /// Returns the rate limits in the response headers.
     pub(super) const fn quota(&self) -> Option<RateLimits> {
         self.quota
     }
 
-    /// Whether a part of the response body was not parsed.
+    /// Returns whether a part of the response body was not parsed.
     pub(super) const fn is_lost(&self) -> bool {
         self.lost
     }
@@ -157,7 +157,7 @@ impl ApiCall {
         }
     }
 
-    /// Ends the request body. `sent`: it was sent completely.
+    /// Ends the request body. `sent`: the body was sent completely.
     pub(super) fn request_end(&mut self, sent: bool) {
         if sent {
             self.request_coding.end();
@@ -191,7 +191,7 @@ impl ApiCall {
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
-        // The messages of a session are neither a request nor a response.
+        // A session has messages in place of a request and a response.
         (self.asked, self.answer.heard) = (None, None);
         sessions
     }
@@ -227,21 +227,21 @@ impl ApiCall {
         }
     }
 
-    /// Whether an upgrade has become a session. The protocol switch confirms neither model nor key; the first message
-    /// of the server does.
+    /// Returns whether an upgrade has become a session. The protocol switch confirms neither model nor key. The first
+    /// message of the server confirms both.
     pub(super) fn is_accepted(&self) -> bool {
         self.session.as_deref().is_some_and(Realtime::is_accepted)
     }
 
-    /// Whether the model is final.
+    /// Returns whether the model is final.
     pub(super) fn has_final_model(&self) -> bool {
         self.asked().is_some()
             || self.answer.model.is_some()
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// Applies the head of the response. Returns `false` if the request body showed that this is not a call of a known
-    /// API. `now` is the time since 1970.
+    /// Applies the response headers. Returns `false` if the request body shows that this is not a call of a known API.
+    /// `now` is the time since 1970.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
         if self.body_decides {
             let Some(api) = self.facts().api else {
@@ -264,7 +264,7 @@ impl ApiCall {
         true
     }
 
-    /// Applies counts, timings and errors in the head of the response.
+    /// Applies counts, timings and errors in the response headers.
     fn apply_head_events(&mut self, head: &ResponseHead) {
         let whole = self.facts().stream != Some(true);
         let answer = &mut self.answer;
@@ -298,7 +298,7 @@ impl ApiCall {
         }
     }
 
-    /// Ends the response body. `delivered`: HTTP delivered it completely.
+    /// Ends the response body. `delivered`: HTTP delivered the body completely.
     pub(super) fn response_end(
         &mut self,
         at: MonotonicInstant,
@@ -325,8 +325,8 @@ impl ApiCall {
         self.answer.anomalies()
     }
 
-    /// Returns the labels of its metrics. A response below 400 confirms the names of model, tenant and variant. Before
-    /// that, a name has a label only if another exchange has confirmed it.
+    /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant.
+    /// Before such a response, a name has a label only if another exchange has confirmed it.
     pub(super) fn series(
         &mut self,
         open: &RequestHead,
@@ -354,7 +354,7 @@ impl ApiCall {
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
-        // No counted token means no generated token only if everything was observed.
+        // A count of 0 proves that no token was generated only if the whole response was observed.
         let seen = closing.outcome == Outcome::Ok && complete != Completeness::Unobserved;
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
@@ -414,7 +414,7 @@ impl ApiCall {
             let seen = complete != Completeness::Unobserved;
             return Rates::of_stream(&closing.points, tokens, blocked, seen);
         }
-        // A session is many responses with silence between them, so it has no rate.
+        // A session consists of many responses with silence between them, so it has no rate.
         let one = closing.websocket.is_none() && complete == Completeness::True;
         let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
         rates.unwrap_or_default()
@@ -425,7 +425,7 @@ impl ApiCall {
     }
 
     fn complete(&self, closing: Closing, streamed: bool) -> Completeness {
-        // Without a framer the body was not parsed, because of an unknown content encoding.
+        // If there is no framer, the body was not parsed, because its content encoding is unknown.
         let unread = closing.answering && self.response.is_none();
         let missed = closing.websocket.is_some_and(|socket| socket.lost || socket.compressed);
         if closing.gap || unread || missed || self.lost {

@@ -4,11 +4,11 @@ use tokengauge_llm::decode::{DecodeError, Decompressor};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_types::event::Headers;
 
-/// The body of one direction.
+/// Decoder for the body of one direction.
 #[derive(Debug)]
 pub(super) struct ContentDecoder {
     state: State,
-    /// Why it is not decoded, or not completely.
+    /// Reason why the body is not decoded, or only in part.
     odd: Option<ParseError>,
 }
 
@@ -18,7 +18,7 @@ enum State {
     Encoded(Box<Decompressor>),
     /// The encoding is unknown.
     Unread,
-    /// Decoded up to an error, a gap or the size limit.
+    /// The body is decoded up to an error, a gap or the size limit.
     Lost,
 }
 
@@ -37,7 +37,7 @@ impl ContentDecoder {
         Self { state: State::Plain, odd: None }
     }
 
-    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed and stops.
+    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed. Decoding then stops.
     #[must_use]
     pub(super) fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
         let inflated = match &mut self.state {
@@ -58,7 +58,7 @@ impl ContentDecoder {
         inflated.is_ok()
     }
 
-    /// Records a gap: encoded bytes behind it cannot be decoded.
+    /// Records a gap. Encoded bytes after a gap cannot be decoded.
     pub(super) fn gap(&mut self) {
         if let State::Encoded(_) = self.state {
             self.state = State::Lost;
@@ -76,7 +76,7 @@ impl ContentDecoder {
         matches!(self.state, State::Unread)
     }
 
-    /// Whether the encoded data is incomplete.
+    /// Returns whether the encoded data is incomplete.
     pub(super) fn is_short(&self) -> bool {
         matches!(&self.state, State::Encoded(inflater) if inflater.finish().is_err())
     }
@@ -106,7 +106,7 @@ mod tests {
     };
     use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
-    /// The events of a stream, one every 100 ms from 300 ms on.
+    /// The events of a stream, one every 100 ms, starting at 300 ms.
     fn events() -> Vec<String> {
         let events = [
             chunk(r#"{"role":"assistant","content":""}"#, "null"),
@@ -209,7 +209,7 @@ mod tests {
         Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenizers::default())
     }
 
-    /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.
+    /// Plays a call whose response arrives in pieces every 100 ms, starting at 300 ms. The piece at `lost` is a gap.
     fn call(request: Body<'_>, answer: Body<'_>, lost: Option<usize>) -> Record {
         let mut exchange = opened(request.0);
         for piece in request.1 {
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Completeness, outcome, parse errors and counted tokens.
+    /// Returns completeness, outcome, parse errors and counted tokens.
     type Brief = (Completeness, Outcome, Vec<(ParseError, u32)>, Option<u64>);
 
     fn brief(record: Record) -> Brief {
@@ -295,7 +295,7 @@ mod tests {
     fn counts_tokens_before_an_error() {
         for (header, encode) in CODINGS {
             let mut wire = encode(&events());
-            // Invalid for every encoding.
+            // These bytes are invalid in every encoding.
             wire[2] = vec![0xff; 64];
             let odd = vec![(ParseError::Encoding, 1)];
             let expected = (Completeness::Unobserved, Outcome::Ok, odd, Some(1));

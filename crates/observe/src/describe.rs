@@ -1,7 +1,7 @@
-//! Describes heads of requests and responses to the observer.
+//! Describes request headers and response headers to the observer.
 //!
-//! Only allow-listed headers and the path without its query are copied, so credentials cannot reach the observer. The
-//! one exception in the query is the name of the model.
+//! Only allow-listed headers and the path are copied, so credentials cannot reach the observer. Of the query, only the
+//! name of the model is copied.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use tokengauge_types::tcp::TcpConnection;
 /// Query parameters that name a model, in order of preference. Azure calls a model a deployment.
 const MODEL_PARAMETERS: [&str; 2] = ["model", "deployment"];
 
-/// What the head of a request does not contain.
+/// Facts about a request that its headers do not contain.
 #[derive(Debug)]
 pub struct RequestContext {
     pub route: Arc<RouteFacts>,
-    /// The client's TCP connection; `None` for other transports.
+    /// The client's TCP connection. `None` for other transports.
     pub connection: Option<Arc<TcpConnection>>,
     pub scheme: Scheme,
     pub trace: TraceContext,
@@ -33,7 +33,7 @@ pub struct RequestContext {
     pub who: CallerIdentity,
 }
 
-/// Describes the head of `request`, which was received just now.
+/// Describes the headers of `request`, which were just received.
 pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> RequestHead {
     let RequestContext { route, connection, scheme, trace, conversation, who } = context;
     let uri = request.uri();
@@ -57,7 +57,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
     }
 }
 
-/// Describes the head of `response`. `own`: this process wrote the response instead of the service behind it.
+/// Describes the headers of `response`. `own`: this process generated the response, not the upstream service.
 pub fn describe_response<B>(response: &Response<B>, own: bool) -> ResponseHead {
     ResponseHead {
         status: response.status().as_u16(),
@@ -68,7 +68,7 @@ pub fn describe_response<B>(response: &Response<B>, own: bool) -> ResponseHead {
     }
 }
 
-/// Returns the host that the client asked for. The request target takes precedence over the `Host` header.
+/// Returns the requested host. The request target takes precedence over the `Host` header.
 pub fn host<B>(request: &Request<B>) -> Option<&str> {
     let in_target = request.uri().authority().map(|authority| {
         let text = authority.as_str();

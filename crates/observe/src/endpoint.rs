@@ -23,17 +23,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A stream that stays silent for longer counts as stalled.
+    /// Time without a token after which a stream counts as stalled.
     const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// A stream without a token for longer counts as stalled before its first token.
+    /// Time without a first token after which a stream counts as stalled.
     const NO_FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
 
-    /// A service that this process runs. `name` becomes the label `route` of its metrics.
+    /// Describes a service that this process runs. `name` becomes the label `route` of its metrics.
     pub fn server(name: &str) -> Self {
         Self::new(name, ProxyPosition::Inbound, "localhost", 0)
     }
 
-    /// A client that calls `host`. The provider is inferred from the host, unless [`provider`](Self::provider) names it.
+    /// Describes a client that calls `host`. The provider is inferred from the host, unless
+    /// [`provider`](Self::provider) sets it.
     pub fn client(name: &str, host: &str, port: u16) -> Self {
         Self::new(name, ProxyPosition::Outbound, host, port)
     }
@@ -107,7 +108,7 @@ impl<B: Body<Data = Bytes>> OpenExchange<Request<B>> for EndpointOpener {
             who: CallerIdentity::default(),
         };
         let observer = self.channel.open(describe_request(&request, context), at);
-        // The service gets the request at once: there is neither a queue nor a connection to open.
+        // The service receives the request immediately, because no queue and no new connection delay it.
         observer.admitted(at);
         observer.sent(at);
         if request.body().is_end_stream() {

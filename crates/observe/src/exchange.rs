@@ -1,7 +1,7 @@
 //! One exchange, from its first event to its record.
 //!
-//! Free of I/O, so that it serves tests, fuzzers, benches and replay alike. Nothing here fails: malformed input is
-//! counted and carried in the record, and everything that was parsed before still counts.
+//! This module does no I/O, so that tests, fuzzers, benches and replay can use it. No operation fails. Malformed input
+//! is counted in the record, and the data parsed before it stays valid.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
-/// The status of an upgraded connection.
+/// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
 /// Factor on the stall threshold before the first token if the request asks for reasoning, which many providers do not
-/// show: 300 s by default.
+/// stream. The result is 300 s by default.
 const REASONING_PATIENCE: u32 = 10;
 
 /// An open exchange, as observed so far.
@@ -44,14 +44,14 @@ pub struct Exchange {
     connected: Option<Box<ConnectTimings>>,
     connections: Connections,
     head: Option<Box<ResponseHead>>,
-    /// `None` for plain HTTP.
+    /// The API call. `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
     /// The WebSocket after an upgrade.
     socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
-    /// Whether it waits for a permit of its route's concurrency limiter.
+    /// Whether the request waits for a permit of its route's concurrency limiter.
     queued: bool,
     queue_depth: u32,
     gap: bool,
@@ -110,7 +110,7 @@ impl Exchange {
         }
     }
 
-    /// Captures the content of the request and the response, if it is a call of a known API.
+    /// Captures the content of the request and the response, if the exchange is a call of a known API.
     pub fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
         if let Some(call) = &mut self.call {
             call.capture(policy, budget);
@@ -118,7 +118,7 @@ impl Exchange {
     }
 
     /// Applies one event other than `RequestHead` and `End`. `bytes` is the body data of a `Body` event and empty
-    /// otherwise. `out` receives what is measured while the exchange is open.
+    /// otherwise. `out` receives the samples that are measured while the exchange is open.
     pub fn apply(
         &mut self,
         at: MonotonicInstant,
@@ -158,7 +158,7 @@ impl Exchange {
     }
 
     /// Checks for a stall at `at`. Called before each event, to record a stall that the event ends, and periodically,
-    /// to report a stall while it lasts. `unread` is how long the client has not read, beyond what events have
+    /// to report a stall while it lasts. `unread` is the time in which the client has not read and that no event has
     /// reported.
     pub fn check_stall(
         &mut self,
@@ -171,7 +171,8 @@ impl Exchange {
             return;
         };
         if !self.is_awaiting() {
-            // The request shows late whether it asks for a stream, and the response may still bring a token.
+            // Without a stall, the clock keeps running: the rest of the request may ask for a stream, and the response
+            // may still contain a token.
             if self.watch.is_stalled() {
                 report_end_of_stall(self.watch.stop(at), out);
             }
@@ -248,7 +249,7 @@ impl Exchange {
         record
     }
 
-    /// Returns the state that the exchange counts as while it is open.
+    /// Returns the phase that the open exchange is counted in.
     pub fn state(&self) -> RequestPhase {
         match &self.call {
             _ if self.queued => RequestPhase::Queued,
@@ -264,7 +265,7 @@ impl Exchange {
         self.is_awaiting().then_some(&self.watch)
     }
 
-    /// Returns the labels of its live metrics.
+    /// Returns the labels of the live metrics.
     pub fn series(&mut self) -> Option<MetricLabels> {
         let is_confirmed = self.is_answering();
         Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
@@ -301,22 +302,22 @@ impl Exchange {
         self.call.as_ref()?.asked()
     }
 
-    /// Returns the rate limits in the head of the response.
+    /// Returns the rate limits in the response headers.
     pub fn quota(&self) -> Option<RateLimits> {
         self.call.as_ref()?.quota()
     }
 
-    /// Returns what was observed of the WebSocket.
+    /// Returns the observed facts of the WebSocket.
     pub fn websocket(&self) -> Option<&WebSocket> {
         Some(self.socket.as_ref()?.facts())
     }
 
-    /// Whether it is a call of a known API, according to what is known so far.
+    /// Returns whether the exchange is a call of a known API, according to the data received so far.
     pub const fn is_call(&self) -> bool {
         self.call.is_some()
     }
 
-    /// Whether the labels of its live metrics are final.
+    /// Returns whether the labels of the live metrics are final.
     pub fn has_final_labels(&self) -> bool {
         let switched = self.head.as_ref().map(|head| head.status == SWITCHING);
         switched.is_some_and(|switched| !switched || self.is_answering() && self.has_final_model())
@@ -335,8 +336,8 @@ impl Exchange {
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
-    /// Whether a token is expected: the exchange is a stream that was observed completely, was not refused and has not
-    /// ended.
+    /// Returns whether a token is expected: the exchange is a stream that was observed completely, was not rejected and
+    /// has not ended.
     fn is_awaiting(&self) -> bool {
         let answering = self.head.is_none() || self.is_answering();
         let call = self.call.as_deref().filter(|_| self.socket.is_none());
@@ -356,7 +357,7 @@ impl Exchange {
         }
     }
 
-    /// Restarts the stall clock until the response begins, because the backend cannot respond before it has the whole
+    /// Restarts the stall clock, unless the response has begun. The backend cannot respond before it has the whole
     /// request.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         if self.head.is_none() && self.watch.since().is_some() {
@@ -393,7 +394,7 @@ impl Exchange {
     }
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
-        // A response that this process wrote was not received.
+        // A response that this process generated was not received from the upstream.
         self.points.head = (!head.own).then_some(at);
         let route = &self.open.route;
         let now =
@@ -445,7 +446,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a response below 400 has begun, or a session.
+    /// Returns whether a response below 400 or a session has begun.
     fn is_answering(&self) -> bool {
         let head = self.head.as_ref().filter(|head| !head.own);
         head.is_some_and(|head| match head.status {

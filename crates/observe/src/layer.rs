@@ -21,8 +21,8 @@ use tokengauge_types::event::{Ending, UpstreamFailure};
 
 /// Opens the exchange of a request of type `R`.
 ///
-/// [`EndpointOpener`](crate::EndpointOpener) does this for an `http::Request` in any application; a proxy also knows a
-/// route and a client connection.
+/// [`EndpointOpener`](crate::EndpointOpener) implements this trait for an `http::Request` in any application. The
+/// opener of a proxy also sets a route and a client connection.
 pub trait OpenExchange<R> {
     /// The request that is passed on. Its body is wrapped in a [`RequestBody`](crate::tee::body::RequestBody).
     type Request;
@@ -30,7 +30,7 @@ pub trait OpenExchange<R> {
     fn open(&self, request: R) -> (Self::Request, RequestObserver);
 }
 
-/// Puts observation around a service.
+/// Observes the requests and responses of a service.
 ///
 /// Both bodies are copied into a [channel](crate::tee::ObservationChannel) as their frames pass. Frames, errors and
 /// backpressure reach the caller unchanged, and nothing is allocated per frame. The service may be a server (axum,
@@ -41,7 +41,7 @@ pub struct ObserveLayer<O> {
     opener: Arc<O>,
 }
 
-/// The service that [`ObserveLayer`] makes.
+/// The service that [`ObserveLayer`] creates.
 #[derive(Debug)]
 pub struct Observe<S, O> {
     inner: S,
@@ -116,7 +116,8 @@ where
         let at = clock::now();
         Poll::Ready(match result {
             Ok(response) => {
-                // A service that wrote the response itself or upgraded the connection has reported the head.
+                // A service that generated the response itself or upgraded the connection has already reported the
+                // head.
                 if !this.observer.has_head() {
                     this.observer.head(at, describe_response(&response, false));
                 }

@@ -1,10 +1,10 @@
 //! Observes LLM requests and responses: copies body bytes off the data path and turns them into
 //! [`Record`](tokengauge_measure::record::Record)s.
 //!
-//! An application starts an [`Observation`] and puts its [`ObserveLayer`] around a service or a client. Below that,
-//! [`tee`] is the data path's side, [`Exchange`] is the observer's pipeline for one request, [`InFlightRequests`] holds
-//! all open ones, and [`Observer`] is the thread that moves events from the tee to them. Everything but the thread is
-//! free of I/O and takes time as an argument.
+//! An application starts an [`Observation`] and wraps a service or a client in its [`ObserveLayer`]. [`tee`] copies
+//! bytes on the data path. [`Exchange`] is the observer's pipeline for one request, and [`InFlightRequests`] holds all
+//! open requests. [`Observer`] is the thread that moves events from the tee to the open requests. The pipeline itself
+//! does no I/O and takes the time as an argument.
 
 mod anomalies;
 mod api_call;

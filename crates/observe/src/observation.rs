@@ -16,7 +16,7 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 /// A running observer: a thread that reads the observation channel, and the metrics that it updates.
 ///
-/// Dropping it stops the thread. Exchanges that end later are not recorded.
+/// Dropping an `Observation` stops the thread. Exchanges that end later are not recorded.
 #[derive(Debug)]
 pub struct Observation {
     channel: Arc<ObservationChannel>,
@@ -28,11 +28,11 @@ impl Observation {
     /// Starts the observer thread, which calls `on_record` with each finished request.
     ///
     /// # Errors
-    /// If the operating system cannot start a thread.
+    /// Fails if the operating system cannot start a thread.
     pub fn start(on_record: impl Fn(&Record) + Send + 'static) -> io::Result<Self> {
         let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        // The observer updates the instruments, and their gauges read the observer: a weak reference breaks the cycle.
+        // The observer updates the instruments, and gauges read the observer. A weak reference breaks this cycle.
         let reader: Arc<OnceLock<Weak<Observer>>> = Arc::default();
         let readings = SnapshotSource::new({
             let reader = Arc::clone(&reader);
@@ -56,12 +56,12 @@ impl Observation {
         ObserveLayer::new(Arc::clone(&self.channel), endpoint)
     }
 
-    /// Returns all metrics in the Prometheus text format. Includes everything that was reported before the call.
+    /// Returns all metrics in the Prometheus text format, with all events reported before the call.
     pub fn prometheus(&self) -> String {
         prometheus::text(&self.collector.scrape())
     }
 
-    /// Applies everything that was reported before the call. The callback has then seen all requests that have ended.
+    /// Applies all events that were reported before the call. The callback has then received all finished requests.
     pub fn flush(&self) {
         self.observer.with_current_state(|_, _| ());
     }

@@ -1,4 +1,4 @@
-//! The observer thread: drains the observation channel into the in-flight requests, checks for stalls, pauses.
+//! The observer thread. It drains the observation channel into the in-flight requests, checks for stalls, and pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,19 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 use tokio::time::MissedTickBehavior;
 
-/// Between two drains while a request is open. A timed wake costs 20–55 µs of CPU, as much as relaying a chunk. Events
-/// carry the time of the data path, so waiting makes no measurement less exact.
+/// Time between two drains while a request is open. A timed wake takes 20–55 µs of CPU, as much as relaying a chunk.
+/// Events carry the timestamps of the data path, so waiting does not make measurements less exact.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Between two checks of the open requests for stalls.
+/// Time between two checks of the open requests for stalls.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The longest pause while no request is open; the first one that opens wakes the thread. Bounded, so that an event
-/// behind the last drain does not wait for the next request.
+/// Maximum pause while no request is open. The first request that opens wakes the thread. The bound ensures that an
+/// event after the last drain does not wait for the next request.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The observer takes the heartbeats at each drain. More than a minute of them means that it is stuck.
+/// Maximum number of stored heartbeats, more than a minute of them. The observer takes them at each drain, so it is
+/// stuck if the limit is reached.
 const MAX_HEARTBEATS: usize = 256;
 
 /// Owns the observer thread, and the in-flight requests that any thread may bring up to date and read.
@@ -37,11 +38,11 @@ struct Shared {
     channel: Arc<ObservationChannel>,
     state: Mutex<ObserverState>,
     is_stopping: AtomicBool,
-    /// When the runtime that moves the bytes last ran, since the previous drain.
+    /// Times at which the runtime of the data path ran since the previous drain.
     heartbeats: Mutex<Vec<MonotonicInstant>>,
 }
 
-/// The batch is swapped with each shard in turn, so that buffers are reused.
+/// State of the observer. The batch is swapped with each shard in turn, so that buffers are reused.
 #[derive(Debug)]
 struct ObserverState {
     requests: InFlightRequests,
@@ -49,10 +50,10 @@ struct ObserverState {
 }
 
 impl Observer {
-    /// Starts the thread.
+    /// Starts the observer thread.
     ///
     /// # Errors
-    /// If the operating system cannot start a thread.
+    /// Fails if the operating system cannot start a thread.
     pub fn start(
         channel: Arc<ObservationChannel>,
         requests: InFlightRequests,
@@ -82,8 +83,8 @@ impl Observer {
         read(&mut state.requests, now)
     }
 
-    /// Records forever when the runtime that moves the bytes runs. Its delays, and pauses of the whole process, are then
-    /// not attributed to the backend.
+    /// Records heartbeats of the runtime of the data path, forever. With them, delays of the runtime and pauses of the
+    /// whole process are not attributed to the backend.
     pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {
@@ -126,7 +127,7 @@ impl Shared {
                     state.requests.sweep(now);
                 }
             }
-            // Read after the drain: a request that opens from now on finds none open, and wakes this thread.
+            // Read after the drain. If the count is 0, the next request that opens wakes this thread.
             let is_idle = self.channel.open_exchanges() == 0;
             let pause = if is_idle { IDLE_INTERVAL } else { DRAIN_INTERVAL };
             due = clock::now() + pause;
@@ -139,7 +140,8 @@ impl ObserverState {
     fn drain(&mut self, shared: &Shared) {
         for shard in 0..shared.channel.shards() {
             shared.channel.drain(shard, &mut self.batch);
-            // Read after the events: whatever a pause delayed has an earlier timestamp than the heartbeat after it.
+            // Heartbeats are read after the drain. An event that a pause delayed therefore has an earlier timestamp
+            // than the heartbeat after the pause.
             for at in lock(&shared.heartbeats).drain(..) {
                 self.requests.record_heartbeat(at);
             }
@@ -154,12 +156,12 @@ impl ObserverState {
     }
 }
 
-/// Locks even a poisoned mutex: the guarded state is consistent between two events.
+/// Locks a mutex even if it is poisoned, because the guarded state is consistent between two events.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how many bytes of the batch belong to `entry`.
+/// Returns the number of bytes of the batch that belong to `entry`.
 fn body_len(entry: &TimestampedEvent) -> usize {
     if let ObserverEvent::Body { len, .. } = entry.word {
         usize::try_from(len).unwrap_or(usize::MAX)

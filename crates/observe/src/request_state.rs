@@ -17,8 +17,8 @@ impl RequestState {
         }
     }
 
-    /// Returns the facts of the request. Those of a session come from its messages, and its model from the handshake
-    /// if they name none.
+    /// Returns the facts of the request. The facts of a session come from its messages. If they name no model, the
+    /// model comes from the handshake.
     pub(super) fn finish(self, session: Option<&Realtime>) -> RequestFacts {
         let facts = match self {
             Self::Parsing(reader) => reader.finish(),

@@ -11,14 +11,14 @@ use tokengauge_measure::timing::{LiveSample, StreamTiming, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::{Label, Name};
 
-/// The most choices that are tracked. `n` is at most 128 with every provider that documents a limit.
+/// Maximum number of tracked choices. All providers that document a limit for `n` allow at most 128.
 const MOST_CHOICES: usize = 128;
 
-/// Everything that was parsed of a response so far.
+/// The parsed part of a response.
 #[derive(Debug)]
 pub(super) struct ResponseAccumulator {
     counter: TokenCounter,
-    /// The count of the finished turns of a session.
+    /// Token counts of the finished turns of a session.
     past: TokenCounts,
     stream: StreamTiming,
     pub(super) id: Option<Name>,
@@ -35,7 +35,7 @@ pub(super) struct ResponseAccumulator {
     /// Tokens of the first chunk with text.
     first: u64,
     anomalies: Anomalies,
-    /// The text, if content is captured.
+    /// The captured content, if content is captured.
     pub(super) heard: Option<Box<ResponseCapture>>,
 }
 
@@ -48,7 +48,7 @@ struct Choice {
 /// The content of one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContent {
-    /// Whether it was a well-formed message other than the end marker.
+    /// Whether the frame is a well-formed message other than the end marker.
     event: bool,
     pub(super) text: bool,
     visible: bool,
@@ -90,7 +90,7 @@ impl ResponseAccumulator {
         }
         match event {
             Event::ParseError(anomaly) => return self.odd(*anomaly),
-            // Relevant for captured content only.
+            // This event is relevant for captured content only.
             Event::Call { .. } => return,
             Event::Done => {
                 self.done = true;
@@ -150,7 +150,7 @@ impl ResponseAccumulator {
         &mut self.stream
     }
 
-    /// Returns exact totals. Reports standard tokens that could not be counted before.
+    /// Returns exact totals. Reports the standard tokens that were not counted before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
         let totals = self.counter.finish();
         if totals.standard_unreported > 0 {
@@ -178,8 +178,8 @@ impl ResponseAccumulator {
         self.counter = counter(self.model.as_ref().or(model), tokenizers);
     }
 
-    /// Whether the response is complete: the end marker of the API was received, or a stop reason for each choice that
-    /// began, which are at least `fewest`.
+    /// Returns whether the response is complete: the end marker of the API was received, or at least `fewest` choices
+    /// began and each has a stop reason.
     pub(super) fn is_finished(&self, fewest: usize) -> bool {
         self.done
             || (!self.choices.is_empty()

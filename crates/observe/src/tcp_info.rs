@@ -1,18 +1,19 @@
-//! What the kernel reports about the TCP connections of an exchange.
+//! TCP statistics of the kernel for the connections of an exchange.
 //!
-//! Each connection is queried once during the exchange, when it is certainly open, and again at the end, when it may be
-//! closed.
+//! Each connection is queried once during the exchange, when the connection is open, and again at the end, when the
+//! connection may be closed.
 
 use std::sync::Arc;
 
 use tokengauge_measure::record::{ConnectionSample, Network};
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
-/// Queries the kernel; returns `None` for a connection that is closed.
+/// Queries the kernel. Returns `None` for a closed connection.
 pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
-/// Queries between two sweeps, a quarter of a second apart. At 6 µs each they take at most 1 % of a core. Exchanges
-/// beyond the limit have no round-trip time; the next exchange on the connection reports their retransmits.
+/// Maximum number of queries between two sweeps, which are a quarter of a second apart. At 6 µs each, the queries take
+/// at most 1 % of a core. Exchanges beyond the limit have no round-trip time. The next exchange on the connection
+/// reports their retransmits.
 const MAX_QUERIES: usize = 400;
 
 /// Queries the kernel, if the platform supports that.
@@ -46,7 +47,7 @@ impl TcpInfoReader {
         self.queries = 0;
     }
 
-    /// Queries both connections. Unless `again`, skips those about which something is known.
+    /// Queries both connections. Unless `again` is set, skips connections with an answer.
     pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
         let Some(query) = &mut self.query else { return };
         for peer in [&mut connections.client, &mut connections.upstream] {
@@ -70,7 +71,7 @@ impl Connections {
 }
 
 impl PeerConnection {
-    /// Replaces the connection, and forgets what is known about the previous one.
+    /// Replaces the connection, and drops the answer about the previous one.
     pub(super) fn set(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
     }

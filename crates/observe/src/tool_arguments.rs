@@ -1,12 +1,12 @@
 //! Checks whether the arguments of tool calls are valid JSON, while they stream.
 //!
-//! Only arguments that begin as an object are checked: those of a function always do. Others are the free text that
-//! some tools take, such as code, a patch or a command.
+//! Only arguments that begin as an object are checked, because the arguments of a function are always an object. Other
+//! arguments are free text of some tools, such as code, a patch or a command.
 
-/// The deepest nesting that is checked. Deeper arguments count as valid.
+/// Maximum nesting that is checked. Deeper arguments count as valid.
 const DEEPEST: u32 = 128;
 
-/// The most calls of one response that are checked. Arguments of further calls count as valid.
+/// Maximum number of checked calls of one response. Arguments of further calls count as valid.
 const MOST_CALLS: usize = 256;
 
 /// The arguments of all calls of a response.
@@ -37,7 +37,7 @@ impl ToolArguments {
         }
     }
 
-    /// Whether a choice has a call with an invalid object.
+    /// Returns whether a choice has a call with an invalid object.
     pub(super) fn are_broken(&self, choice: u32) -> bool {
         let mut calls = self.0.iter().filter(|call| call.choice == choice);
         calls.any(|call| call.json.is_broken())
@@ -48,7 +48,7 @@ impl ToolArguments {
 #[derive(Clone, Debug)]
 struct JsonValidator {
     state: State,
-    /// One bit per open level, the innermost lowest: 1 is an object.
+    /// One bit per open level. The innermost level is the lowest bit. 1 is an object, and 0 is an array.
     open: u128,
     depth: u32,
 }
@@ -57,11 +57,11 @@ struct JsonValidator {
 enum State {
     /// Only whitespace so far.
     Before,
-    /// Expects a value; if `first`, also the end of the array that has just begun.
+    /// Expects a value or, if `first`, the end of the array that has just begun.
     Value {
         first: bool,
     },
-    /// Expects a key; if `first`, also the end of the object that has just begun.
+    /// Expects a key or, if `first`, the end of the object that has just begun.
     Key {
         first: bool,
     },
@@ -83,7 +83,7 @@ enum State {
     /// Expects a comma or a closing bracket.
     After,
     Done,
-    /// Not an object, or nested too deeply: not checked.
+    /// The text is not checked, because it is not an object or is nested too deeply.
     Free,
     Broken,
 }
@@ -114,7 +114,7 @@ impl JsonValidator {
         }
     }
 
-    /// Whether it is invalid or incomplete.
+    /// Returns whether the value is invalid or incomplete.
     fn is_broken(&self) -> bool {
         !matches!(self.state, State::Before | State::Free | State::Done)
     }
@@ -168,7 +168,7 @@ impl JsonValidator {
         }
     }
 
-    /// A number has no end marker: the next character ends it.
+    /// Continues or ends a number. Numbers have no end marker, so the next character ends them.
     fn number(&mut self, byte: u8, number: Number) -> State {
         let next = match (number, byte) {
             (Number::Minus, b'0') => Number::Zero,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        /// Agrees with serde_json on texts that resemble JSON.
+        /// The validator and serde_json agree on texts that resemble JSON.
         #[test]
         fn agrees_with_serde_json(
             text in r#"\{("[ab\\nu0-9]{0,4}"|[\[\]{},: ]|-?[0-9.eE+-]{1,4}|true|false|null){0,12}\}?"#,

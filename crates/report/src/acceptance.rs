@@ -4,7 +4,7 @@
 //! the **change** or the **difference** applies to the confidence interval. It holds if the whole interval is
 //! within the limit, is broken if none of it is, and is undecided otherwise. A limit is also undecided if too few
 //! requests have a value. An undecided limit counts as broken unless the file says otherwise, because a
-//! gate must pass only what was shown to be good.
+//! gate must pass only results that were shown to be good.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -230,7 +230,7 @@ impl Limit {
     }
 }
 
-/// Returns a figure and the number of requests behind it.
+/// Returns a figure and the number of requests from which it is computed.
 fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u64, f64)> {
     let summary = match measure {
         Measure::OutputTps => of.output_tps,

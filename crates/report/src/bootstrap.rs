@@ -58,9 +58,9 @@ pub struct Stratum {
 #[derive(Debug)]
 pub struct Sampler {
     strata: Vec<SampledStratum>,
-    /// Value that represents each bin.
+    /// The value that represents each bin.
     bins: Vec<f64>,
-    /// √(m ÷ n).
+    /// The scale factor of the spread, √(m ÷ n).
     scale: f64,
     estimates: Estimates,
 }
@@ -75,7 +75,7 @@ struct SampledStratum {
 }
 
 impl Sampler {
-    /// Returns `None` if there is no stratum or one is empty.
+    /// Prepares a side for sampling. Returns `None` if the list of strata is empty or contains an empty stratum.
     pub fn new(strata: &[Stratum]) -> Option<Self> {
         if strata.is_empty() || strata.iter().any(|stratum| stratum.values.is_empty()) {
             return None;

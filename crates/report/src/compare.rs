@@ -442,7 +442,8 @@ mod tests {
             (bucket.input.as_str(), bucket.output.as_str(), bucket.n_a, bucket.n_b),
             ("512-2k", "<128", 40, 120)
         );
-        // A has 40 short prompts. B has 40 in a bucket of its own, and 4 in one where it has too few.
+        // A has 40 short prompts. B has 40 requests in a bucket without requests of A, and 4 requests in a bucket where
+        // these are too few.
         assert_eq!((compared.left_out_a, compared.left_out_b), (40, 44));
         let mean = compared.statistics[0];
         assert!((mean.a - 50.0).abs() < 1e-9 && (mean.b - 50.0).abs() < 1e-9);

@@ -1,7 +1,7 @@
 //! Evaluates request logs: statistics, the steady state of a run, comparison of A and B, and acceptance limits.
 //!
 //! The evaluation depends only on the documented fields of the log, not on the proxy that wrote it. An undefined
-//! value is left out, and each figure carries the number of requests behind it.
+//! value is left out, and each figure has the number of requests from which it is computed.
 
 pub mod acceptance;
 mod bootstrap;
@@ -55,7 +55,7 @@ pub struct Request {
     pub acceptance: Option<(Acceptance, String)>,
 }
 
-/// What the report compares.
+/// The subjects of a comparison.
 #[derive(Clone, Debug, Default)]
 pub enum Compare {
     #[default]
@@ -134,7 +134,7 @@ pub struct Group {
     pub statistics: Statistics,
 }
 
-/// Stands for an absent value or an undefined figure.
+/// Text for an absent value or an undefined figure.
 const UNKNOWN: &str = "unknown";
 
 /// Returns the JSON Schema of a [`Report`].

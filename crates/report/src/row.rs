@@ -119,7 +119,7 @@ impl Quality {
     }
 }
 
-/// Results of the choices of one request. A result is set if at least one choice has it; `complete` is set only if
+/// Results of the choices of one request. A result is set if at least one choice has it. `complete` is set only if
 /// all choices are complete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QualitySet(u8);
@@ -137,7 +137,7 @@ impl QualitySet {
         Self(Self::SEEN | (bits & !complete) | complete_bit)
     }
 
-    /// Returns `None` if the log line has no counts of choices.
+    /// Returns the results, or `None` if the log line has no counts of choices.
     pub const fn contains(self, quality: Quality) -> Option<bool> {
         if self.0 & Self::SEEN == 0 {
             return None;
@@ -155,7 +155,7 @@ pub enum Side {
     B,
 }
 
-/// An optional number. NaN stands for a missing one, which halves the size of a row.
+/// An optional number. NaN represents a missing number, which halves the size of a row.
 #[derive(Clone, Copy, Debug)]
 struct OptionalNumber(f64);
 

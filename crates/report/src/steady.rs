@@ -19,7 +19,7 @@ pub const fn is_long_enough(series: &[f64]) -> bool {
     series.len() >= MIN_BATCHES * BATCH_SIZE
 }
 
-/// Returns the number of values to remove from the start, or `None` if there is no steady state.
+/// Returns the number of values to remove from the start, or `None` if the series has no steady state.
 pub fn truncation(series: &[f64]) -> Option<usize> {
     let batches: Vec<f64> = series
         .chunks_exact(BATCH_SIZE)

@@ -18,7 +18,7 @@ const SLICES: std::ops::RangeInclusive<u64> = 100..=500;
 /// Requests per slice.
 const REQUESTS_OF_SLICE: u64 = 10;
 
-/// How much to remove from one end of a run.
+/// Amount to remove from one end of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Trim {
     /// Remove everything outside the steady state.
@@ -39,7 +39,7 @@ pub struct RunExtent {
 }
 
 impl RunExtent {
-    /// Returns `None` if there are no rows.
+    /// Returns the extent of `rows`, or `None` if the list of rows is empty.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
         rows.fold(None, |extent: Option<Self>, row| {
             let old = extent.unwrap_or(Self { from: row.start, to: row.start, requests: 0 });
@@ -267,7 +267,7 @@ fn latency_cut<'r>(
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
-    // Without a cut, keep also the empty slices before the first measured one.
+    // Without a cut, also keep the empty slices before the first measured slice.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
 

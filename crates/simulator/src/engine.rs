@@ -21,7 +21,7 @@ pub struct Engine {
     running: AtomicU32,
     waiting: AtomicU32,
     slots: Option<Arc<Semaphore>>,
-    /// Prompt tokens looked up in the prefix cache, and those found.
+    /// Prompt tokens that were looked up in the prefix cache, and prompt tokens that were found.
     prefix_lookups: AtomicU64,
     found: AtomicU64,
     limit: Option<Mutex<RateLimiter>>,

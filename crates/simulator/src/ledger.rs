@@ -1,4 +1,4 @@
-//! Records what was really sent for each response, as the reference for checking telemetry.
+//! Records the data that was really sent for each response, as the reference for checking telemetry.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,7 +103,7 @@ impl Ledger {
         self.with(|state| state.forgotten)
     }
 
-    /// Waits until at least `count` responses have ended and none is in progress.
+    /// Waits until at least `count` responses have ended and no response is in progress.
     pub async fn settled(&self, count: u64) {
         loop {
             let changed = self.changed.notified();

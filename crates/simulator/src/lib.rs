@@ -1,7 +1,7 @@
 //! A simulated LLM backend for the demo, tests and benchmarks.
 //!
 //! The backend implements OpenAI's API over HTTP/1.1 and HTTP/2. It generates text at the speed of its model
-//! [`Profile`]s, injects configured faults, and keeps a [`Ledger`] of what it really sent. The seed and the request
+//! [`Profile`]s, injects configured faults, and keeps a [`Ledger`] of the data that it sent. The seed and the request
 //! bytes determine the text, so equal requests get equal bytes. Only injected faults (stalls, failures, truncation)
 //! differ between arrivals.
 
@@ -60,8 +60,8 @@ impl Default for Config {
     }
 }
 
-/// Maximum number of open connections, twice that of the largest benchmark. Further ones wait in the kernel's
-/// backlog.
+/// Maximum number of open connections, twice the number of the largest benchmark. Further connections wait in the
+/// kernel's backlog.
 const MAX_CONNECTIONS: usize = 10_000;
 
 /// Maximum size of a request, as large as any provider accepts.

@@ -1,4 +1,4 @@
-//! Response bodies that write each chunk when it is due and record what was sent in the ledger.
+//! Response bodies that write each chunk at its due time, and record the sent data in the ledger.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -13,7 +13,7 @@ pub fn load() {
     tiktoken_rs::o200k_base_singleton();
 }
 
-/// Longest text that is counted. Counting megabytes would delay all streams of the thread.
+/// Maximum length of a counted text in bytes. Counting megabytes would delay all streams of the thread.
 const MAX_COUNTED_BYTES: usize = 64 << 10;
 
 /// Returns the tokens of a prompt. Beyond 64 KiB, estimates four bytes per token.

@@ -1,5 +1,5 @@
-//! Attribute sets, always sorted by key. The SDK sorts and stores any other order a second time, and looks it up 2.4 times
-//! as slowly.
+//! Attribute sets, always sorted by key. The SDK sorts an unsorted set and stores it a second time. Its lookup takes
+//! 2.4 times as long.
 
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};
@@ -14,7 +14,7 @@ pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }
 
-/// Returns a pair whose value is a keyword of this program.
+/// Returns an attribute whose value is a keyword of this program.
 pub fn word(attribute: Attribute, value: &'static str) -> KeyValue {
     KeyValue::new(attribute.key, value)
 }

@@ -1,8 +1,9 @@
 //! Exemplars link a histogram bucket or a counter to the trace of an exchange that it counted.
 //!
-//! The SDK creates none. They are kept beside it, for values that are recorded when an exchange ends: the latest of each
-//! bucket of each series, and of each counter. A collection copies them and finds them again by the metric's name and the
-//! attributes of each point. Only exchanges whose traces are kept leave exemplars, as other trace ids lead nowhere.
+//! The SDK creates no exemplars. This module stores them for values that are recorded when an exchange ends: the latest
+//! exemplar of each bucket of each series, and of each counter. A collection copies the exemplars and matches them to
+//! points by metric name and attributes. Only exchanges whose traces are kept leave exemplars, because other trace ids
+//! cannot be looked up.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -20,20 +21,20 @@ use crate::span;
 use tokengauge_measure::record::Record;
 use tokengauge_types::clock::WallTime;
 
-/// Most slots (a bucket of a series, or a counter) of one generation. One kind of call fills about a hundred: 25 series
-/// with 4 buckets each. So the latest 70 kinds of calls keep theirs. This is what a hash table of 8,192 entries holds
-/// without growing; both generations together stay below 1 MB.
+/// Maximum number of slots (a bucket of a series, or a counter) of one generation. One kind of call fills about a
+/// hundred slots: 25 series with 4 buckets each. The latest 70 kinds of calls therefore keep their exemplars. A hash
+/// table of 8,192 entries holds this many without growing. Both generations together stay below 1 MB.
 const GENERATION: usize = 7_168;
 
 /// The link from a value to one exchange.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],
-    /// Id of the CLIENT span, or of the SERVER span if there is no other.
+    /// Id of the CLIENT span, or of the SERVER span if no CLIENT span exists.
     pub span_id: [u8; 8],
     /// The value that the exchange added to the series.
     pub value: f64,
-    /// When the exchange ended.
+    /// Time at which the exchange ended.
     pub time: WallTime,
 }
 
@@ -49,7 +50,7 @@ pub struct Exemplars {
     places: Mutex<ExemplarStore>,
 }
 
-/// Which exchanges leave exemplars.
+/// Selects the exchanges that leave exemplars.
 #[derive(Clone, Copy, Debug)]
 enum ExemplarPolicy {
     None,
@@ -61,8 +62,8 @@ enum ExemplarPolicy {
 /// A bucket of a series. A counter has only the first.
 type Slot = (SeriesId, usize);
 
-/// Two generations. When the young one is full, it becomes the old one, and slots not updated since are forgotten. This
-/// keeps what changed last without tracking ages.
+/// Two generations of slots. When the young generation is full, it replaces the old one, and slots that were not
+/// updated since are dropped. This keeps the latest exemplars without tracking ages.
 #[derive(Debug, Default)]
 struct ExemplarStore {
     young: FxHashMap<Slot, Exemplar>,
@@ -169,7 +170,7 @@ impl ExemplarRecorder<'_> {
 
     /// Records the exemplar of `value` in a histogram whose buckets end at `bounds`.
     pub fn bucket(&mut self, series: SeriesId, bounds: &[f64], value: f64) {
-        // The SDK ignores other values.
+        // The SDK ignores values that are not finite.
         if value.is_finite() {
             let bucket = bounds.partition_point(|bound| *bound < value);
             self.put((series, bucket), value);
@@ -329,7 +330,7 @@ mod tests {
         }
     }
 
-    /// A table of 2^n slots holds 7/8 of them, with one byte of metadata each.
+    /// A hash table with 2^n slots holds at most 7/8 × 2^n entries, with one byte of metadata per slot.
     #[test]
     fn both_generations_fit_in_a_megabyte() {
         let places = GENERATION.next_power_of_two();

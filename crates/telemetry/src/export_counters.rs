@@ -16,7 +16,7 @@ pub enum Signal {
     Traces,
 }
 
-/// Why an item was never delivered.
+/// Reason why an item was never delivered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DropReason {
     QueueFull,
@@ -35,7 +35,7 @@ struct SignalCounters {
 }
 
 impl ExportCounters {
-    /// Counts one finished export request, whatever its number of attempts.
+    /// Counts one finished export request, regardless of its number of attempts.
     pub fn count_export(&self, signal: Signal, succeeded: bool) {
         let counters = self.of(signal);
         let counter = if succeeded { &counters.succeeded } else { &counters.failed };

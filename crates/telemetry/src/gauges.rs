@@ -1,4 +1,5 @@
-//! Gauges, and counters that other parts keep: read from the snapshot that the metrics reader took just before.
+//! Gauges, and counters that other components keep. Their values are read from the snapshot that the metrics reader
+//! takes before each collection.
 
 #![expect(
     clippy::excessive_nesting,
@@ -151,7 +152,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// What is left of the provider's rate limits.
+    /// Remaining requests and tokens of the provider's rate limits.
     fn rate_limits(&self) {
         let most = self.limits.series * LimitType::ALL.len();
         let count = |metric: &Metric,
@@ -220,7 +221,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// What the engines behind upstreams report, and whether they have warmed up.
+    /// Metrics that the engines behind upstreams report, and their warm-up state.
     fn backends(&self) {
         self.count_gauge(&backend::REQUESTS, |snapshot, gauge| {
             for reading in &snapshot.backends {
@@ -391,7 +392,7 @@ fn of_objective(reading: &slo::Reading) -> Vec<KeyValue> {
     ])
 }
 
-/// `with_type`: add what is limited, for metrics whose name does not say it.
+/// `with_type` adds the type of the limit, for metrics whose name does not contain it.
 fn of_rate_limit(reading: &RateLimitReading, with_type: bool) -> Vec<KeyValue> {
     let limited = with_type.then(|| word(key::LIMITED, reading.limited.as_str()));
     with(&of_flow(&reading.flow), limited.as_slice())

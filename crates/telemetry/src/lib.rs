@@ -1,10 +1,10 @@
 //! Metrics, spans, log records and the request log of tokengauge, over OTLP and as Prometheus text.
 //!
-//! [`catalog`] lists every metric and attribute. [`Instruments`] records samples; the OpenTelemetry SDK aggregates them,
-//! and [`exemplars`] keeps links to traces beside it. [`MetricsReader`] takes one snapshot of all metrics, which [`otlp`]
-//! sends and [`prometheus`] renders, so that names are the same both ways. [`span`] encodes the spans of a record.
-//! [`Telemetry`] owns the thread that exports: a collector that hangs slows nothing else. [`RequestLog`] writes each
-//! record as a JSON line, on a separate thread.
+//! [`catalog`] lists every metric and attribute. [`Instruments`] records samples. The OpenTelemetry SDK aggregates
+//! them, and [`exemplars`] stores links to traces. [`MetricsReader`] takes one snapshot of all metrics. [`otlp`]
+//! exports the snapshot and [`prometheus`] renders it, so both have the same names. [`span`] encodes the spans of a
+//! record. [`Telemetry`] owns the export thread, so a collector that hangs does not delay anything else. [`RequestLog`]
+//! writes each record as a JSON line, on a separate thread.
 
 mod attributes;
 pub mod catalog;

@@ -1,8 +1,8 @@
 //! OTLP logs: the proxy's own log, one record per finished request, and the content of calls as GenAI events.
 //!
-//! The SDK's batch processor is not used: it reports losses only as log lines and flushes without our time limit. Records
-//! wait in the same kind of bounded queue as spans and are sent by the telemetry thread. Emitting never blocks. The
-//! telemetry thread suppresses telemetry, so that the exporter's own log lines are not exported.
+//! This module does not use the SDK's batch processor, which reports losses only as log lines and flushes without a
+//! time limit. Records wait in the same kind of bounded queue as spans, and the telemetry thread exports them. Emitting
+//! never blocks. The telemetry thread suppresses telemetry, so that the exporter's own log lines are not exported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub const REQUEST_EVENT: &str = "tokengauge.request";
 /// Event name of the semantic conventions for the content of a call.
 pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
 
-/// Targets of the proxy's own log events start with this; events of libraries are not exported.
+/// Prefix of the targets of the proxy's own log events. Events of libraries are not exported.
 const OWN_TARGETS: &str = "tokengauge";
 
-/// Estimated bytes of a record beside its texts.
+/// Estimated size of a record in bytes, without its texts.
 const RECORD_BYTES: usize = 256;
 
 pub type QueuedLog = (SdkLogRecord, InstrumentationScope);
@@ -66,8 +66,8 @@ impl LogEmitter {
         OpenTelemetryTracingBridge::new(&self.provider)
     }
 
-    /// Emits the record of a finished request, and its content if the route captures content. `line` returns the request
-    /// log's line; it is called only if the queue has room.
+    /// Emits the record of a finished request, and its content if the route captures content. `line` returns the
+    /// request log's line, and is called only if the queue has room.
     pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
         let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
         if let Some(reason) = self.queue.refusal() {
@@ -87,7 +87,7 @@ impl LogEmitter {
         let mut event = self.log_record(record, CONTENT_EVENT);
         attributes::inference(&mut event, record, call);
         for (attribute, text) in attributes::content_texts(content) {
-            // On events the conventions require structured values; spans have the same content as JSON text.
+            // The conventions require structured values on events. Spans have the same content as JSON text.
             if let Some(value) = serde_json::from_str(text).ok().and_then(any_value) {
                 event.add_attribute(attribute.key, value);
             }
@@ -134,7 +134,7 @@ impl LogProcessor for QueueProcessor {
         target.starts_with(OWN_TARGETS)
     }
 
-    /// The telemetry thread flushes when it stops.
+    /// Does nothing: the telemetry thread flushes when it stops.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }

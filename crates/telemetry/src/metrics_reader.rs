@@ -1,8 +1,8 @@
 //! Takes snapshots of all metrics.
 //!
-//! The SDK's readers are driven only from here. The state that gauges read is taken once per collection, and OTLP and
-//! scrapes get the same aggregates. If the back end wants deltas, a second reader serves it, as a scrape needs sums; each
-//! further reader doubles the cost of a record.
+//! No other module drives the SDK's readers. The state that gauges read is taken once per collection. OTLP exports and
+//! scrapes use the same aggregates. If the back end requires deltas, a second reader provides them, because a scrape
+//! needs sums. A second reader doubles the cost of a record.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +30,11 @@ use crate::gauges::{self, Current};
 use crate::series_limits::SeriesLimits;
 use crate::snapshot::SnapshotSource;
 
-/// All metrics at one time.
+/// A snapshot of all metrics.
 #[derive(Debug)]
 pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
-    /// Each belongs to an exchange that the metrics count.
+    /// Exemplars of exchanges that the metrics count.
     pub exemplars: ExemplarSnapshot,
 }
 
@@ -42,7 +42,7 @@ pub struct MetricsSnapshot {
 pub struct MetricsReader {
     provider: SdkMeterProvider,
     cumulative: SharedReader,
-    /// The reader for OTLP if that is not cumulative.
+    /// The reader for OTLP if its temporality is not cumulative.
     preferred: Option<SharedReader>,
     resource: Resource,
     readings: SnapshotSource,
@@ -121,8 +121,8 @@ impl MetricsReader {
         let mut snapshot = self.readings.take();
         snapshot.folded_series = self.folded.load(Ordering::Relaxed);
         self.current.store(Arc::new(snapshot));
-        // After the state, which brings the observer up to date, and before the metrics, so that no exemplar belongs to
-        // an exchange that the metrics do not count yet.
+        // Exemplars are copied after taking the state, which makes the observer apply all events. They are copied
+        // before the metrics, so that no exemplar belongs to an exchange that the metrics do not count yet.
         let exemplars = self.exemplars.snapshot();
         let mut metrics = ResourceMetrics::default();
         if let Err(error) = reader.collect(&mut metrics) {
@@ -138,9 +138,9 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Returns the stream of an instrument. Its limit is the most series that this program admits, so that the SDK never
-/// overflows. Histograms have no min and max: over the life of a process they are meaningless, and a bound histogram
-/// without a record would export them as the extreme numbers.
+/// Returns the stream of an instrument. Its limit is the maximum number of series that this program admits, so that the
+/// SDK never overflows. Histograms have no min and max, which are meaningless over the life of a process. A bound
+/// histogram without a record would also export the extreme numbers as min and max.
 fn stream(instrument: &Instrument, bounds: &SeriesLimits) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
     let mut stream = Stream::builder().with_cardinality_limit(bounds.limit(metric));
@@ -166,7 +166,7 @@ fn resource(config: &Config) -> Resource {
         .build()
 }
 
-/// A reader shared with the SDK provider.
+/// A reader that is shared with the SDK's provider.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReader(Arc<ManualReader>);
 

@@ -9,14 +9,14 @@ use tokio::sync::Notify;
 use crate::config::BatchConfig;
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 
-/// Most bytes that wait, whatever the number of items: with captured content one item has hundreds of kilobytes.
+/// Maximum queued bytes, regardless of the number of items. With captured content, one item has hundreds of kilobytes.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Bytes from which a batch is full. Collectors accept requests of 4 MiB by default.
+/// Bytes at which a batch is full. Collectors accept requests of 4 MiB by default.
 const FULL_BATCH_BYTES: usize = 2 << 20;
 
-/// A queue of items of one signal. The mutex is held only to move an item or to take a batch. A channel would wake the
-/// telemetry thread for each span, which costs more than encoding it.
+/// A queue of items of one signal. The mutex is held only to add an item or to take a batch. A channel would wake the
+/// telemetry thread for each span, which costs more than encoding the span.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     pub batch: BatchConfig,
@@ -25,14 +25,14 @@ pub(crate) struct Queue<T> {
     signal: Signal,
     counters: Arc<ExportCounters>,
     waiting: Mutex<Waiting<T>>,
-    /// Items of the export in progress.
+    /// Number of items in the current export.
     in_flight: AtomicUsize,
     closed: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Each with its size in bytes.
+    /// Queued items, each with its size in bytes.
     items: VecDeque<(T, usize)>,
     bytes: usize,
 }
@@ -50,7 +50,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Queues an item of `bytes` bytes, or drops and counts it if the queue is full or closed. Never waits for an export.
+    /// Queues an item of `bytes` bytes, or drops and counts it if the queue is full or closed. Never waits for an
+    /// export.
     pub fn offer(&self, item: T, bytes: usize) {
         let mut waiting = self.waiting();
         if let Some(reason) = self.refusal_for(&waiting) {
@@ -67,7 +68,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns why an item would be dropped now, if it would.
+    /// Returns the reason for which an item would be dropped now, or `None` if it would be queued.
     pub fn refusal(&self) -> Option<DropReason> {
         self.refusal_for(&self.waiting())
     }
@@ -76,7 +77,7 @@ impl<T> Queue<T> {
         self.counters.count_dropped(self.signal, reason, items);
     }
 
-    /// Takes the next batch and counts it as in flight. Empty if nothing waits.
+    /// Takes the next batch and counts it as in flight. The batch is empty if the queue is empty.
     pub fn take(&self) -> Vec<T> {
         let mut waiting = self.waiting();
         let mut batch = Vec::new();
@@ -98,7 +99,7 @@ impl<T> Queue<T> {
         self.in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// Refuses further items, and counts those not delivered as dropped. Returns their number.
+    /// Rejects further items, and counts undelivered items as dropped. Returns the number of undelivered items.
     pub fn close(&self) -> usize {
         let mut waiting = self.waiting();
         self.closed.store(true, Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! Decides which traces are kept, and why.
 //!
-//! The sampler decides when a request starts; only that decision can be sent upstream. When an exchange has failed,
-//! stalled or missed an SLO, it is kept whatever was decided at the start, even if the caller did not sample the trace.
-//! Callers sample a few per cent before anything has happened, so following them would drop nearly every trace that
-//! somebody later looks for. Such a trace has our two spans without the caller's, and is marked accordingly.
+//! The sampler decides when a request starts. Only that decision can be sent upstream. An exchange that failed, stalled
+//! or missed an SLO is kept regardless of the first decision, even if the caller did not sample the trace. Callers
+//! sample a few per cent before the result is known. Following their decision would drop nearly every trace that
+//! operators look for. A trace that is kept against the caller has the two spans of this proxy without the caller's
+//! spans, and is marked.
 
 use tokengauge_measure::record::{Outcome, Record, Verdict};
 use tokengauge_types::event::TraceContext;
@@ -18,7 +19,7 @@ pub struct Sampler {
     pub against_parent: bool,
 }
 
-/// Decides if there is no caller, or its decision is ignored.
+/// Decides for requests without a caller's decision, and for all requests if callers' decisions are ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RootSampler {
     AlwaysOn,
@@ -33,18 +34,18 @@ impl Default for Sampler {
     }
 }
 
-/// Why a trace is kept.
+/// Reason why a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingDecision {
     pub reason: SamplingReason,
-    /// Whether the caller did not sample the trace, so that its own spans do not exist.
+    /// Whether the caller did not sample the trace. The caller's spans then do not exist.
     pub against_parent: bool,
 }
 
 /// The first reason to keep a trace. The first three apply at the start, the others only at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SamplingReason {
-    /// The caller sampled it.
+    /// The caller sampled the trace.
     Parent,
     AlwaysOn,
     /// The trace id is within this ratio.
@@ -136,7 +137,7 @@ impl Default for SamplingDecision {
     }
 }
 
-/// Whether the stream stalled, even if it recovered.
+/// Returns whether the stream stalled, even if it recovered.
 fn stalled(record: &Record) -> bool {
     let call = record.call.as_ref();
     call.is_some_and(|call| !call.stalls.is_empty())
@@ -168,7 +169,7 @@ mod tests {
         Sampler { root, parent_based, ..Sampler::default() }
     }
 
-    /// Returns a record whose caller decided so. `None`: no caller.
+    /// Returns a record whose caller made this sampling decision. `None`: no caller.
     fn record(parent_sampled: Option<bool>) -> Record {
         let mut record = testing::streamed();
         record.trace = trace(parent_sampled);
@@ -199,7 +200,7 @@ mod tests {
             })
             .count();
         assert!((2_300..2_700).contains(&chosen), "{chosen}");
-        // 0x40… is at a quarter.
+        // The trace id 0x40… is at a quarter of the range.
         let at_a_quarter = |ratio| RootSampler::Ratio(ratio).select(&[0x40; 16]);
         assert_eq!(
             (at_a_quarter(0.26), at_a_quarter(0.25)),
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Without a caller, and with one that did not sample.
+    /// Covers requests without a caller, and with a caller that did not sample the trace.
     #[test]
     fn keeps_failures_and_missed_objectives() {
         for (parent, against_parent) in [(None, false), (Some(false), true)] {
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(obedient.decide(&record), None);
         record.trace.parent_sampled = Some(true);
         assert_eq!(obedient.decide(&record), kept(SamplingReason::Parent, false));
-        // Where the caller is not asked, it refused nothing.
+        // If callers' decisions are ignored, keeping a trace does not contradict the caller.
         let alone = Sampler { parent_based: false, root: RootSampler::AlwaysOff, ..obedient };
         record.trace.parent_sampled = Some(false);
         assert_eq!(alone.decide(&record), kept(SamplingReason::Error, false));

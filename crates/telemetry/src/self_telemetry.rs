@@ -1,8 +1,8 @@
 //! The log lines of the proxy itself: one function per event, with a fixed level, message and set of fields.
 //!
-//! Levels tell the operator what to do. *Error*: data is lost until an operator acts. *Warn*: the proxy works, but not as
-//! configured. *Info*: the few turning points of a process. *Debug*: diagnosis. No field holds a credential or the text
-//! of a prompt or response.
+//! The level depends on the required action. *Error*: data is lost until an operator acts. *Warn*: the proxy works, but
+//! not as configured. *Info*: state changes of the process, which are few. *Debug*: details for diagnosis. No field
+//! holds a credential or the text of a prompt or response.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,12 +19,12 @@ pub fn admin_listening(address: &str, restricted: bool) {
     info!(address, restricted, "admin port listening");
 }
 
-/// Where telemetry is sent, if anywhere.
+/// The destinations of telemetry, if any signal is exported.
 pub fn export_configured(summary: &str) {
     info!("{summary}");
 }
 
-/// A setting was not understood and its default applies.
+/// A setting is invalid, so its default applies.
 pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
@@ -43,7 +43,7 @@ pub fn config_reloaded(need_restart: &[&'static str]) {
     }
 }
 
-/// A changed configuration has errors; the previous one stays in force.
+/// A changed configuration has errors. The previous configuration stays in force.
 pub fn config_reload_failed(errors: &str) {
     error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
 }
@@ -53,7 +53,7 @@ pub fn shutdown_started(exchanges: u64, at_most: Duration) {
     info!(exchanges, ?at_most, "draining before shutdown");
 }
 
-/// A drain was requested. Connections stay open for `delay`; the drain ends after `quiet` without a request.
+/// A drain was requested. Connections stay open for `delay`. The drain ends after `quiet` without a request.
 pub fn drain_started(exchanges: u64, delay: Duration, quiet: Duration) {
     info!(exchanges, ?delay, ?quiet, "drain started: not ready, still serving");
 }
@@ -63,12 +63,13 @@ pub fn drain_closing_connections(exchanges: u64) {
     info!(exchanges, "drain: closing each connection after its current request");
 }
 
-/// Requests are still in flight after `within`, the time that the drain's caller waits. The drain continues.
+/// Requests are still in flight after `within`, the time limit of the caller that requested the drain. The drain
+/// continues.
 pub fn drain_timed_out(exchanges: u64, within: Duration) {
     warn!(exchanges, ?within, "drain timed out, requests still in flight continue");
 }
 
-/// No request is in flight; the process can be stopped.
+/// No request is in flight, so the process can be stopped.
 pub fn drain_completed(took: Duration) {
     info!(?took, "drained");
 }
@@ -143,7 +144,7 @@ pub fn telemetry_lost(spans: u64, last_metrics_delivered: bool) {
     warn!(spans, last_metrics_delivered, "telemetry was lost");
 }
 
-/// The process ends. `exchanges_cut`: requests that were aborted; `telemetry_flushed`: whether everything was exported.
+/// The process ends. `exchanges_cut`: number of aborted requests. `telemetry_flushed`: whether everything was exported.
 pub fn stopped(exchanges_cut: u64, telemetry_flushed: bool) {
     if telemetry_flushed && exchanges_cut == 0 {
         info!("stopped");

@@ -1,8 +1,8 @@
-//! Bounds the number of series, so that the SDK's own limit (2,000 attribute sets, the rest in one nameless point) never
-//! applies.
+//! Bounds the number of series, so that the SDK's own limit never applies. The SDK has a limit of 2,000 attribute sets,
+//! and merges all further ones into one point without attributes.
 //!
-//! The label limiter bounds each value, but combinations of admitted values multiply. Combinations are therefore admitted
-//! first come, first served up to a limit; afterwards values from outside are replaced by `other`.
+//! The label limiter bounds each value, but combinations of admitted values multiply. Combinations are therefore
+//! admitted first come, first served up to a limit. Beyond the limit, values from outside are replaced by `other`.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -16,16 +16,16 @@ use tokengauge_llm::dialect::Operation;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
 
-/// Routes are few at a time; reloads add some over the life of a process.
+/// Maximum number of routes. A configuration has few, and reloads add some over the life of a process.
 const LANES: usize = 512;
 
-/// Series of calls whose provider and model are `other`: they differ by operation, stream and route only.
+/// Maximum series of calls whose provider and model are `other`. They differ by operation, stream and route only.
 const FOLDED: usize = 256;
 
-/// Combinations of how exchanges end: a few error codes and statuses for each of many models.
+/// Maximum combinations of results of exchanges: a few error codes and statuses for each of many models.
 const COMBINATIONS: usize = 2_048;
 
-/// Most series of each kind.
+/// Maximum number of series of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesLimits {
     /// Calls with their own provider and model.
@@ -47,7 +47,7 @@ impl SeriesLimits {
         Self {
             series,
             folded: FOLDED,
-            // An alias, and the dated model behind it.
+            // A model alias can have a second response model: the dated model behind the alias.
             ended: 2 * series,
             lanes: LANES,
             combinations: COMBINATIONS,
@@ -55,14 +55,14 @@ impl SeriesLimits {
         }
     }
 
-    /// Returns the SDK's limit for one metric: the most series that this module admits.
+    /// Returns the SDK's limit for one metric: the maximum number of series that this module admits.
     pub fn limit(&self, metric: &Metric) -> usize {
         // With route and server `other` as well, series differ by operation, stream and position only.
         let last_resort = Operation::ALL.len() * 2 * ProxyPosition::ALL.len();
         let calls = self.series + self.folded + last_resort;
         let lanes = self.lanes + ProxyPosition::ALL.len();
         let base = if metric.has(key::RESPONSE_MODEL) {
-            // Beyond the pairs, each call without a response model, and with `other`.
+            // In addition to the pairs, each call without a response model, and with the response model `other`.
             self.ended + 2 * calls
         } else if metric.has(key::OPERATION) {
             calls + lanes
@@ -89,8 +89,8 @@ impl SeriesLimits {
     }
 }
 
-/// Shared values by key, up to a limit. A client could make the fast hasher collide; the limit bounds the cost, and the
-/// names in the keys have passed the label limiter.
+/// Shared values by key, up to a limit. A client could provoke collisions in the fast hasher. The limit bounds their
+/// cost, and the label limiter has admitted the names in the keys.
 #[derive(Debug)]
 pub struct BoundedCache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 
@@ -120,8 +120,8 @@ impl<K, V> Default for BoundedCache<K, V> {
     }
 }
 
-/// Admits combinations up to a limit. It stores hashes: two of 2,048 64-bit hashes collide with a probability of 10⁻¹³,
-/// and then one more combination is admitted.
+/// Admits combinations up to a limit. Stores 64-bit hashes. Two of 2,048 hashes collide with a probability of 10⁻¹³, in
+/// which case one more combination is admitted.
 #[derive(Debug, Default)]
 pub struct CombinationLimiter {
     hasher: RandomState,

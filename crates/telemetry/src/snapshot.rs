@@ -13,7 +13,7 @@ use tokengauge_measure::load;
 use tokengauge_measure::slo;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Values that are read at a collection rather than recorded when they change.
+/// Values that are read at each collection, not recorded when they change.
 #[derive(Clone, Debug, Default)]
 pub struct StateSnapshot {
     pub load: load::Reading,
@@ -27,22 +27,23 @@ pub struct StateSnapshot {
     pub losses: ObserverLosses,
     /// Requests whose headers were malformed or too large.
     pub refused_requests: u64,
-    /// How often a label value was replaced by `other`: [`tokengauge_types::label::CardinalityLimiter::refused`].
+    /// Number of times that a label value was replaced by `other`:
+    /// [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub process: ProcessStats,
     /// Time since a drain was requested. Zero without one.
     pub draining: Duration,
     /// Lines of the request log.
     pub request_log: request_log::LineCounts,
-    /// How often a *combination* of admitted values exceeded its limit. Set by the metrics reader.
+    /// Number of times that a *combination* of admitted values exceeded its limit. Set by the metrics reader.
     pub folded_series: u64,
 }
 
-/// A budget of the configuration.
+/// A configured budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetReading {
     pub name: Label,
-    /// `token`, or a currency code.
+    /// Unit of the budget: `token`, or a currency code.
     pub unit: Label,
     pub limit: f64,
     pub window: Duration,
@@ -55,7 +56,7 @@ pub struct ObserverLosses {
     pub bytes: u64,
     /// Exchanges with at least one unobserved body byte.
     pub exchanges: u64,
-    /// Bytes copied and not yet processed.
+    /// Body bytes that were copied but not yet processed.
     pub backlog: u64,
 }
 

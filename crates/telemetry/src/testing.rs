@@ -1,4 +1,4 @@
-//! Literal records for the tests of this module.
+//! Literal records for the tests of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn http(method: http::Method, path: &str) -> Http {
     }
 }
 
-/// Plain HTTP: no call of a known API.
+/// Returns a record of plain HTTP, which is not a call of a known API.
 pub fn plain() -> Record {
     let points = Timestamps { event: None, token: None, visible: None, last: None, ..points() };
     Record {
@@ -176,7 +176,7 @@ fn output() -> Output {
     }
 }
 
-/// A streamed chat that went well: 101 tokens, 1 of them in the first chunk.
+/// Returns a successful streamed chat with 101 tokens, 1 of them in the first chunk.
 pub fn streamed() -> Record {
     let points = points();
     let tokens = Tokens { output: 101.0, counted: 101, counted_first: 1 };
@@ -228,7 +228,7 @@ pub fn streamed() -> Record {
     }
 }
 
-/// A whole-body embeddings call that was refused by the provider.
+/// Returns a non-streaming embeddings call that the provider rejected.
 pub fn refused() -> Record {
     let mut record = streamed();
     record.points = plain().points;

@@ -49,7 +49,7 @@ pub(super) struct SidecarConfig {
     /// Whether the pod itself has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
-    /// Whether the user chose the port, and so takes care of the Service.
+    /// Whether the user chose the port, and is therefore responsible for the Service.
     pub(super) listen_is_explicit: bool,
     pub(super) admin: u16,
     pub(super) native: bool,

@@ -1,8 +1,8 @@
 //! Objects read from a cluster, and how to apply them there again.
 //!
-//! The output of `kubectl get` is not a manifest: `kubectl apply` does not remove what was removed from it, pods and
-//! Jobs are immutable, and controllers overwrite the objects that they manage. The statements about kubectl and the
-//! API server were tested with kubectl 1.32 and kube-apiserver 1.34.
+//! The output of `kubectl get` is not a manifest. `kubectl apply` does not remove fields that were removed from the
+//! output, pods and Jobs are immutable, and controllers overwrite the objects that they manage. The statements about
+//! kubectl and the API server were tested with kubectl 1.32 and kube-apiserver 1.34.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::kind::{self, Kind};
 /// The annotation in which `kubectl apply` stores the applied manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Objects that one message names; it counts the others.
+/// Maximum number of objects that one message names. The message counts the others.
 const MAX_NAMES: usize = 5;
 
 /// An object from a cluster that was changed, or that was skipped because another object manages it.
@@ -36,7 +36,8 @@ enum ReapplyMethod {
     /// A Job without a controller. Its template is immutable, and this copy cannot be created again because it selects
     /// pods by its old `uid`.
     Job,
-    /// Change the object that manages it. A Deployment, for example, replaces a changed ReplicaSet with a new one.
+    /// Change the object that manages this object. A Deployment, for example, replaces a changed ReplicaSet with a new
+    /// one.
     Owner,
 }
 
@@ -65,7 +66,7 @@ impl ClusterObject {
     }
 }
 
-/// Whether the object comes from a cluster and a controller would overwrite any change to it.
+/// Returns whether the object comes from a cluster and a controller would overwrite any change to it.
 pub(super) fn is_controlled(object: &Value) -> bool {
     is_from_cluster(object) && controller(object).is_some()
 }
@@ -122,7 +123,7 @@ fn list_names(names: &[&str]) -> String {
     }
 }
 
-/// Whether an API server has written into the object. Manifest generators write `creationTimestamp: null` and a
+/// Returns whether an API server has written into the object. Manifest generators write `creationTimestamp: null` and a
 /// `status` that is empty or all zeros.
 fn is_from_cluster(object: &Value) -> bool {
     let metadata = object.get("metadata");
@@ -133,7 +134,7 @@ fn is_from_cluster(object: &Value) -> bool {
         || object.get("status").is_some_and(is_set)
 }
 
-/// Whether the value holds anything but empty values and zeros.
+/// Returns whether the value contains anything but empty values and zeros.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -152,7 +153,7 @@ fn controller(object: &Value) -> Option<String> {
     Some(format!("{}/{}", text("kind")?.to_ascii_lowercase(), text("name")?))
 }
 
-/// Whether the last applied manifest is known and can be changed instead of the object.
+/// Returns whether the last applied manifest is known and can be changed instead of the object.
 fn has_manifest(object: &Value) -> bool {
     let last_applied = object
         .pointer("/metadata/annotations")

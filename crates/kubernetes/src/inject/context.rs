@@ -15,9 +15,9 @@ use super::settings::Settings;
 /// The objects of the input, and which of them get a sidecar.
 #[derive(Debug, Default)]
 pub struct InjectionContext {
-    /// As they were before any injection.
+    /// Services as they were before any injection.
     services: Vec<Value>,
-    /// ConfigMaps and Secrets.
+    /// ConfigMaps and Secrets of the input.
     variable_sources: Vec<Value>,
     network_policies: Vec<Value>,
     inference_pools: Vec<Value>,
@@ -46,7 +46,7 @@ pub(super) struct Takeover {
     pub(super) updates_services: bool,
 }
 
-/// The pods of one workload, as a selector sees them.
+/// The pods of one workload, with the properties that selectors match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PodSet<'a> {
     pub(super) namespace: Option<&'a str>,
@@ -73,8 +73,8 @@ impl InjectionContext {
         Self::with_filter(objects, settings, &[])
     }
 
-    /// Collects all objects of the input. Only the objects named in `only` (`deployment/vllm`) get a sidecar; if it is
-    /// empty, all do.
+    /// Collects all objects of the input. Only the objects named in `only` (`deployment/vllm`) get a sidecar. If `only`
+    /// is empty, all objects get one.
     pub fn with_filter(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
         let of_kind = |name: &str| -> Vec<Value> {
             let has_kind =
@@ -113,28 +113,28 @@ impl InjectionContext {
         })
     }
 
-    /// Whether `--only` selects the object.
+    /// Returns whether `--only` selects the object.
     pub(super) fn selects(&self, object: &Value) -> bool {
         self.only.is_empty() || self.only.contains(&kind::object_name(object))
     }
 
-    /// Whether the object stays unchanged because its controller would overwrite the change. The webhook sees pods
-    /// before they exist, so there it is always false.
+    /// Returns whether the object stays unchanged because its controller would overwrite the change. Always false in
+    /// the webhook, which receives pods before they exist.
     pub(super) fn skips_controlled(&self, object: &Value) -> bool {
         self.updates_sidecars && cluster_object::is_controlled(object)
     }
 
-    /// Whether a flag for one workload would apply to several.
+    /// Returns whether a flag for one workload would apply to several.
     pub(super) fn has_several_workloads(&self) -> bool {
         self.has_several_workloads
     }
 
-    /// Whether an existing sidecar is replaced if its settings differ.
+    /// Returns whether an existing sidecar is replaced if its settings differ.
     pub(super) fn updates_sidecars(&self) -> bool {
         self.updates_sidecars
     }
 
-    /// Returns the workloads behind a Service.
+    /// Returns the workloads that a Service selects.
     pub(super) fn workloads_behind(&self, service: &Value) -> Vec<&Workload> {
         let is_behind = |workload: &&Workload| {
             let namespace = workload.namespace.as_deref();
@@ -143,7 +143,7 @@ impl InjectionContext {
         self.workloads.iter().filter(is_behind).collect()
     }
 
-    /// Whether a Service with a cluster IP targets the pods' port by number.
+    /// Returns whether a Service with a cluster IP targets the pods' port by number.
     pub(super) fn has_service_by_number(&self, pods: &PodSet<'_>, port: u16) -> bool {
         self.services
             .iter()
@@ -194,7 +194,7 @@ impl InjectionContext {
         let targets_port = |pool: &&Value| {
             let ports = pool.pointer("/spec/targetPorts").and_then(Value::as_array);
             let numbers = ports.into_iter().flatten().map(|entry| entry.get("number"));
-            // The field of v1alpha2.
+            // The field name in v1alpha2.
             let single = pool.pointer("/spec/targetPortNumber");
             numbers.chain([single]).any(|number| is_number(number, port))
         };
@@ -230,7 +230,7 @@ impl InjectionContext {
     }
 }
 
-/// Whether the object is a workload that asks for a sidecar, validly or not.
+/// Returns whether the object is a workload that requests a sidecar, even if the request is invalid.
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
     let template = Kind::of(object).and_then(|kind| object.pointer(kind.template()));
     let config = template.map(|template| SidecarConfig::of(object, template, settings));
@@ -238,7 +238,7 @@ fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
         && !cluster_object::is_controlled(object)
 }
 
-/// Returns the Service as it was before injection, or as it is if its record cannot be undone.
+/// Returns the Service as it was before injection, or unchanged if its record cannot be undone.
 fn before_injection(service: &Value) -> Value {
     let undone = match Record::of(service) {
         Ok(Some(record)) => record.undo(service, "").ok(),
@@ -247,8 +247,8 @@ fn before_injection(service: &Value) -> Value {
     undone.map_or_else(|| service.clone(), |undone| undone.value)
 }
 
-/// Whether two objects of one input may be in the same namespace. An object without a namespace gets the namespace of
-/// the kubectl command, and kubectl rejects an input with any other namespace.
+/// Returns whether two objects of one input may be in the same namespace. An object without a namespace gets the
+/// namespace of the kubectl command, and kubectl rejects an input with any other namespace.
 fn may_share_namespace(one: Option<&str>, other: Option<&str>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
@@ -257,7 +257,7 @@ pub(super) fn is_headless(service: &Value) -> bool {
     service.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
 }
 
-/// Whether the Service selects the pods. A Service without a selector selects none.
+/// Returns whether the Service selects the pods. A Service without a selector selects none.
 fn selects_pods(service: &Value, pods: &PodSet<'_>) -> bool {
     let selector = service.pointer("/spec/selector");
     selector.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
@@ -277,10 +277,10 @@ fn is_number(value: Option<&Value>, number: u16) -> bool {
 /// A port of a Service.
 pub(super) struct ServicePort<'a> {
     pub(super) index: usize,
-    /// Its name, or its number if it has none.
+    /// The name of the port, or its number if the port has no name.
     pub(super) id: String,
     target: Option<&'a Value>,
-    /// Its own number, which is the default for `target`.
+    /// The number of the Service port, which is the default for `target`.
     port: Option<&'a Value>,
 }
 

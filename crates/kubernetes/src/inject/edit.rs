@@ -7,7 +7,7 @@ use super::outcome::InjectError;
 use super::patch;
 use super::record::{self, RECORD_ANNOTATION, RECORD_POINTER, Record, Step};
 
-/// Where new items go in a list.
+/// Position of new items in a list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Position {
     First,
@@ -33,7 +33,7 @@ impl Edit {
         self.value.pointer(&format!("{}{pointer}", self.base))
     }
 
-    /// Returns the items of a list, or an empty slice if there is no list.
+    /// Returns the items of a list, or an empty slice if the list is absent.
     pub(super) fn list(&self, pointer: &str) -> &[Value] {
         self.get(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
@@ -140,7 +140,7 @@ impl Edit {
         self.get(pointer).is_some_and(Value::is_object)
     }
 
-    /// Records that a list or an object is created where there is none, or null.
+    /// Records the creation of a list or an object that is absent or null.
     fn record_creation(&mut self, pointer: &str) {
         let path = record::named_path(self.template(), pointer);
         let was_null = self.get(pointer).is_some_and(Value::is_null);

@@ -24,14 +24,14 @@ struct Engine {
 }
 
 impl Engine {
-    /// Whether the declaration of the port stays and gets the sidecar's number. That is so for a port with a name or a
-    /// host port.
+    /// Returns whether the declaration of the port stays and gets the sidecar's number. True for a port with a name or
+    /// a host port.
     fn keeps_declaration(&self) -> bool {
         self.declared.as_ref().is_some_and(|port| port.name.is_some() || port.has_host_port)
     }
 }
 
-/// Changes the engine's container, and returns what the sidecar has to know about the pod.
+/// Changes the engine's container, and returns the facts about the pod that the sidecar needs.
 pub(super) fn take_over_port(
     edit: &mut Edit,
     config: &SidecarConfig,

@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// Whether its pods run to completion.
+    /// Returns whether the pods of the workload run to completion.
     pub(super) const fn completes(self) -> bool {
         matches!(self, Self::Job | Self::CronJob)
     }

@@ -89,7 +89,7 @@ pub fn uninject(object: &Value) -> Outcome {
     }
 }
 
-/// Why an object cannot be planned.
+/// Reason why an object cannot be planned.
 #[derive(Debug)]
 enum PlanError {
     Skip(SkipReason),

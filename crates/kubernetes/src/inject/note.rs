@@ -1,10 +1,10 @@
-//! Notes on what an injection changed, and on what needs the attention of the user.
+//! Notes on the changes of an injection, and on problems that need the attention of the user.
 
 use std::fmt;
 
 use super::settings::Mode;
 
-/// One change to an object, or one thing that the user should check.
+/// One change to an object, or one problem that the user should check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ChangeNote {
     SidecarAdded {
@@ -24,7 +24,7 @@ pub enum ChangeNote {
         container: String,
         old: u16,
         new: u16,
-        /// A Service of the input was changed; otherwise the user has to change it.
+        /// A Service of the input was changed. If false, the user has to change the Service.
         service_updated: bool,
     },
     /// A probe or hook named the port by name. It now uses the engine's number.

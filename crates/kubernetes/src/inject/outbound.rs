@@ -13,7 +13,7 @@ use super::pod;
 use super::providers::{self, BaseUrl};
 use super::sidecar::PodContext;
 
-/// Sets the variables in the application's containers, and returns what the sidecar has to know about the pod.
+/// Sets the variables in the application's containers, and returns the facts about the pod that the sidecar needs.
 pub(super) fn set_base_urls(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -79,7 +79,7 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// Sets the variables in the container at `pointer` that it does not set itself.
+    /// Sets the variables in the container at `pointer` that the container does not set itself.
     fn set_variables(
         &self,
         edit: &mut Edit,
@@ -93,7 +93,7 @@ impl Application<'_> {
             return Ok(());
         }
         let (mut existing, unknown_source) = self.variables_from_sources(value);
-        // If the user names the container, the new variables may override those of an unknown source.
+        // If the user names the container, the new variables may override variables of an unknown source.
         if let Some(source) = unknown_source.filter(|_| names.is_none()) {
             notes.push(ChangeNote::UnknownEnvFrom { container, source });
             return Ok(());
@@ -149,7 +149,7 @@ impl Application<'_> {
     }
 }
 
-/// Whether the container sets the variable under none of its names. Reports why a variable is not set.
+/// Returns whether the container sets the variable under none of its names. Reports why a variable is not set.
 fn is_unset(
     base_url: &BaseUrl,
     container: &str,

@@ -9,13 +9,13 @@ use super::note::ChangeNote;
 pub enum Outcome {
     /// The patch is never empty and has only add, replace and remove operations.
     Changed { patch: Patch, notes: Vec<ChangeNote> },
-    /// Nothing to do, and nothing is wrong.
+    /// The object needs no change, and has no error.
     Skipped(SkipReason),
     /// Nothing is changed because the object has an error.
     Refused(InjectError),
 }
 
-/// Why an object is left unchanged.
+/// Reason why an object is left unchanged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SkipReason {
     /// Neither a kind that runs pods nor a Service that targets a port that was taken over.
@@ -95,13 +95,13 @@ impl SkipReason {
         }
     }
 
-    /// Whether the command line reports it. Reporting every ConfigMap would be noise.
+    /// Returns whether the command line reports this reason. Reporting every ConfigMap would be noise.
     pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::NotAWorkload | Self::NotSelected | Self::Controlled)
     }
 }
 
-/// What is wrong with an object, where, and how to fix it.
+/// An error in an object, with its location and the fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InjectError {
     #[error("{name}: unknown annotation; did you mean tokengauge.dev/{nearest}?")]

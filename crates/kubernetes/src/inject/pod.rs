@@ -50,7 +50,7 @@ pub(super) fn declared_ports(edit: &Edit, list: &str) -> Vec<DeclaredPort> {
         .collect()
 }
 
-/// Whether a port of a container or Service uses TCP, which is the default.
+/// Returns whether a port of a container or Service uses TCP, which is the default.
 pub(super) fn is_tcp(port: &Value) -> bool {
     port.get("protocol").and_then(Value::as_str).is_none_or(|protocol| protocol == "TCP")
 }
@@ -60,14 +60,15 @@ pub(super) fn name(value: &Value) -> String {
     value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Whether one of the containers runs a known engine.
+/// Returns whether one of the containers runs a known engine.
 pub(super) fn runs_engine(edit: &Edit) -> bool {
     edit.list("/spec/containers").iter().any(|container| engine_provider(container).is_some())
 }
 
 /// Texts in images and commands, and the provider name of the engine that they identify.
 ///
-/// The first match wins: NIM and others contain vLLM or TensorRT-LLM and name it in their arguments.
+/// The first match wins, because NIM and others contain vLLM or TensorRT-LLM and name the contained engine in their
+/// arguments.
 const ENGINES: &[(&str, &str)] = &[
     ("nvcr.io/nim/", "nim"),
     ("tensorrt-llm", "tensorrt_llm"),
@@ -97,7 +98,7 @@ pub(super) fn engine_provider(container: &Value) -> Option<&'static str> {
     })
 }
 
-/// Whether the pod template requires a Windows node.
+/// Returns whether the pod template requires a Windows node.
 pub(super) fn is_windows(edit: &Edit) -> bool {
     [
         "/spec/os/name",

@@ -155,8 +155,8 @@ pub(super) fn base_urls(
     (base_urls, unknown)
 }
 
-/// Finds the provider of an upstream by its host or its prefix. The only upstream is otherwise found by the provider's
-/// name, and speaks OpenAI's API if that is unknown.
+/// Finds the provider of an upstream by its host or its prefix. If neither matches and the upstream is the only one,
+/// finds the provider by name. If the name is unknown, assumes OpenAI's API.
 fn find_provider(
     target: &UpstreamTarget,
     provider: Option<&str>,
@@ -172,8 +172,8 @@ fn find_provider(
         })
 }
 
-/// Returns the part of an SDK's path that the upstream's URL lacks, or `None` if the two do not fit. The upstream may
-/// have a path of its own before it, as in `http://gateway/openai/v1`.
+/// Returns the part of an SDK's path that the upstream's URL lacks, or `None` if the two do not match. The URL may have
+/// another path before the SDK's path, as in `http://gateway/openai/v1`.
 fn remaining_path<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     if base.ends_with(path) {
         return Some("");

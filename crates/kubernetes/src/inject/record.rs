@@ -39,7 +39,7 @@ pub(super) enum Step {
     Created {
         #[serde(rename = "made")]
         path: String,
-        /// Its key existed without a value, as templates write it.
+        /// The key existed without a value, as templates write it.
         #[serde(rename = "null", default, skip_serializing_if = "is_false")]
         was_null: bool,
     },
@@ -203,7 +203,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value still has all recorded fields. An API server adds fields with their defaults.
+/// Returns whether a value still has all recorded fields. An API server adds fields with their defaults.
 fn contains(value: &Value, recorded: &Value) -> bool {
     match (value, recorded) {
         (_, Value::Null) => true,
@@ -214,7 +214,7 @@ fn contains(value: &Value, recorded: &Value) -> bool {
     }
 }
 
-/// Returns what identifies a list item: its name, or the number of a port.
+/// Returns the identifier of a list item: its name, or the number of a port.
 pub(super) fn item_id(item: &Value) -> String {
     if let Some(name) = item.get("name").and_then(Value::as_str) {
         return name.to_owned();

@@ -55,7 +55,7 @@ fn redirect(
     let mut is_changed = false;
     for takeover in takeovers {
         for port in context::ports_targeting(&original, takeover.old) {
-            // All workloads behind the port need the same takeover, or requests to the others would fail.
+            // All workloads of the port need the same takeover. Otherwise, requests to the other workloads would fail.
             let other = workloads.iter().find(|workload| workload.takeover != Some(takeover));
             if let Some(other) = other {
                 let workload = other.name.clone();

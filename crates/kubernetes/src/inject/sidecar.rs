@@ -24,7 +24,7 @@ pub(super) const GRACE_AFTER_DRAIN: u64 = 30;
 /// SIGTERM, in seconds. The rest is for its own shutdown. A native sidecar is stopped after the engine anyway.
 const LINGER: u64 = 20;
 
-/// What the sidecar has to know about its pod.
+/// Facts about the pod that the sidecar needs.
 #[derive(Debug)]
 pub(super) struct PodContext {
     /// Value of `TOKENGAUGE_UPSTREAM`. `None` if the file in the ConfigMap defines the upstreams.
@@ -154,14 +154,14 @@ fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
     set("TOKENGAUGE_ADMIN", format!("0.0.0.0:{}", config.admin));
     set_upstream(config, pod, &mut set);
     // The preStop hook waits before SIGTERM, so after SIGTERM only the 2 s for telemetry may be left. The drain is only
-    // for connections that are ending. Streams that an application leaves open when it dies are not waited for.
+    // for connections that are ending. It does not wait for streams that an application leaves open when it dies.
     set("TOKENGAUGE_DRAIN", "200ms".to_owned());
     set("TOKENGAUGE_LOG_FORMAT", "json".to_owned());
     env
 }
 
-/// Sets the variables of the upstream. `run` rejects its provider and engine metrics without `TOKENGAUGE_UPSTREAM`; if
-/// a file defines the upstreams, it defines these too.
+/// Sets the variables of the upstream. `run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a
+/// file defines the upstreams, the file also defines the provider and engine metrics.
 fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&str, String)) {
     if let Some(upstream) = &pod.upstream {
         set("TOKENGAUGE_UPSTREAM", upstream.clone());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The sidecar image if neither a flag nor an annotation sets one.
 pub const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
 
-/// Why a text is invalid, and what to write instead.
+/// Reason why a text is invalid, with the expected form.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValueError(String);

@@ -1,7 +1,7 @@
 //! Client for the six Kubernetes API requests of the webhook.
 //!
-//! `docs/adr/0009-kubernetes-client.md` explains why this is not the crate `kube`. Requests are rare (a few per minute),
-//! so each one reads the token and the CA certificate again: the kubelet rotates both files.
+//! `docs/adr/0009-kubernetes-client.md` explains why this is not the crate `kube`. Requests are rare (a few per
+//! minute), so each one reads the token and the CA certificate again: the kubelet rotates both files.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl ApiServer {
     }
 }
 
-/// Why a request failed. `request` is its method and path.
+/// Reason why a request failed. `request` is the method and path of the request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {0}: {1}")]
@@ -208,7 +208,8 @@ fn http_request(
         .body(Full::new(Bytes::from(body)))
 }
 
-/// Creates a client that trusts the given CA certificates only. Plain HTTP is refused, because it would expose the token.
+/// Creates a client that trusts the given CA certificates only. Plain HTTP is refused, because it would expose the
+/// token.
 fn https_client(ca: &[u8]) -> Result<HttpsClient, Box<dyn StdError + Send + Sync>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {

@@ -1,7 +1,7 @@
 //! Kubernetes events about injection, recorded on the owner of a pod (`kubectl describe replicaset …`).
 //!
-//! Reviews never wait for events: a bounded queue drops and counts what does not fit. A deployment that creates hundreds
-//! of pods gets one event per owner and reason in ten minutes.
+//! Reviews never wait for events. Events that do not fit into a bounded queue are dropped and counted. A deployment
+//! that creates hundreds of pods gets one event per owner and reason in ten minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,10 +22,10 @@ const QUEUE_LENGTH: usize = 256;
 /// Time in which an event is not repeated for the same owner and reason.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The API server accepts messages of up to 1,024 bytes.
+/// Maximum length of a message that the API server accepts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// Events of the last [`REPEAT_INTERVAL`] that are remembered. Further events are not sent.
+/// Maximum number of stored events of the last [`REPEAT_INTERVAL`]. Further events are not sent.
 const MAX_RECENT: usize = 4_096;
 
 /// Queues events for the API server. Without an API server, it discards them.
@@ -120,7 +120,8 @@ fn event_object(event: &OwnerEvent, now: &str) -> Value {
 struct RecentEvents(HashMap<(String, &'static str), MonotonicInstant>);
 
 impl RecentEvents {
-    /// Returns whether to send the event: it repeats no recent one, and the table has room for it.
+    /// Returns whether to send the event. Events that repeat a recent event, or for which the table has no room, are
+    /// not sent.
     fn insert(&mut self, event: &OwnerEvent, now: MonotonicInstant) -> bool {
         let key = (format!("{}/{}", event.namespace, event.owner), event.reason);
         let is_recent = |at: &MonotonicInstant| now.since(*at) < REPEAT_INTERVAL;

@@ -68,11 +68,11 @@ const BUCKETS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05
 /// A counted change of a certificate.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum CertificateChange {
-    /// New connections use it.
+    /// New connections use the certificate.
     Shown,
-    /// It was issued and stored in the Secret.
+    /// The certificate was issued and stored in the Secret.
     Made,
-    /// It is unusable. The previous certificate stays in use.
+    /// The certificate is unusable. The previous certificate stays in use.
     Refused,
 }
 
@@ -95,7 +95,7 @@ pub enum EventOutcome {
     Failed,
     /// The queue was full.
     Dropped,
-    /// It repeats a recent event.
+    /// The event repeats a recent event.
     Limited,
 }
 
@@ -154,7 +154,7 @@ impl Metrics {
         *self.lock().events.entry(outcome).or_default() += 1;
     }
 
-    /// Returns the Prometheus text. `expiry` is that of the serving certificate.
+    /// Returns the Prometheus text. `expiry` is the expiry time of the serving certificate.
     pub fn render(&self, expiry: Option<OffsetDateTime>) -> String {
         let values = self.lock();
         let mut page = Page::default();

@@ -1,7 +1,7 @@
 //! The mutating admission webhook, which adds sidecars to pods at creation.
 //!
-//! [`crate::inject`] decides what a pod gets, here and on the command line. This module adds the HTTPS server, the
-//! serving certificate, events and metrics.
+//! [`crate::inject`] plans the changes to a pod, for this webhook and for the command line. This module adds the HTTPS
+//! server, the serving certificate, events and metrics.
 
 mod api;
 mod events;
@@ -35,8 +35,8 @@ use self::resolver::CertificateResolver;
 use self::server::{AdminService, ServerHandle, WebhookService};
 use crate::inject::Settings;
 
-/// How long open reviews may take to finish at shutdown. The API server waits at most 30 s for a webhook, and 5 s with
-/// the chart's `timeoutSeconds`.
+/// Time limit for open reviews at shutdown. The API server waits at most 30 s for a webhook, and 5 s with the chart's
+/// `timeoutSeconds`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Configuration of the webhook.
@@ -62,7 +62,7 @@ pub enum CertificateSource {
     SelfSigned(SelfSigned, ApiServer),
 }
 
-/// Why the webhook cannot start.
+/// Reason why the webhook cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -85,7 +85,7 @@ impl WebhookServer {
     /// Opens both ports. The server becomes ready when it has a certificate.
     ///
     /// # Errors
-    /// If a port cannot be opened.
+    /// Fails if a port cannot be opened.
     pub fn start(config: Config) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::default());
         let resolver = Arc::new(CertificateResolver::default());

@@ -23,7 +23,7 @@ impl ServingCertificate {
     /// Parses a certificate chain and its private key.
     ///
     /// # Errors
-    /// A description of the problem, if the files are malformed or do not match.
+    /// Fails with a description of the problem if the files are malformed or do not match.
     pub fn from_pem(chain: &str, key: &str) -> Result<Self, String> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
             .collect::<Result<_, _>>()

@@ -1,7 +1,7 @@
 //! Admission reviews: parsing, the decision, and the response. This module performs no I/O.
 //!
-//! The response always allows the pod: a pod without a sidecar is better than no pod. Audit annotations record the
-//! outcome and reason. Problems that someone should fix are warnings, which kubectl shows.
+//! The response always allows the pod, because a pod without a sidecar is better than no pod. Audit annotations record
+//! the outcome and reason. Problems that need a fix are reported as warnings, which kubectl shows.
 //!
 //! The body is untrusted. The envelope is parsed first and leaves the object unparsed, so that an unusable object still
 //! gets a response with the review's `uid`. Objects with too many values ([`MAX_VALUES`]) are refused before they are
@@ -27,10 +27,10 @@ const MAX_WARNING_BYTES: usize = 256;
 /// The API server accepts 4 KiB of warnings in total.
 const MAX_WARNINGS: usize = 12;
 
-/// A UUID has 36.
+/// Maximum length of a `uid`. A UUID has 36 bytes.
 const MAX_UID_BYTES: usize = 128;
 
-/// Namespaces that are skipped whatever their labels: a cluster whose DNS depends on the webhook cannot start.
+/// Namespaces that are skipped regardless of their labels. A cluster whose DNS depends on the webhook cannot start.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Result of a review.
@@ -56,7 +56,7 @@ impl ReviewOutcome {
     }
 }
 
-/// Why a review has a decision without a result of `inject`.
+/// Reason why a review has a decision without a result of `inject`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BypassReason {
     #[error("the request is not an AdmissionReview of admission.k8s.io")]
@@ -103,8 +103,8 @@ impl BypassReason {
 #[error("not an AdmissionReview with a request.uid: {0}")]
 pub struct InvalidReview(String);
 
-/// The fields that the webhook reads. Fields other than `uid` are parsed later, one by one, so that a value of a wrong
-/// type does not prevent a response. A duplicate field is an error.
+/// The fields that the webhook reads. Fields other than `uid` are parsed later and separately, so that a value of a
+/// wrong type does not prevent a response. A duplicate field is an error.
 #[derive(Debug, Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "apiVersion", default, borrow)]
@@ -159,11 +159,11 @@ pub struct OwnerEvent {
     pub message: String,
 }
 
-/// What the webhook does with a pod.
+/// The decision of the webhook about a pod.
 #[derive(Debug)]
 pub struct Decision {
     pub outcome: ReviewOutcome,
-    /// One of a fixed set, for metrics and audit annotations.
+    /// Identifier from a fixed set, for metrics and audit annotations.
     pub reason: &'static str,
     pub message: String,
     patch: Option<String>,
@@ -176,7 +176,7 @@ impl<'a> Review<'a> {
     /// Parses the body of a request.
     ///
     /// # Errors
-    /// If the body is not JSON with a `request.uid`.
+    /// Fails if the body is not JSON with a `request.uid`.
     pub fn parse(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let envelope: Result<Envelope<'a>, _> = serde_json::from_slice(body);
         let envelope = envelope.map_err(|error| InvalidReview(error.to_string()))?;
@@ -308,8 +308,8 @@ impl Decision {
     }
 }
 
-/// Returns whether traffic may bypass the sidecar, so that someone should check. Other notes report what was done, and
-/// controllers log every warning of every pod.
+/// Returns whether a note is a warning: traffic may bypass the sidecar, so the user should check. Other notes report
+/// changes. They are not warnings, because controllers log every warning of every pod.
 const fn needs_warning(note: &ChangeNote) -> bool {
     match note {
         ChangeNote::VariableKept { .. }
@@ -443,7 +443,7 @@ mod tests {
         let sent: json_patch::Patch = serde_json::from_slice(&sent).unwrap();
         assert_eq!(sent, patch);
         assert_eq!(response["patchType"], "JSONPatch");
-        // A pod that got what it requested causes no warning in a controller's log.
+        // A pod that received the requested sidecar causes no warning in a controller's log.
         assert_eq!(response.get("warnings"), None);
         let event = decision.event.unwrap();
         assert_eq!((event.namespace.as_str(), event.outcome), ("shop", ReviewOutcome::Injected));

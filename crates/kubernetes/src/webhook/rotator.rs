@@ -4,12 +4,13 @@
 //!
 //! 1. Reads the Secret. Creates a missing one and replaces certificates that expire soon. If another replica was faster
 //!    (409), its certificates are used, so all replicas serve the same certificate under one bundle.
-//! 2. Sets the `caBundle` of the webhook configuration if it differs from the Secret's CAs, whatever the reason.
+//! 2. Sets the `caBundle` of the webhook configuration if it differs from the Secret's CAs for any reason.
 //! 3. Serves the certificate once `caBundle` trusts it. If another certificate is in use, a new one under a new bundle
 //!    waits for the next check: the API server may use the old bundle for a moment, and the new bundle trusts the old
 //!    certificate.
 //!
-//! A failed check is retried after 1 s, with exponential backoff up to the check interval. The certificate in use stays.
+//! A failed check is retried after 1 s, with exponential backoff up to the check interval. The certificate in use
+//! stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +38,11 @@ pub struct SelfSigned {
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Attempts to write the Secret in one check. After a lost race, the next attempt usually reads the winner's Secret.
+/// Maximum attempts to write the Secret in one check. After a conflict with another replica, the next attempt usually
+/// reads the Secret of that replica.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Why a check failed.
+/// Reason why a check failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]

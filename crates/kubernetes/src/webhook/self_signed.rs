@@ -2,8 +2,8 @@
 //!
 //! - The CA is valid for 10 years. Its key never leaves the Secret. A new CA is created when less than 180 days are
 //!   left, which is twice the lifetime of a certificate.
-//! - The certificate for `SERVICE.NAMESPACE.svc` is valid for 90 days and is renewed after two thirds of that. A cluster
-//!   that was off for a month still has a valid certificate.
+//! - The certificate for `SERVICE.NAMESPACE.svc` is valid for 90 days and is renewed after two thirds of that time. A
+//!   cluster that was off for a month still has a valid certificate.
 //! - The bundle holds a new CA before the old one, until the old one expires. Replicas that still serve the old
 //!   certificate stay trusted. The bundle never holds more than two CAs.
 //! - Keys are ECDSA P-256, the one type that every API server and every FIPS build accepts.
@@ -57,7 +57,8 @@ impl ServiceName {
         vec![dns_name, full_name, format!("{}.{}", self.service, self.namespace)]
     }
 
-    /// Returns the common name of the CA. X.520 limits it to 64 characters, but Go and rustls compare bytes of any length.
+    /// Returns the common name of the CA. X.520 limits it to 64 characters, but Go and rustls compare bytes of any
+    /// length.
     fn ca_name(&self) -> String {
         format!("tokengauge injector {}", self.namespace)
     }
@@ -80,19 +81,19 @@ impl std::fmt::Debug for StoredCertificates {
     }
 }
 
-/// Why a certificate cannot be issued.
+/// Reason why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot issue a certificate: {0}")]
 pub struct Error(#[from] rcgen::Error);
 
-/// What to do with the stored certificates.
+/// Decision about the stored certificates.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Plan {
     Keep(StoredCertificates),
     Replace(StoredCertificates, RenewalReason),
 }
 
-/// Why new certificates were issued.
+/// Reason why new certificates were issued.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalReason {
     NotStored,
@@ -116,7 +117,7 @@ impl RenewalReason {
 /// Decides whether to keep the stored certificates, and issues new ones if not.
 ///
 /// # Errors
-/// If key generation or signing fails.
+/// Fails if key generation or signing fails.
 pub fn plan(
     stored: Option<StoredCertificates>,
     service: &ServiceName,
@@ -139,7 +140,7 @@ pub fn plan(
     if !certificate.is_renewal_due(now) {
         return Ok(Plan::Keep(stored));
     }
-    // The stored CA key can be malformed or belong to another CA: then the renewed certificate is not valid.
+    // The stored CA key can be malformed or belong to another CA. The renewed certificate is then not valid.
     match stored.renew_certificate(service, now)? {
         Some(renewed) if renewed.is_valid(service, now) => {
             Ok(Plan::Replace(renewed, RenewalReason::CertificateExpires))

@@ -1,8 +1,8 @@
 //! The HTTPS server for reviews and the HTTP server for probes and metrics.
 //!
-//! Anyone who reaches the port can send reviews, so memory, connections and concurrency are bounded. Each wait is
-//! shorter than the API server's timeout. A review over a limit gets 503, and the API server then admits the pod without
-//! a sidecar (`failurePolicy: Ignore`).
+//! Any client that reaches the port can send reviews, so memory, connections and concurrency are bounded. Each wait is
+//! shorter than the API server's timeout. A review over a limit gets 503, and the API server then admits the pod
+//! without a sidecar (`failurePolicy: Ignore`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,26 +33,27 @@ use crate::inject::{InjectionContext, Settings, inject};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
-/// A cluster has a few API servers, each with a few connections.
+/// Maximum number of connections for reviews. A cluster has a few API servers, each with a few connections.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Connections of probes and scrapers.
+/// Maximum number of connections of probes and scrapers.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Limit for the TLS handshake and the request headers. Below the chart's webhook timeout of 5 s.
+/// Limit for the TLS handshake and the request headers, below the chart's webhook timeout of 5 s.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Limit from the request headers to the response. A decision takes less than 1 ms, so this is the time for the body.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Open reviews, waiting ones included. With [`MAX_DECISIONS`] at a time, this many are decided in about half a second.
+/// Maximum number of open reviews, including waiting ones. With [`MAX_DECISIONS`] at a time, the decisions take about
+/// half a second.
 const MAX_REVIEWS: usize = 1_024;
 
-/// Reviews that are decided at the same time. Each takes less than 1 ms of one core.
+/// Maximum number of concurrent decisions. Each takes less than 1 ms of one core.
 const MAX_DECISIONS: usize = 2;
 
-/// etcd accepts objects of up to 1.5 MiB and the API server requests of up to 3 MiB. As JSON, an object can be twice as
-/// long, and a review of an update contains two.
+/// Maximum size of a request body. etcd accepts objects of up to 1.5 MiB and the API server requests of up to 3 MiB. As
+/// JSON, an object can be twice as long, and a review of an update contains two objects.
 const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// Limit for the bodies of all open reviews together.
@@ -108,7 +109,7 @@ pub fn serve_reviews(
 
 /// Serves probes and metrics over HTTP.
 ///
-/// These responses need no limits but that on connections: they wait for nothing.
+/// These responses need no limit other than the limit on connections, because they do not wait.
 ///
 /// # Errors
 /// If the port cannot be opened.
@@ -133,7 +134,7 @@ where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + Unpin + 'static,
     R: Future<Output = TextResponse> + Send + 'static,
 {
-    // With port 0, the listener has another address than the configured one.
+    // If the configured port is 0, the operating system selects the port of the listener.
     let address = listener.local_addr().unwrap_or(configured);
     let (stop, stopped) = oneshot::channel();
     let handler = move |_: Peer| {
@@ -160,7 +161,7 @@ pub struct WebhookService {
     decisions: Arc<Semaphore>,
 }
 
-/// Why a request gets an HTTP error and no AdmissionReview.
+/// Reason why a request gets an HTTP error and no AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error("unknown path; send reviews to POST /inject")]
@@ -210,7 +211,7 @@ impl RequestError {
 }
 
 impl From<BoxError> for RequestError {
-    /// Recovers the error of [`WebhookService::review`], or converts that of a tower layer.
+    /// Recovers the error of [`WebhookService::review`], or converts the error of a tower layer.
     fn from(error: BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => *error,
@@ -255,7 +256,8 @@ impl WebhookService {
         decision.await.map_err(|_| RequestError::Overloaded)?
     }
 
-    /// Receives a body. Acquires permits as bytes arrive, so that slow clients hold only what they have sent.
+    /// Receives a body. Acquires permits as bytes arrive, so that slow clients hold permits only for the bytes that
+    /// they have sent.
     async fn receive(&self, mut body: Incoming) -> Result<Body, RequestError> {
         let mut bytes = BytesMut::new();
         let mut permit: Option<OwnedSemaphorePermit> = None;

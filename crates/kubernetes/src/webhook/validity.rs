@@ -59,7 +59,7 @@ fn read_time(time: BERReader<'_, '_>) -> ASN1Result<OffsetDateTime> {
     }
 }
 
-/// yasna reports an error for a sequence that is not read to its end.
+/// Reads the rest of a sequence, because yasna reports an error for a sequence that is not read to its end.
 fn skip_rest(fields: &mut BERReaderSeq<'_, '_>) -> ASN1Result<()> {
     while fields.read_optional(|field| field.read_der())?.is_some() {}
     Ok(())

@@ -43,7 +43,7 @@ pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Optio
     let range = if starts_line(text, child.start) {
         line_start(text, child.start)..after
     } else if text.get(next..)?.starts_with('#') {
-        // In `- name: x` with a comment below, the dash stays alone.
+        // In `- name: x` with a comment below, the dash stays without a value on its line.
         let before = text.get(..child.start)?.trim_end_matches([' ', '\t']);
         before.len()..line_end(text, child.end())
     } else {
@@ -97,8 +97,9 @@ pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) ->
     (at..at, lines)
 }
 
-/// Returns the end of a collection in `column`, after the comments below its last entry that are indented as far. If
-/// the next entry of the parent is in the same column (a list directly below its key), a comment there belongs to it.
+/// Returns the end of a collection in `column`, after the comments below its last entry with at least the same
+/// indentation. If the next entry of the parent is in the same column (a list directly below its key), a comment in
+/// that column belongs to the next entry.
 fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     let mut end = next_line(text, last_entry_end);
     let next = skip_trivia(text, end, false);

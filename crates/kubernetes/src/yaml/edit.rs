@@ -344,7 +344,7 @@ fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
     }
 }
 
-/// Finds an alias of one of the anchors. `path` becomes its path, or that of the mapping that merges it.
+/// Finds an alias of one of the anchors. `path` becomes the path of the alias, or of the mapping that merges the alias.
 fn find_alias(node: &Node, anchors: &[usize], path: &mut Vec<String>) -> bool {
     if let Kind::Alias(anchor) = &node.kind {
         return anchors.contains(anchor);

@@ -13,7 +13,7 @@ struct Layout<'s> {
     style: &'s Style,
     /// Strings are always in double quotes.
     is_json: bool,
-    /// Each entry is on its own line. Holds the column of the entries.
+    /// The column of the entries if each entry is on a separate line.
     lines: Option<usize>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice
     Some(splices.unwrap_or_else(|| vec![(previous.end()..child.end(), String::new())]))
 }
 
-/// Removes a last entry on its own lines, and the comma before it, if a comment between the two has to stay.
+/// Removes a last entry that has separate lines, and the comma before the entry, if a comment between them has to stay.
 fn remove_last_line(text: &str, previous_end: usize, child: &Child) -> Option<Vec<Splice>> {
     let comma = skip_trivia(text, previous_end, false);
     let line_feed = text.get(..child.start)?.rfind('\n')?;
@@ -140,7 +140,7 @@ fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
     node.collection().filter(|_| is_bracketed)
 }
 
-/// Whether a node has several lines, or is an empty collection in a document with several lines.
+/// Returns whether a node has several lines, or is an empty collection in a document with several lines.
 fn has_lines(text: &str, node: &Node) -> bool {
     let is_empty = node.collection().is_some_and(|inner| inner.children.is_empty());
     text.get(node.range.clone()).unwrap_or_default().contains('\n')

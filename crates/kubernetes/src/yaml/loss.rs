@@ -1,4 +1,4 @@
-//! What a patched text no longer contains.
+//! Parts of the original text that a patched text no longer contains.
 
 use std::fmt;
 

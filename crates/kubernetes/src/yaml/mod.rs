@@ -1,12 +1,13 @@
-//! Applies JSON Patches (RFC 6902) to the text of YAML documents. Every byte that a patch does not touch stays the same,
-//! with comments, order, quotes and blank lines.
+//! Applies JSON Patches (RFC 6902) to the text of YAML documents. Every byte that a patch does not touch stays the
+//! same, with comments, order, quotes and blank lines.
 //!
-//! Documents are read with the rules of Kubernetes (`sigs.k8s.io/yaml`): YAML 1.1 with parts of 1.2, so `yes` is a boolean
-//! and `1e3` a number. Strings are quoted if any YAML version reads them as another type.
+//! Documents are read with the rules of Kubernetes (`sigs.k8s.io/yaml`): YAML 1.1 with parts of 1.2, so `yes` is a
+//! boolean and `1e3` a number. Strings are quoted if any YAML version reads them as another type.
 //!
-//! Each edit changes only its own lines. The text is then read again and compared with the patched value. If they differ
-//! (aliases, merge keys, rare notations), the enclosing collection is rewritten, then the one around it, up to the whole
-//! document. So the value is always right, and a [`Loss`] reports what the rewriting removed.
+//! Each edit changes only its own lines. The text is then read again and compared with the patched value. If they
+//! differ (aliases, merge keys, rare notations), the enclosing collection is rewritten, then the one around it, up to
+//! the whole document. The value is therefore always correct, and a [`Loss`] reports each part that the rewriting
+//! removed.
 
 mod block;
 mod edit;
@@ -27,7 +28,8 @@ use serde_json::Value;
 pub use error::Error;
 pub use loss::{Loss, LossKind};
 
-/// Longest text in bytes. etcd stores objects of at most 1.5 MiB, and all definitions of a cluster take a few MiB.
+/// Maximum length of a text in bytes. etcd stores objects of at most 1.5 MiB, and all definitions of a cluster take a
+/// few MiB.
 pub const MAX_BYTES: usize = 16 << 20;
 
 /// Deepest nesting of values, which is also serde_json's limit. Kubernetes types need about 20.
@@ -43,9 +45,9 @@ pub struct Document<'t> {
 /// A text to which a patch was applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatchedText {
-    /// Reads as the patched value.
+    /// The patched text, which reads as the patched value.
     pub text: String,
-    /// What the patched text no longer contains, in the order of the original text.
+    /// Parts of the original text that are missing, in the order of the original text.
     pub losses: Vec<Loss>,
 }
 

@@ -64,7 +64,7 @@ fn plain_value(text: &str) -> Option<Value> {
     })
 }
 
-/// Dates are strings, as in Kubernetes.
+/// Parses a number. Dates are not numbers but strings, as in Kubernetes.
 fn number(text: &str) -> Option<Number> {
     if text.starts_with('.') {
         return float(text);
@@ -96,7 +96,7 @@ fn integer(text: &str) -> Option<Number> {
     if is_negative {
         return 0_i64.checked_sub_unsigned(magnitude).map(Number::from);
     }
-    // `ParseUint`, which reads larger numbers, rejects a plus sign.
+    // Go's `ParseUint`, which reads larger numbers, rejects a plus sign.
     if text.starts_with('+') && i64::try_from(magnitude).is_err() {
         return None;
     }
@@ -123,7 +123,8 @@ fn float(text: &str) -> Option<Number> {
     Number::from_f64(text.parse().ok()?)
 }
 
-/// Returns the string that Kubernetes makes of a key. `None` for null, and for fractions that Go writes with an exponent.
+/// Returns the string that Kubernetes makes of a key. `None` for null, and for fractions that Go writes with an
+/// exponent.
 pub(super) fn key(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -143,7 +144,7 @@ fn fraction(value: f64) -> Option<String> {
     has_no_exponent.then(|| value.to_string())
 }
 
-/// Whether every parser, of any YAML version, reads this text without quotes as the same string. False negatives only
+/// Returns whether parsers of every YAML version read this text without quotes as the same string. False negatives only
 /// cause quotes.
 pub(super) fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
@@ -167,7 +168,8 @@ pub(super) fn is_plain_string(text: &str) -> bool {
         && !may_be_number(text)
 }
 
-/// Whether the text may be an integer, a fraction, a base 60 number or a date in YAML 1.1 or 1.2, or looks similar.
+/// Returns whether the text may be an integer, a fraction, a base 60 number or a date in YAML 1.1 or 1.2, or looks
+/// similar.
 fn may_be_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();

@@ -75,7 +75,7 @@ fn line_before(text: &str, at: usize) -> &str {
     before.rsplit('\n').next().unwrap_or_default()
 }
 
-/// Whether only blanks precede the position in its line.
+/// Returns whether only blanks precede the position in its line.
 pub(super) fn starts_line(text: &str, at: usize) -> bool {
     line_before(text, at).chars().all(|c| matches!(c, ' ' | '\t' | '\u{feff}'))
 }

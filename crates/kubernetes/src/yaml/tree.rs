@@ -1,7 +1,7 @@
 //! Parses a document into a tree whose nodes have byte ranges.
 //!
-//! Between two nodes are only blanks, comments and the indicators that join them. So the indicator before a node is
-//! found by skipping blanks and comments after the previous node.
+//! Only blanks, comments and indicators occur between two nodes. The indicator before a node is therefore found by
+//! skipping blanks and comments after the previous node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::text::{skip_trivia, text_start};
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<Node>,
-    /// In the order of the text.
+    /// Marks in the order of the text.
     pub(super) marks: Vec<Mark>,
     /// Anchors that have aliases.
     pub(super) aliased_anchors: BTreeSet<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Tree {
     lines_before: usize,
 }
 
-/// A part of the text without a value of its own, which a rewrite removes.
+/// A comment, an anchor or an alias. A rewrite removes this part of the text.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) kind: MarkKind,
@@ -43,7 +43,7 @@ pub(super) enum MarkKind {
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// From the tag or anchor, if there is one, to the end of the content. Empty if the value is not written.
+    /// Range from the tag or anchor, if present, to the end of the content. Empty if the value is not written.
     pub(super) range: Range<usize>,
     pub(super) content_start: usize,
     pub(super) anchor: Option<usize>,
@@ -73,7 +73,7 @@ pub(super) struct Child {
     /// End of the colon or the dash, and in flow style the start of the item.
     pub(super) value_start: usize,
     pub(super) name: Name,
-    /// Has a `?` before the key, or no colon or dash.
+    /// The entry has a `?` before the key, or no colon or dash.
     pub(super) is_irregular: bool,
     pub(super) node: Node,
 }
@@ -160,7 +160,7 @@ struct Builder<'t, 'b, I: Iterator<Item = (Event<'t>, Position)>> {
     tree: &'b mut Tree,
     /// The keys of the current mapping, with their lines.
     keys: BTreeMap<String, usize>,
-    /// End of what was read last.
+    /// End of the last token that was read.
     at: usize,
 }
 
@@ -256,8 +256,8 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
         start..start + kept.max(trimmed)
     }
 
-    /// Removes the line end that the parser adds to a block scalar at the end of a text without one. Kubernetes adds
-    /// none.
+    /// Removes the line end that the parser adds to a block scalar at the end of a text without a line end. Kubernetes
+    /// adds no line end.
     fn without_added_line_end<'s>(
         &self,
         text: &'s str,

@@ -102,8 +102,8 @@ impl Resolver<'_> {
     }
 }
 
-/// Merges like `go.yaml.in/yaml/v2`: the later of a key and a merge wins, and in a list of mappings the first. Returns
-/// `None` for anything but mappings.
+/// Merges like `go.yaml.in/yaml/v2`. The later of a key and a merge takes precedence. In a list of mappings, the first
+/// mapping takes precedence. Returns `None` for values other than mappings.
 fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(merged) => entries.extend(merged),

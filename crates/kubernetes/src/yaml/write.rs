@@ -16,7 +16,7 @@ pub(super) struct EntryValue {
     pub(super) below: String,
 }
 
-/// A value by the way it is written.
+/// A value, classified by its notation.
 pub(super) enum Shape<'v> {
     Mapping(&'v Map<String, Value>),
     Sequence(&'v [Value]),
@@ -39,7 +39,7 @@ impl<'v> Shape<'v> {
     }
 }
 
-/// Keys that come first. Others follow in alphabetical order, as in kubectl.
+/// Keys that are written first. Other keys follow in alphabetical order, as in kubectl.
 const FIRST_KEYS: [&str; 8] =
     ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
@@ -67,7 +67,7 @@ pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryVa
     EntryValue { head: format!(" {}", head.trim_start()), below: below.to_owned() }
 }
 
-/// Writes an entry of a mapping, or an item if there is no key, as whole lines in `column`.
+/// Writes an entry of a mapping, or an item if `key` is `None`, as whole lines in `column`.
 pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Style) -> String {
     let (start, EntryValue { head, below }) = match key {
         Some(key) => (format!("{}:", string(key)), mapping_value(value, column, style)),
@@ -188,7 +188,7 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Whether the character is a control character, invisible, a line end in YAML 1.1, or not a Unicode character.
+/// Returns whether the character is a control character, invisible, a line end in YAML 1.1, or not a Unicode character.
 fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{a0}' | '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}' | '\u{feff}')

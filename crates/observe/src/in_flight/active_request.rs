@@ -24,19 +24,19 @@ pub(super) struct ActiveRequest {
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) cell: Arc<LiveState>,
-    /// Up to when its time was recorded.
+    /// End of the time that is already recorded as stream time.
     pub(super) swept: MonotonicInstant,
-    /// When the last bytes of the response arrived.
+    /// Time at which the last bytes of the response arrived.
     pub(super) arrived: Option<MonotonicInstant>,
     pub(super) tokens: u64,
     pub(super) first_tokens: u64,
-    /// The objectives on time slices that apply to it; `None` until the request is known.
+    /// The objectives on time slices that apply to the request. `None` until the request is known.
     pub(super) slices: Option<Vec<usize>>,
-    /// Samples from before the series was known. In a session, those of one batch of messages.
+    /// Samples recorded before the series was known. In a session, the samples of one batch of messages.
     pub(super) early_samples: Vec<LiveSample>,
-    /// Messages recorded so far, from the client and from the upstream.
+    /// Number of recorded messages from the client and from the upstream.
     pub(super) messages: [u64; 2],
-    /// The backend of an admitted call, and how warm it was then; `None` if no backend is tracked.
+    /// The backend of an admitted call and its warm-up state at admission. `None` if the backend is not tracked.
     pub(super) warmth: Option<(Label, WarmupState)>,
     /// The identity by which retries are recognized, if the request has one.
     pub(super) identity: Option<load::RequestKey>,
@@ -50,15 +50,14 @@ pub(super) struct SeriesInstruments {
 }
 
 impl ActiveRequest {
-    /// Records that the request was admitted. Only calls of a known API warm up a backend; health checks and pages do
-    /// not.
+    /// Records that the request was admitted. Calls of a known API warm up a backend. Health checks and pages do not.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
             self.warmth = backends.admitted(at, &self.lane.route);
         }
     }
 
-    /// Checks for a stall; see [`Exchange::check_stall`].
+    /// Checks for a stall. See [`Exchange::check_stall`].
     pub(super) fn check_stall(
         &mut self,
         at: MonotonicInstant,
@@ -73,8 +72,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns how long the client has not read, beyond what events have reported: since the last bytes were passed on
-    /// or, if it polled again later, up to then.
+    /// Returns the time in which the client has not read and that no event has reported. It starts when the last bytes
+    /// were passed on, and ends when the client polled again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.cell.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
@@ -84,7 +83,7 @@ impl ActiveRequest {
         if unread < MIN_BACKPRESSURE { Duration::ZERO } else { unread }
     }
 
-    /// Records that a stall began or ended. The series has the name of the model if a response has confirmed it.
+    /// Records that a stall began or ended. The series has the model name only if a response has confirmed the name.
     pub(super) fn record_stall(&mut self, sample: LiveSample, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
@@ -132,8 +131,7 @@ impl ActiveRequest {
         stalls
     }
 
-    /// Binds the instruments once the head of the response, or the first message of a session, has confirmed the
-    /// model.
+    /// Binds the instruments after the response headers, or the first message of a session, have confirmed the model.
     pub(super) fn bind(
         &mut self,
         at: MonotonicInstant,
@@ -154,7 +152,7 @@ impl ActiveRequest {
         self.live = Some(SeriesInstruments { live, flow });
     }
 
-    /// Returns the rate limits in the head of the response, and the model that they apply to.
+    /// Returns the rate limits in the response headers, and the model that the limits apply to.
     pub(super) fn quota(&mut self) -> Option<(ModelKey, RateLimits)> {
         let quota = self.exchange.quota()?;
         Some((ModelKey::of(&self.exchange.series()?), quota))
@@ -269,7 +267,7 @@ impl ActiveRequest {
     }
 }
 
-/// Adds to the record how warm the backend was, as known at the end of the call.
+/// Adds the backend's warm-up state to the record, as known at the end of the call.
 pub(super) fn record_warmth(
     backends: &mut Backends,
     at: MonotonicInstant,
@@ -285,7 +283,7 @@ pub(super) fn record_warmth(
 }
 
 /// Adds a finished call to throughput and percentiles. The output of a call without a stream is spread over sent…end,
-/// its input over sent…token.
+/// and its input over sent…token.
 fn account(load: &mut Load, flow: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
@@ -304,7 +302,7 @@ fn account(load: &mut Load, flow: ModelId, record: &Record, call: &Call, rest: u
         failed: !well && record.fault != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
-        // A request that is rejected at once does not count as fast.
+        // The duration of a failed request is ignored, so that an immediate rejection does not count as fast.
         duration: points.duration().filter(|_| well),
         time_per_output_token: call.rates.time_per_output_token,
     };

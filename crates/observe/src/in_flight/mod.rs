@@ -1,8 +1,8 @@
 //! Open requests, and the effect of their events on load, objectives and metrics.
 //!
-//! Free of I/O: events and timestamps come in, records and samples go out to [`Sinks`]. One thread at a time uses it.
-//! Any thread that needs a current reading, such as a scrape or `/streams`, takes the lock and drains the channel
-//! first.
+//! This module does no I/O: callers pass events and timestamps, and [`Sinks`] receives records and samples. One thread
+//! at a time uses `InFlightRequests`. A thread that needs a current reading, such as a scrape or `/streams`, takes
+//! the lock and drains the channel first.
 
 mod active_request;
 mod time_slices;
@@ -47,10 +47,10 @@ impl std::fmt::Debug for Sinks {
     }
 }
 
-/// The open requests of this process, and everything that is derived from them.
+/// The open requests of this process, and all state that is derived from them.
 #[derive(Debug)]
 pub struct InFlightRequests {
-    /// The ids are assigned in order by this process, so a client cannot provoke collisions.
+    /// This process assigns the ids in order, so a client cannot provoke collisions.
     requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
     ledger: slo::SloTracker,
@@ -62,7 +62,7 @@ pub struct InFlightRequests {
     tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
     backends: Backends,
-    /// The routes whose content is captured, and the memory for it.
+    /// The routes whose content is captured. `budget` limits the memory for the content.
     contents: content::CapturePolicies,
     budget: content::CaptureBudget,
     costs: Costs,
@@ -77,15 +77,15 @@ pub struct StreamView {
     pub path: Name,
     pub model: Option<Name>,
     pub phase: StreamPhase,
-    /// Seconds since the head of the request was received.
+    /// Seconds since the request headers were received.
     pub age: f64,
-    /// Seconds from the head of the request to the first token; `null` before it.
+    /// Seconds from the request headers to the first token. `null` before the first token.
     pub time_to_first_token: Option<f64>,
     /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
-    /// Output tokens per second since the first token; `null` before a second token-bearing chunk.
+    /// Output tokens per second since the first token. `null` before the second chunk with tokens.
     pub output_rate: Option<f64>,
-    /// Seconds since the last token, or since the head of the request before the first token.
+    /// Seconds since the last token, or since the request headers if no token has arrived.
     pub idle: f64,
     /// Whether the stream has had no token for longer than its route allows.
     pub stalled: bool,
@@ -104,7 +104,7 @@ pub enum StreamPhase {
 }
 
 impl InFlightRequests {
-    /// Between two heartbeats of the runtime: see [`record_heartbeat`](Self::record_heartbeat).
+    /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
     pub fn new(
@@ -178,18 +178,18 @@ impl InFlightRequests {
         self.count_streams_in_slices(at);
     }
 
-    /// Records that the runtime that moves the bytes ran at `at`: see [`PauseDetector`].
+    /// Records that the runtime of the data path ran at `at`. See [`PauseDetector`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
-    /// Records that the observer ran `late` after it was due.
+    /// Records that the observer ran `late` after its due time.
     pub fn record_observer_delay(&self, late: Duration) {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
 
-    /// Returns load and objectives at `at`.
+    /// Returns the load and the objectives at `at`.
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
@@ -255,7 +255,7 @@ impl InFlightRequests {
         }
     }
 
-    /// Returns how far the workload differs from its baseline.
+    /// Returns the difference of the workload from its baseline.
     pub fn drift(&mut self, at: MonotonicInstant) -> drift::Reading {
         self.drift.reading(at)
     }
@@ -275,7 +275,7 @@ impl InFlightRequests {
         self.tokenizers = tokenizers;
     }
 
-    /// Sets how the kernel is queried about TCP connections: once during an exchange, and at its end.
+    /// Sets the reader of TCP statistics, which queries the kernel once during an exchange, and at its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
     }
@@ -370,7 +370,8 @@ impl InFlightRequests {
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, word: ObserverEvent, bytes: &[u8]) {
         let Self { requests, load, ledger, pauses, backends, quotas, sinks, .. } = self;
-        // An event behind the end, from a request body that is still being sent, has no request any more.
+        // The request of an event after the end is already removed. Such events come from a request body that is still
+        // being sent.
         let Some(request) = requests.get_mut(&id) else {
             return;
         };
@@ -435,7 +436,7 @@ impl InFlightRequests {
         if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
             retries.failed(at, identity);
         }
-        // No event followed that could have reported this time.
+        // No further event can report this time.
         record.blocked += unread;
         if let Some(warmth) = warmth {
             active_request::record_warmth(backends, at, warmth, &mut record);

@@ -1,6 +1,6 @@
 //! Reports open streams and their tokens to objectives on time slices.
 //!
-//! The effect of finished requests on error budgets is recorded where they end.
+//! The parent module records the effect of finished requests on error budgets.
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
@@ -10,7 +10,7 @@ use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Name;
 
 impl InFlightRequests {
-    /// Replaces the objectives. Those that stay the same keep their history.
+    /// Replaces the objectives. Unchanged objectives keep their history.
     pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         self.ledger.replace(at, objectives);
         for request in self.requests.values_mut() {
@@ -26,7 +26,7 @@ impl InFlightRequests {
     /// Restores the state of objectives from a previous process, before any request.
     ///
     /// # Errors
-    /// If the state is malformed; nothing changes then.
+    /// Fails if the state is malformed. The objectives then stay unchanged.
     pub fn restore_slo_state(
         &mut self,
         state: &SloState,
@@ -70,7 +70,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Whether it is a stream that the backend works on: the request was received and the client reads.
+    /// Returns whether the backend works on this stream: the request was received and the client reads.
     fn is_running(&self, at: MonotonicInstant) -> bool {
         let is_stream = match self.state {
             RequestPhase::Waiting | RequestPhase::Streaming => true,
@@ -79,8 +79,8 @@ impl ActiveRequest {
         is_stream && self.unread(at).is_zero()
     }
 
-    /// Returns the objectives on time slices that apply to it, or `None` before the request is received completely.
-    /// None apply to sessions, which are open for hours and idle for most of the time.
+    /// Returns the objectives on time slices that apply to the request, or `None` before the request is received
+    /// completely. No objective applies to sessions, which are open for hours and mostly idle.
     fn slices(&mut self, ledger: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = self.exchange.points();
@@ -163,7 +163,7 @@ mod tests {
             self.report(id, millis, arrival, bytes);
         }
 
-        /// Opens a stream and receives the head of its response.
+        /// Opens a stream and receives its response headers.
         fn stream(&mut self, id: u64, millis: u64) {
             let mut opened = open("/v1/chat/completions");
             opened.cell = Arc::clone(&self.cell);

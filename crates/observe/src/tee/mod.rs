@@ -30,14 +30,14 @@ use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
 pub struct Config {
     /// Buffers that are filled in parallel. With one per thread that moves bytes, they rarely contend for a lock.
     pub shards: usize,
-    /// Bytes that may wait for the observer or be processed by it, over all shards.
+    /// Maximum bytes that wait for the observer or are being processed, over all shards.
     pub budget_bytes: usize,
 }
 
 impl Config {
-    /// Twice what 100,000 chunks per second of 300 bytes each fill in half a second.
+    /// Default budget: twice the bytes of half a second at 100,000 chunks of 300 bytes per second.
     pub const BUDGET_BYTES: usize = 32 * 1024 * 1024;
-    /// More shards would only make the budget of each one smaller.
+    /// Maximum number of shards. More shards would only reduce the budget of each shard.
     pub const MOST_SHARDS: usize = 16;
 }
 
@@ -55,7 +55,7 @@ pub struct Batch {
     pub bytes: Vec<u8>,
 }
 
-/// What the observer did not see, since the start.
+/// Losses of the observer since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverLosses {
     /// Body bytes that became gaps.
@@ -66,11 +66,13 @@ pub struct ObserverLosses {
 
 /// Carries events and copied body bytes from the data path to the observer.
 ///
-/// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap). If the
-/// observer falls far behind, whole new exchanges are not observed, rather than random chunks of all.
+/// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap).
+/// If the observer falls far behind, whole new exchanges are not observed, in preference to losing random chunks of all
+/// exchanges.
 #[derive(Debug)]
 pub struct ObservationChannel {
-    /// Chosen by exchange id, not by worker thread: tasks migrate, and different tasks poll the two bodies.
+    /// Shards, selected by exchange id. The worker thread is not usable, because tasks migrate and different tasks poll
+    /// the two bodies.
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -83,7 +85,7 @@ pub struct ObservationChannel {
 impl ObservationChannel {
     pub fn new(config: Config) -> Self {
         let shards = config.shards.max(1);
-        // One share more than shards: the batch that the observer processes.
+        // The additional share is for the batch that the observer processes.
         let budget = config.budget_bytes / (shards + 1);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
@@ -96,7 +98,8 @@ impl ObservationChannel {
         }
     }
 
-    /// Opens an exchange. If its shard is too full for another exchange, it is not observed and counts as lost.
+    /// Opens an exchange. If the shard has no room for another exchange, the exchange is not observed and counts as
+    /// lost.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
         let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
@@ -162,7 +165,7 @@ impl ObservationChannel {
         self.shards.iter().map(waiting).sum()
     }
 
-    /// Makes every exchange that is dropped from now on count as aborted by this process, not as left by its client.
+    /// Counts every exchange that is dropped from now on as aborted by this process, not as abandoned by its client.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::Release);
     }
@@ -189,7 +192,7 @@ impl ObservationChannel {
     }
 }
 
-/// Locks even a poisoned mutex: every critical section leaves its buffers consistent.
+/// Locks a mutex even if it is poisoned, because every critical section leaves its buffers consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,17 +22,17 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
-    /// The exchange is not observed at all.
+    /// Whether the exchange is not observed at all.
     is_muted: bool,
     /// Written under the shard's lock, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
     has_head: AtomicBool,
     upgraded: AtomicBool,
-    /// Bytes that passed unobserved since the last reported gap; accessed under the shard's lock.
+    /// Unobserved bytes since the last reported gap. Accessed under the shard's lock.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
-    /// Whether any byte passed unobserved; accessed under the shard's lock.
+    /// Whether any byte was not observed. Accessed under the shard's lock.
     has_gaps: AtomicBool,
     cell: Arc<LiveState>,
 }
@@ -97,18 +97,18 @@ impl RequestObserver {
         }
     }
 
-    /// Whether the request body was sent completely.
+    /// Returns whether the request body was sent completely.
     pub fn is_uploaded(&self) -> bool {
         self.0.uploaded.load(Ordering::Acquire)
     }
 
-    /// Reports the head of the response.
+    /// Reports the response headers.
     pub fn head(&self, at: MonotonicInstant, head: ResponseHead) {
         self.0.has_head.store(true, Ordering::Release);
         self.0.push(at, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Whether the head of the response was reported.
+    /// Returns whether the response headers were reported.
     pub fn has_head(&self) -> bool {
         self.0.has_head.load(Ordering::Acquire)
     }
@@ -153,12 +153,13 @@ impl RequestObserver {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// Returns how an exchange ends whose response nobody reads any more.
+    /// Returns the ending of an exchange whose response body was dropped.
     pub fn abandoned(&self) -> Ending {
         self.0.abandoned()
     }
 
-    /// Records who the response body waits for, and since when. Costs one atomic store and no event.
+    /// Records the peer that the response body waits for, and the start of the wait. Costs one atomic store and no
+    /// event.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.0.cell.wait_for(whom, since);
     }
@@ -213,7 +214,7 @@ impl SharedState {
         if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
-    /// Pushes one event for all bytes lost in a row, so that gaps cannot fill a shard that has no room for bytes.
+    /// Pushes one event for all consecutive lost bytes, so that gaps cannot fill a shard that has no room for bytes.
     fn push_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);

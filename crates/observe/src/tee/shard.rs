@@ -6,11 +6,11 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, ExchangeId, ObserverEvent, TimestampedEvent,
 };
 
-/// Estimated size of a boxed head: both structs with a dozen short headers. Long headers reach 4 KiB.
+/// Estimated size of the boxed headers of a request or response with a dozen short headers. Long headers reach 4 KiB.
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Capacity that an emptied vector keeps, in bytes: what a busy shard receives in 50 ms.
+/// Capacity in bytes that an emptied vector keeps. A busy shard receives this much in 50 ms.
 const KEPT_CAPACITY: usize = 512 * 1024;
 
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl Shard {
         Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, is_reported: false }
     }
 
-    /// Whether the shard takes another exchange. Turns false before body bytes are refused, so that the exchanges that
-    /// are already observed stay complete.
+    /// Returns whether the shard admits another exchange. Becomes false before body bytes are rejected, so that the
+    /// exchanges that are already observed stay complete.
     pub(super) fn admits_exchange(&self) -> bool {
         self.weight() < self.budget / 4 * 3
     }
@@ -88,7 +88,7 @@ impl Shard {
     }
 }
 
-/// Doubles the capacity, but not beyond `most`: by its own growth a vector would reach twice the budget.
+/// Doubles the capacity, up to `most`. The default growth of a vector would reach twice the budget.
 fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     let wanted = items.len() + more;
     if wanted > items.capacity() {
@@ -97,7 +97,7 @@ fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     }
 }
 
-/// Empties `batch` and releases the capacity of a burst. Runs on the observer's thread, outside the lock.
+/// Empties `batch` and releases the additional capacity of a burst. Runs on the observer's thread, outside the lock.
 pub(super) fn clear(batch: &mut Batch) {
     let Batch { entries, bytes } = batch;
     clear_and_shrink(entries, KEPT_CAPACITY / ENTRY_WEIGHT);

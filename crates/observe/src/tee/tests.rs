@@ -205,7 +205,8 @@ fn releases_capacity_after_a_burst() {
     assert!(batch.bytes.capacity() + other.bytes.capacity() < 2 << 20);
 }
 
-/// Parks until the thread is told to stop, with a timeout longer than the test. Reports each return.
+/// Starts a thread that parks repeatedly, with a timeout longer than the test, and reports each return. It stops when
+/// the receiver is dropped.
 fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::JoinHandle<()>) {
     let (returned, returns) = mpsc::channel();
     let channel = Arc::clone(channel);

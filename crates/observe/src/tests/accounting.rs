@@ -1,5 +1,5 @@
-//! Counts and timings of one stream on literal instants, each with its numbers worked out: the cases in which other
-//! tools lose tokens or measure the wrong time.
+//! Tests token counts and timings of one stream at literal timestamps, with the calculation of each expected value. The
+//! cases are those in which other tools lose tokens or measure the wrong time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, WaitingFor, ObserverEvent};
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
-/// The provider reports 500 tokens, 400 of them reasoning that is never streamed. 4 chunks of 25, a second apart, are
-/// the other 100. The rate excludes the first chunk: (100 − 25) ÷ 3 s = 25 per second. With the hidden tokens it would
-/// be (500 − 125) ÷ 3 s = 125, which no client sees. Total: 100 ÷ 4 s = 25. Per token: 3 s ÷ 99.
+/// The provider reports 500 tokens, of which 400 are reasoning that is never streamed. 4 chunks of 25 tokens, a second
+/// apart, are the other 100. The rate excludes the first chunk: (100 − 25) ÷ 3 s = 25 per second. With the hidden
+/// tokens it would be (500 − 125) ÷ 3 s = 125, which no client sees. Total: 100 ÷ 4 s = 25. Per token: 3 s ÷ 99.
 #[test]
 fn hidden_reasoning() {
     let mut play = Play::stream(STREAMED);
@@ -38,8 +38,9 @@ fn hidden_reasoning() {
     assert_eq!(call.usage.unwrap().output, Some(500), "as reported");
 }
 
-/// 3 chunks of one token each, then a chunk without choices that reports 4: the model's end-of-text token is in the
-/// report, not in the text. N is the reported number. It has no effect on timings: the last token arrived at 500.
+/// 3 chunks of one token each, then a chunk without choices that reports 4. The model's end-of-text token is in the
+/// reported count, not in the text. N is the reported count, which does not affect timings: the last token arrived at
+/// 500.
 #[test]
 fn usage_only_at_the_end() {
     let mut play = Play::stream(STREAMED);
@@ -57,7 +58,7 @@ fn usage_only_at_the_end() {
     assert_eq!((usage.input, usage.output), (Some(9), Some(4)));
 }
 
-/// Usage of 1, 2, 3 beside the tokens is cumulative: 3 in total, not 6.
+/// Usage of 1, 2 and 3 in chunks with tokens is cumulative: 3 in total, not 6.
 #[test]
 fn usage_in_every_chunk() {
     let mut play = Play::stream(STREAMED);
@@ -70,8 +71,8 @@ fn usage_in_every_chunk() {
     assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
 }
 
-/// The same, but the client leaves after the second: the usage so far is recorded, and the response counts as
-/// incomplete.
+/// The same stream, but the client disconnects after the second chunk. The usage so far is recorded, and the response
+/// counts as incomplete.
 #[test]
 fn usage_in_every_chunk_of_a_truncated_stream() {
     let mut play = Play::stream(STREAMED);
@@ -98,7 +99,7 @@ fn no_usage_at_all() {
     assert_eq!((call.usage, live(&samples)), (None, 2));
 }
 
-/// "Hello world" beside usage of 0: the text proves that 0 is wrong. N is 2, counted.
+/// "Hello world" in a chunk with usage of 0. The text proves that 0 is wrong, so N is 2, counted.
 #[test]
 fn usage_all_zero_with_text() {
     let mut play = Play::stream(STREAMED);
@@ -113,7 +114,8 @@ fn usage_all_zero_with_text() {
     assert_eq!(call.usage.unwrap().output, Some(0), "the reported value is kept");
 }
 
-/// The client has read `[DONE]` and closes without waiting for the end of the body: 2 tokens of 2, nothing is missing.
+/// The client has read `[DONE]` and closes before the end of the body. It received 2 of 2 tokens, so the response is
+/// complete.
 #[test]
 fn client_closed_after_the_final_event() {
     let mut play = Play::stream(STREAMED);
@@ -131,8 +133,8 @@ fn client_closed_after_the_final_event() {
     assert_eq!(reasons, ["stop"], "no reason is added");
 }
 
-/// Two choices were requested. The first has stopped, the second has not begun. A client that leaves now has an
-/// incomplete response; a delivered body shows that there was no second choice.
+/// Two choices were requested. The first has stopped, and the second has not begun. If the client disconnects now, the
+/// response is incomplete. A completely delivered body shows that the provider sent no second choice.
 #[test]
 fn choice_that_has_not_begun_is_missing() {
     let body = STREAMED.replace(r#""stream""#, r#""n":2,"stream""#);
@@ -148,7 +150,7 @@ fn choice_that_has_not_begun_is_missing() {
     assert_eq!(record.outcome, Outcome::Ok);
 }
 
-/// A non-streaming body is useless in part: a finish reason in the received part does not complete it.
+/// A truncated non-streaming body is incomplete, even if the received part contains a finish reason.
 #[test]
 fn truncated_body_with_a_finish_reason_is_incomplete() {
     let mut play = Play::chat(r#"{"model":"gpt-4o"}"#);
@@ -160,8 +162,8 @@ fn truncated_body_with_a_finish_reason_is_incomplete() {
     assert_eq!(record.call.unwrap().complete, Completeness::Cut);
 }
 
-/// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third, the client did not read for 5,000, which the tee
-/// measures because it was not polled. So of end − accept = 6,300 − 100:
+/// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third token, the client did not read for 5,000. The tee measures
+/// this time, because the tee was not polled. The parts of end − accept = 6,300 − 100 are:
 ///
 /// | | | |
 /// |---|---|---|
@@ -202,9 +204,9 @@ fn phases_add_up() {
     near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);
 }
 
-/// The client reads the data of 1,000 and nothing more until it leaves at 6,000, or polls again at 4,000 without data.
-/// No event reports the pause, and it is recorded anyway. A client that leaves while the upstream is silent has not
-/// blocked anything.
+/// The client reads the data of 1,000. It then either disconnects at 6,000, or polls again at 4,000 without receiving
+/// data. No event reports the pause, but the pause is recorded. A client that disconnects while the upstream is silent
+/// has not blocked the stream.
 #[test]
 fn records_backpressure_of_a_client_that_leaves() {
     for (whom, since, blocked) in [
@@ -246,7 +248,7 @@ struct Watch {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
     exchange: u64,
-    /// Of the latest exchange.
+    /// Live state of the latest exchange.
     cell: Arc<LiveState>,
 }
 
@@ -265,7 +267,7 @@ impl Watch {
         }
     }
 
-    /// Opens an exchange at 100 whose response head arrives at 200.
+    /// Opens an exchange at 100 whose response headers arrive at 200.
     fn begin(&mut self) {
         self.ask(STREAMED);
     }
@@ -335,7 +337,7 @@ impl Watch {
         output
     }
 
-    /// Returns the same for a counter of whole numbers.
+    /// Returns the sum of the series of a counter of whole numbers.
     fn count(&self, name: &str, labels: &str) -> u64 {
         self.values(name, labels).iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
@@ -348,8 +350,8 @@ impl Watch {
     }
 }
 
-/// In o200k_base " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2: it never
-/// decreases and is not corrected at the end, where the exact count is 1.
+/// In o200k_base, " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2. A counter
+/// never decreases, so it is not corrected at the end, where the exact count is 1.
 #[test]
 fn live_token_counter_never_decreases() {
     let counts = [" inter", " internat", " international"]
@@ -377,7 +379,8 @@ fn live_token_counter_never_decreases() {
     assert_eq!(watch.drift(), (1, 1));
 }
 
-/// A model without a known encoding is counted in o200k_base, with this source. It is not compared with the report.
+/// Tokens of a model without a known encoding are estimated in o200k_base. The estimate is not compared with the
+/// reported count.
 #[test]
 fn estimated_token_counter_never_decreases() {
     let mut watch = Watch::new();
@@ -398,8 +401,8 @@ fn estimated_token_counter_never_decreases() {
     assert_eq!(watch.drift(), (0, 0));
 }
 
-/// Both sweeps and chunks record the time up to then, each second once: of 110 … 3,100, 890 waiting, 1,600 streaming
-/// and 500 blocked. Before its body arrived at 110, the request was not known to be a stream.
+/// Sweeps and chunks both record the elapsed time, and each second is recorded once. 110 … 3,100 consists of 890
+/// waiting, 1,600 streaming and 500 blocked. Before its body arrived at 110, the request was not known to be a stream.
 #[test]
 fn records_each_second_of_stream_time_once() {
     let mut watch = Watch::new();
@@ -428,7 +431,7 @@ fn records_each_second_of_stream_time_once() {
     seen(&watch);
     watch.delta(2_000, " a", 500);
     seen(&watch);
-    // A late sweep, and one whose time was already recorded.
+    // A late sweep, and a sweep whose time was already recorded.
     watch.requests.sweep(at(3_000));
     watch.requests.sweep(at(2_900));
     seen(&watch);

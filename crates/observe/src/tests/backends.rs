@@ -1,4 +1,4 @@
-//! Backend readings, and the warmth in the records of calls.
+//! Tests of backend readings, and of the warm-up state in the records of calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Stage {
         self.report(millis, word, text.as_bytes());
     }
 
-    /// Plays one exchange of 100 ms with `path` and `status`. Returns the warmth of the backend in its record.
+    /// Plays one exchange of 100 ms with `path` and `status`. Returns the backend's warm-up state in the record.
     fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<WarmupState> {
         self.next += 1;
         self.report(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
@@ -162,7 +162,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
     assert_eq!(depth(15_001), (0, Precision::Upper));
 }
 
-/// One token in 300 s on hardware at 36 per hour: 3 for one token, 3 million for a million.
+/// One token in 300 s on hardware at 36 per hour costs 3, so a million tokens cost 3 million.
 #[test]
 fn price_per_token_follows_the_load() {
     let mut stage = Stage::new(None);

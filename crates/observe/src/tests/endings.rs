@@ -1,5 +1,5 @@
-//! Every row of `docs/ends.md` on literal instants: the record of an exchange that ends early, and the duration of
-//! each part. The same rows over sockets are in `tests/it/aborts`.
+//! Tests every row of `docs/ends.md` at literal timestamps: the record of an exchange that ends early, and the duration
+//! of each stage. `tests/it/aborts` tests the same rows over sockets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ mod table;
 
 use table::{Cell, Facts};
 
-/// Instants in milliseconds. The head of the request arrives at 1,000.
+/// Timestamps in milliseconds. The request headers arrive at 1,000.
 const ADMITTED: u64 = 1_001;
 const SENT: u64 = 1_011;
 const UPLOADED: u64 = 1_013;
@@ -29,7 +29,7 @@ const TOKEN: u64 = 1_200;
 const LAST: u64 = 1_300;
 const FINISH: u64 = 1_310;
 const DONE: u64 = 1_330;
-/// The end, whatever has happened by then.
+/// The end of the exchange, regardless of its progress.
 const END: u64 = 1_400;
 
 /// One exchange and its results.
@@ -39,7 +39,7 @@ struct Stage {
     records: Arc<Mutex<Vec<Record>>>,
 }
 
-/// An instant, and the response between the previous one and it.
+/// A timestamp, and the part of the response between the previous timestamp and this one.
 type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 
 impl Stage {
@@ -89,7 +89,7 @@ impl Stage {
         self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Plays everything up to the instant of `cell`, then its end.
+    /// Plays all events up to the timestamp of `cell`, and then its ending.
     fn play(&mut self, cell: &Cell) {
         self.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);
@@ -98,7 +98,7 @@ impl Stage {
             self.send(ending);
         }
         self.answer(cell.when);
-        // If there is no response yet, the proxy responds, except to a client that has left and at a drain.
+        // If no response has begun, the proxy responds, except to a client that has disconnected and at a drain.
         if let Some(status) = &cell.facts.status
             && cell.when == "before the head"
         {
@@ -176,7 +176,7 @@ fn ending(cell: &Cell) -> Ending {
     }
 }
 
-/// Returns the facts of record and metrics, in the words of the page.
+/// Returns the facts of the record and the metrics, as `docs/ends.md` names them.
 fn facts_of(record: &Record, metrics: &str) -> Facts {
     let call = record.call.as_ref().unwrap();
     let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
@@ -188,14 +188,14 @@ fn facts_of(record: &Record, metrics: &str) -> Facts {
         stage: label(one(metrics, "tokengauge_requests_finished_total"), "stage"),
         tokens: call.output.map(|output| output.counted.to_string()),
         usage: call.usage.and_then(|usage| usage.output).map(|n| n.to_string()),
-        // The CLIENT span contains it.
+        // The CLIENT span contains the completeness, so it is absent without that span.
         complete: (span::span_count(record) > 1).then(|| call.complete.as_str().to_owned()),
         finish: (!reasons.is_empty()).then(|| reasons.join(" ")),
         spans: span::span_count(record),
     }
 }
 
-/// Returns the only series of `name`, whose value is 1.
+/// Returns the only series of `name` that is not 0. Its value must be 1.
 fn one<'a>(metrics: &'a str, name: &str) -> &'a str {
     let of_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
     let series: Vec<_> = metrics.lines().filter(of_name).collect();
@@ -217,24 +217,24 @@ fn millis(metrics: &str, name: &str) -> Option<f64> {
     Some((seconds * 1e6).round() / 1e3)
 }
 
-/// Returns the stages of a row's exchange in milliseconds: each instant of this file minus the previous one, the last
-/// up to the end.
+/// Returns the stages of a row's exchange in milliseconds. Each is the difference of two timestamps of this file. The
+/// last stage lasts until the end.
 fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
     let sent = [("admission", 1), ("connect", 10)];
     let asked = [("admission", 1), ("connect", 10), ("upload", 2)];
     let (before, last): (&[_], _) = match (cell.when, cell.what) {
-        // 1,000 … 1,400 in total; no stage was reached.
+        // No stage was reached, so admission takes the whole 1,000 … 1,400.
         (_, "too many exchanges") => (&[], 400),
         (_, "upstream refuses the connection" | "limit `connect`") => (&sent[..1], 399),
         (_, "client breaks off its upload") => (&sent, 389),
         ("before the head", _) => (&asked, 387),
-        // head 1,100, and then 300 up to the end.
+        // head is at 1,100, so 300 remain until the end.
         ("before the first byte", _) => (&[("headers", 87)], 300),
-        // byte and event 1,150, then 250.
+        // byte and event are at 1,150, so 250 remain until the end.
         ("before the first token", _) => {
             (&[("headers", 87), ("first_byte", 50), ("first_event", 0)], 250)
         }
-        // token 1,200, last 1,300, then 100, whatever else is said in them.
+        // token is at 1,200 and last at 1,300, so 100 remain until the end, regardless of events in between.
         _ => (
             &[
                 ("headers", 87),
@@ -284,7 +284,7 @@ fn stages_of_every_row_add_up() {
         let metrics = stage.metrics();
         one(&metrics, "http_server_request_duration_seconds_count");
         assert_eq!(millis(&metrics, "http_server_request_duration_seconds_sum"), Some(400.0));
-        // end − admit and end − sent, where these points are.
+        // The durations are end − admit and end − sent, if these timestamps were reached.
         let call = "gen_ai_client_inference_duration_seconds";
         let sent = record.points.sent.map(|sent| at(END).since(sent));
         let client = "http_client_request_duration_seconds_sum";

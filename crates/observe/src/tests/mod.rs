@@ -1,4 +1,4 @@
-//! Exchanges on literal instants, without clock, socket or sleep.
+//! Tests of exchanges at literal timestamps, without clock, socket or sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
-/// Plays events into an exchange. Every method takes the millisecond of its event.
+/// Plays events into an exchange. Every method takes the time of its event in milliseconds.
 pub(super) struct Play {
     pub(super) exchange: Exchange,
     samples: Vec<LiveSample>,
@@ -67,7 +67,7 @@ pub(super) const STREAMED: &str =
 const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Say hello"}]}"#;
 
 impl Play {
-    /// Plays a request whose head arrives at 100 ms and that is sent and uploaded at 110 ms.
+    /// Plays a request whose headers arrive at 100 ms. The request is sent and uploaded at 110 ms.
     fn request(path: &str, body: &str) -> Self {
         Self::opened(open(path), body)
     }
@@ -220,8 +220,8 @@ fn usage_pings_and_comments_are_not_tokens() {
 
 #[test]
 fn rate_excludes_hidden_reasoning() {
-    // 500 reported, 400 of them hidden: 100 were streamed in 4 chunks of 25 over 3 s. Without the first chunk, 75
-    // tokens in 3 s.
+    // 500 tokens are reported, of which 400 are hidden. The other 100 were streamed in 4 chunks of 25 over 3 s. The
+    // rate excludes the first chunk: 75 tokens in 3 s.
     let mut play = Play::stream(STREAMED);
     let text = " word".repeat(25);
     for second in 1..=4 {
@@ -422,7 +422,7 @@ fn error_response_has_a_type_and_no_tokens() {
 
 #[test]
 fn rate_excludes_client_backpressure() {
-    // 21 single-token chunks, 100 ms apart. Before the last, the client did not read for 5 s.
+    // 21 single-token chunks, 100 ms apart. Before the last chunk, the client did not read for 5 s.
     let mut play = Play::stream(STREAMED);
     for n in 0..20 {
         play.delta(1_000 + n * 100, r#"{"content":" a"}"#);

@@ -1,4 +1,4 @@
-//! Requests that wait in a queue, on literal instants: what is reported during the wait and afterwards.
+//! Tests of queued requests at literal timestamps: the metrics during the wait and afterwards.
 
 use std::sync::{Arc, Mutex};
 
@@ -120,7 +120,7 @@ fn is_queued_until_admission() {
     assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
     let stream = &scene.requests.streams(at(1_500))[0];
     assert_eq!((stream.phase, stream.stalled), (StreamPhase::Queued, false));
-    // Its stall clock does not run: the upstream has no request yet.
+    // The stall clock does not run, because the upstream has not received the request yet.
     scene.requests.sweep(at(100_000));
     assert!(!scene.requests.streams(at(100_000))[0].stalled);
     scene.send(1, 101_000);
@@ -163,7 +163,7 @@ fn leaving_the_queue_ends_in_admission() {
 #[test]
 fn records_reported_waits_elsewhere() {
     let mut scene = Scene::new();
-    // `open` is at 1,800,000,000 s by the wall clock.
+    // The wall-clock time of `open` is 1,800,000,000 s.
     scene.open(
         1,
         1_000,

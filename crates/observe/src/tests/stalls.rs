@@ -1,4 +1,4 @@
-//! Stalled streams, on literal instants.
+//! Tests of stalled streams at literal timestamps.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// Sends a request for a stream. Its head arrives at 100 ms, its last byte is sent at 110 ms.
+    /// Sends a request for a stream. Its headers arrive at 100 ms, and its last byte is sent at 110 ms.
     fn request(body: &str) -> Self {
         let mut scene = Self::new();
         scene.ask(1, 100, body);
@@ -108,7 +108,7 @@ impl Scene {
         self
     }
 
-    /// Returns the silence before the first token, and after it.
+    /// Returns the stalled streams before the first token, and after it.
     fn silence(&mut self, millis: u64) -> [StalledStreams; 2] {
         self.requests.reading(at(millis)).0.lanes[0].silence
     }
@@ -202,7 +202,7 @@ fn expects_first_token_after_the_upload() {
     assert_eq!((first.stalled, first.longest), (0, Some(millis(29_999))));
     assert!(!lasting[0].stalled);
     scene.sweep(30_110);
-    // No response has confirmed the model.
+    // No response has confirmed the model, so its label is `other`.
     assert_eq!(scene.stalls(&["first_token", "silent", "\"other\""]), 1);
     let (stalls, _) = scene.end(40_110);
     assert_eq!(one(&stalls).awaited, StallPhase::FirstToken);
@@ -298,7 +298,7 @@ fn attributes_a_stall_to_a_client_that_does_not_read() {
     scene.cell.wait_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
     assert_eq!(scene.silence(30_000)[1].stalled, 0);
-    // It reads again: only the time since then counts as the backend's.
+    // The client reads again. Only the time from now on is attributed to the backend.
     scene.cell.wait_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
     assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
@@ -319,14 +319,14 @@ fn attributes_a_stall_to_a_pause_of_this_process() {
         scene.requests.record_heartbeat(at(beat * 250));
     }
     scene.token(1_000);
-    // The process is stopped for a minute. Then the chunk that waited in the kernel is processed before the heartbeat.
+    // The process is stopped for a minute. The chunk that waited in the kernel is then processed before the heartbeat.
     scene.token(61_000);
     scene.requests.record_heartbeat(at(61_001));
     scene.sweep(61_002);
     assert_eq!(scene.stalls(&[]), 0);
     let late = scene.metric("tokengauge_self_delay_seconds_sum", &["runtime"]);
     assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
-    // From now on the process runs, and the backend is slow.
+    // From now on, the process runs and the backend is slow.
     for beat in 1..=10 {
         scene.requests.record_heartbeat(at(61_001 + beat * 250));
     }
@@ -343,7 +343,7 @@ fn live_tokens_show_a_slow_fleet() {
         scene.ask(id, 0, STREAMED);
         scene.head(id, 100, 200);
     }
-    // 50 tokens a second from each for 20 s, then 5.
+    // Each stream has 50 tokens per second for 20 s, and then 5.
     let mut told = Vec::new();
     for tick in 6..1_500_u64 {
         let now = tick * 20;

@@ -1,6 +1,6 @@
 //! B3 of Zipkin: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
 //!
-//! Trace ids have 64 or 128 bits. A short id is the lower half of a long one; long ids are written.
+//! Trace ids have 64 or 128 bits. A short id is the lower half of a long id. This module writes long ids.
 
 use http::{HeaderMap, HeaderName};
 
@@ -13,7 +13,7 @@ const PARENT_SPAN_ID: HeaderName = HeaderName::from_static("x-b3-parentspanid");
 const SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 const FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
-/// `trace-span`, `trace-span-state`, `trace-span-state-parent`, or the state alone.
+/// Parses `trace-span`, `trace-span-state`, `trace-span-state-parent`, or the state alone.
 pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     let value = only(headers, &SINGLE)?;
     if let Some(decided) = state(value) {
@@ -31,7 +31,8 @@ pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     fields.next().is_none().then_some(Caller { ids: Some(ids), ..decided })
 }
 
-/// Incomplete or malformed ids invalidate the header. An unknown decision is ignored.
+/// Parses ids and a sampling decision. Incomplete or malformed ids invalidate the headers. An unknown decision is
+/// ignored.
 pub(super) fn read_multi(headers: &HeaderMap) -> Option<Caller> {
     let decided = if only(headers, &FLAGS) == Some(b"1") {
         state(b"d")
@@ -67,7 +68,7 @@ pub(super) fn write_multi(onward: Onward<'_>, headers: &mut HeaderMap) {
     put(headers, SPAN_ID, &to_hex(&onward.trace.client_span));
     headers.remove(PARENT_SPAN_ID);
     if onward.carried.debug {
-        // Debug implies the decision.
+        // The debug flag implies the decision to sample.
         put(headers, FLAGS, "1");
         headers.remove(SAMPLED);
     } else {

@@ -1,5 +1,5 @@
-//! The `baggage` header of the W3C, read for the id of a conversation. Nothing else of it is stored or reported,
-//! because it may contain any data.
+//! Reads the id of a conversation from the `baggage` header of the W3C. No other entry is stored or reported, because
+//! baggage may contain any data.
 
 use http::{HeaderMap, HeaderName};
 
@@ -10,7 +10,7 @@ const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 /// Keys of a conversation id, in order of preference.
 const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 
-/// The limits of the specification for a whole baggage.
+/// Limits of the specification for the whole header.
 const MOST_MEMBERS: usize = 64;
 const LONGEST: usize = 8_192;
 
@@ -36,7 +36,7 @@ pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     found.into_iter().flatten().next()
 }
 
-/// Decodes percent-encoding; `None` if it is malformed or not UTF-8.
+/// Decodes percent-encoding. Returns `None` if the text is malformed or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,8 +1,9 @@
-//! The trace of an exchange: the caller's if its headers name a valid one, otherwise a new one.
+//! Determines the trace of an exchange: the caller's trace if the request headers contain a valid one, otherwise a new
+//! trace.
 //!
 //! The list of propagators decides which headers are read. If several carry a trace, the one listed first is the
-//! parent. By default trace headers are forwarded unchanged. A route that *continues* traces writes our CLIENT span
-//! and our sampling decision into the headers of every listed format.
+//! parent. By default, trace headers are forwarded unchanged. A route that *continues* traces writes the CLIENT span
+//! and the sampling decision of this proxy into the headers of every listed format.
 
 mod b3;
 mod baggage;
@@ -31,7 +32,7 @@ pub enum Propagator {
 impl Propagator {
     pub const ALL: [Self; 4] = [Self::TraceContext, Self::Baggage, Self::B3, Self::B3Multi];
 
-    /// The default of the OpenTelemetry specification.
+    /// Returns the default of the OpenTelemetry specification.
     pub const DEFAULT: [Self; 2] = [Self::TraceContext, Self::Baggage];
 
     pub const fn as_str(self) -> &'static str {
@@ -53,10 +54,10 @@ pub struct Propagation {
     sample: Sample,
 }
 
-/// What the written headers take over from the caller.
+/// Parts of the caller's headers that the written headers preserve.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// The W3C flag that the trace id is random. Set for ids made here.
+    /// The W3C flag that the trace id is random. Set for ids that this proxy generates.
     random: bool,
     /// The debug flag of B3, which must be preserved.
     debug: bool,
@@ -75,7 +76,7 @@ struct Onward<'a> {
 /// The content of the headers of one format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Caller {
-    /// Trace and span id; `None` if only a decision was sent, which B3 permits.
+    /// Trace and span id. `None` if the headers contain only a decision, which B3 permits.
     ids: Option<([u8; 16], [u8; 8])>,
     sampled: Option<bool>,
     random: bool,
@@ -116,7 +117,7 @@ impl Propagation {
         (trace, carried)
     }
 
-    /// Writes `trace` with our CLIENT span as the parent, in place of the caller's headers.
+    /// Writes `trace` with the CLIENT span of this proxy as the parent, in place of the caller's headers.
     pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
@@ -150,7 +151,7 @@ impl Propagator {
 }
 
 impl Default for Propagation {
-    /// The two formats of the W3C; sampled by the caller's decision, or always.
+    /// Uses the two formats of the W3C. The caller decides about sampling. Without a caller, all traces are sampled.
     fn default() -> Self {
         let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(true);
         Self::new(Propagator::DEFAULT.to_vec(), Box::new(sample))
@@ -163,21 +164,21 @@ impl std::fmt::Debug for Propagation {
     }
 }
 
-/// Returns the value of a header, unless it occurs twice.
+/// Returns the value of a header, or `None` if the header occurs twice.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let only = values.next()?;
     values.next().is_none().then(|| only.as_bytes())
 }
 
-/// Every value written here is ASCII without control characters, which is always valid.
+/// Converts a text to a header value. This module writes only ASCII without control characters, which is always valid.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
     }
 }
 
-/// Parses exactly `N` bytes in lower-case hexadecimal digits.
+/// Parses exactly `N` bytes from lower-case hexadecimal digits.
 fn from_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
@@ -223,7 +224,7 @@ mod tests {
         Propagation::new(propagators.to_vec(), Box::new(sample))
     }
 
-    /// Returns the headers that `continue` makes of `lines`, sorted by name.
+    /// Returns the headers that result from continuing the trace in `lines`, sorted by name.
     fn written(propagation: &Propagation, lines: &[(&'static str, &str)]) -> Vec<(String, String)> {
         let mut headers = headers(lines);
         let (mut trace, carried) = propagation.read(&headers);
@@ -305,7 +306,7 @@ mod tests {
     fn starts_a_new_trace_without_a_valid_parent() {
         let propagation = propagation(&Propagator::DEFAULT);
         let (trace, span) = ("aa".repeat(16), "cc".repeat(8));
-        // Created here, so random: flag 2.
+        // This proxy generated the trace id, so it is random (flag 2).
         let new = format!("00-{trace}-{span}-02");
         assert_eq!(written(&propagation, &[]), lines(&[("traceparent", &new)]));
         let bad = [("baggage", "a=1"), ("traceparent", "00-0-0-0"), ("tracestate", "v=1")];

@@ -1,4 +1,4 @@
-//! The WebSocket of an upgraded exchange: parses its two directions independently.
+//! Parses the two directions of the WebSocket of an upgraded exchange independently.
 
 use crate::anomalies::Anomalies;
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};

@@ -1,4 +1,4 @@
-//! Upgraded exchanges on literal instants, from events to records and metrics.
+//! Tests of upgraded exchanges at literal timestamps, from events to records and metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Play {
 }
 
 impl Play {
-    /// Sends a GET for an upgrade; `model` is in its query.
+    /// Sends a GET request for an upgrade, with `model` in its query.
     fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
@@ -115,7 +115,7 @@ impl Play {
         self.bytes(direction, &frame(0x88, &code.to_be_bytes(), mask))
     }
 
-    /// Ends both sides, `first` before the other, as a tunnel reports it.
+    /// Closes both directions, `first` before the other, as a tunnel reports them.
     fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
         self.report(ObserverEvent::Closed(first), b"")
@@ -134,7 +134,7 @@ impl Play {
         values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
 
-    /// Returns the values other than 0 of those series.
+    /// Returns the values of the matching series that are not 0.
     fn values(&self, parts: &[&str]) -> Vec<String> {
         let text = prometheus::text(&self.collector.scrape());
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -194,7 +194,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
     }
 }
 
-/// A frame with up to 64 KiB.
+/// Returns a frame with a payload of up to 64 KiB.
 fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
@@ -223,7 +223,7 @@ fn done(response: &str, status: &str, output: u64) -> String {
     )
 }
 
-/// Two responses, the first of two pieces.
+/// Two responses, of which the first has two pieces.
 fn talk(play: &mut Play) -> &mut Play {
     play.created()
         .client(r#"{"type":"input_audio_buffer.append","audio":"AAAA"}"#)

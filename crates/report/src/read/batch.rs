@@ -121,7 +121,7 @@ fn bounded(text: &str) -> String {
     sanitized(text).collect()
 }
 
-/// Removes control characters and limits the length to that of any name in the proxy.
+/// Removes control characters and limits the length to the maximum length of names in the proxy.
 fn sanitized(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_NAME)
 }

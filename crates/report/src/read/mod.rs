@@ -1,7 +1,7 @@
 //! Reads files of a request log into rows.
 //!
-//! One thread reads and hashes, several parse, and the caller collects. Block *i* goes to parser *i* mod *n* and
-//! its result is collected in the same order. Rows therefore keep the order of the files, and no queue can grow.
+//! One thread reads and hashes, several threads parse, and the caller collects. Parser *i* mod *n* parses block *i*,
+//! and its result is collected in the same order. Rows therefore keep the order of the files, and no queue can grow.
 
 mod batch;
 mod blocks;
@@ -25,8 +25,8 @@ use batch::Batch;
 use blocks::Blocks;
 use source::Source;
 
-/// Maximum number of groups. A log with one session per line must not exhaust memory, and nobody reads longer
-/// tables.
+/// Maximum number of groups. A log with one session per line must not exhaust memory, and longer tables are not
+/// useful.
 pub const MAX_GROUPS: usize = 10_000;
 /// Maximum number of finish reasons, currencies or length buckets. A log has only a few of each.
 const MAX_VALUES: usize = 64;
@@ -37,7 +37,7 @@ const MAX_PARSERS: usize = 4;
 /// Blocks of 1 MiB that may wait before and after each parser.
 const QUEUED_BLOCKS: usize = 2;
 
-/// Which requests to read and how to group them.
+/// Selection and grouping of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Dimensions that define the groups.
@@ -238,7 +238,7 @@ impl Log {
         }
     }
 
-    /// Adds the rows of a batch, with its interned ids replaced by those of the log.
+    /// Adds the rows of a batch, and replaces their interned ids with the ids of the log.
     fn merge(&mut self, batch: &Batch) {
         let groups: Vec<u32> = batch.groups.iter().map(|text| self.groups.intern(text)).collect();
         let [finishes, currencies, buckets] = [

@@ -133,7 +133,7 @@ const SUMMARIES: &[(NumericField, Place)] = &[
     (NumericField::Duration, |table| &mut table.duration),
 ];
 
-/// Sorts once for all groups: by group, then by value.
+/// Sorts values once for all groups, by group and then by value.
 fn summaries(
     log: &Log,
     number: NumericField,

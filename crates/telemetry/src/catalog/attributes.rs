@@ -13,11 +13,11 @@ pub struct Attribute {
 /// The possible values of an attribute.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// One of these.
+    /// A fixed list of values.
     Closed(&'static [&'static str]),
-    /// From traffic. The label limiter bounds their number.
+    /// Values from traffic. The label limiter bounds their number.
     Gated,
-    /// From the configuration.
+    /// Values from the configuration.
     Configured,
     /// Any number, or (on spans only) any text of bounded length.
     Any,
@@ -114,7 +114,7 @@ attributes! {
     VERSION "tokengauge.version" Any, "Version of this program.";
 }
 
-/// Length buckets in tokens; k is 1,024.
+/// Length buckets in tokens, where k is 1,024.
 const LENGTHS: &[&str] = &["<128", "128-512", "512-2k", "2k-8k", "8k-32k", ">=32k"];
 
 /// Attributes of calls of a known API.

@@ -1,4 +1,4 @@
-//! Metrics of the engines behind upstreams: what they report, and whether they have warmed up.
+//! Metrics of the engines behind upstreams: the metrics that engines report, and their warm-up state.
 
 use crate::catalog::attributes::{ASKED, ENGINE, STATE, UPSTREAM, WARM};
 use crate::catalog::{Kind, Metric, ROW};

@@ -1,4 +1,4 @@
-//! Builds instruments from catalog entries. The SDK's builders are called only here.
+//! Builds instruments from catalog entries. No other module calls the SDK's builders.
 
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 
@@ -9,7 +9,7 @@ impl Metric {
         meter.u64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
 
-    /// A counter of fractions, such as seconds or money.
+    /// Builds a counter of fractional amounts, such as seconds or money.
     pub fn fraction_counter(&self, meter: &Meter) -> Counter<f64> {
         meter.f64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
@@ -23,7 +23,7 @@ impl Metric {
             .build()
     }
 
-    /// A histogram of integers.
+    /// Builds a histogram of integers.
     pub fn count_histogram(&self, meter: &Meter) -> Histogram<u64> {
         meter
             .u64_histogram(self.name)
@@ -72,7 +72,7 @@ impl Metric {
             .build();
     }
 
-    /// A counter of fractions that another part keeps.
+    /// Builds a counter of fractional amounts whose value is read at collection.
     pub fn observe_fraction_counter(
         &self,
         meter: &Meter,

@@ -8,7 +8,7 @@ pub static COST: Metric = Metric {
     unit: "{currency}",
     description: "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.",
     attributes: &[CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]],
-    // Two sources, and a table that changes its currency once.
+    // Two token sources × two currencies, for a price table whose currency changes once.
     combinations: 4,
     ..ROW
 };

@@ -1,9 +1,9 @@
 //! The catalog of every metric, attribute, and value of a closed attribute that this program exports.
 //!
-//! Documentation, dashboards, alerts and tests are generated from it or checked against it, and all instruments are built
-//! from it. Names have no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to Prometheus add
-//! them; counters count a `{thing}`; only gauges have the unit 1. So a metric has the same Prometheus name over OTLP and
-//! in a scrape.
+//! Documentation, dashboards, alerts and tests are generated from it or checked against it, and all instruments are
+//! built from it. Names have no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to
+//! Prometheus add them. Counters count a `{thing}`, and only gauges have the unit 1. A metric therefore has the same
+//! Prometheus name over OTLP and in a scrape.
 
 use std::fmt::{self, Write};
 
@@ -31,14 +31,14 @@ pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
     pub unit: &'static str,
-    /// What is measured, with its formula. Exported with the metric.
+    /// The measured quantity and its formula. Exported with the metric.
     pub description: &'static str,
-    /// In groups, as many metrics share them.
+    /// Groups of attributes, because many metrics share the same groups.
     pub attributes: &'static [&'static [Attribute]],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// Number of combinations of the metric's *own* attributes, those not in [`attributes::CALL`] or
-    /// [`attributes::LANE`]. Times the number of calls or routes, it bounds the series of the metric.
+    /// Number of combinations of the attributes that are not in [`attributes::CALL`] or [`attributes::LANE`].
+    /// Multiplied by the number of calls or routes, it bounds the number of series of the metric.
     pub combinations: usize,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// Defaults of all entries.
+/// Default values of catalog entries.
 const ROW: Metric = Metric {
     name: "",
     kind: Kind::Counter,
@@ -153,7 +153,7 @@ mod tests {
             for word in ["seconds", "ratio", "bytes"] {
                 assert!(!parts.contains(&word), "{name}");
             }
-            // `total` is only trouble where the translators add or look for it.
+            // The translators treat `total` specially only as the last word, and in counters.
             assert_ne!(parts.last(), Some(&"total"), "{name}");
             let counts = metric.kind == Kind::Counter;
             assert!(!counts || !parts.contains(&"total"), "{name}");

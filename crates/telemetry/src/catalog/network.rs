@@ -4,7 +4,7 @@ use crate::catalog::ROW;
 use crate::catalog::attributes::{CONNECT_STAGE, LANE, SIDE};
 use crate::catalog::{Kind, Metric};
 
-/// From a round trip on one host to the connect timeout of 10 s.
+/// Buckets from a round trip on one host to the connect timeout of 10 s.
 const SECONDS: &[f64] = &[
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.5, 2.5, 5.5, 10.5,

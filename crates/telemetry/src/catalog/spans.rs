@@ -1,4 +1,5 @@
-//! Attributes of spans. Unlike those of metrics, only the length of their values is bounded, not their number.
+//! Attributes of spans. In contrast to metrics, only the length of attribute values is bounded, not the number of
+//! values.
 
 use crate::catalog::attributes::{Attribute, Values};
 use Values::{Any, Closed};

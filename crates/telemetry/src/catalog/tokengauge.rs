@@ -1,5 +1,5 @@
-//! Metrics of tokengauge. Histogram bounds are never integers: a scrape has `le="1.0"`, and Prometheus writes `le="1"` for
-//! OTLP.
+//! Metrics of tokengauge. Histogram bounds are never integers: a scrape has `le="1.0"`, and Prometheus writes `le="1"`
+//! for OTLP.
 
 use crate::catalog::attributes::{
     AWAITED, BACKEND_STAGE, BAND, BANDED, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
@@ -10,25 +10,27 @@ use crate::catalog::attributes::{
 use crate::catalog::{Kind, Metric, ROW, backend, cost, drift, network, quota};
 use tokengauge_measure::record::ChoiceStatus;
 
-/// Doubling from 5 ms to 11 min: from the headers of a cached response to the longest reasoning.
+/// Buckets that double from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
 const SECONDS: &[f64] = &[
     0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
     163.84, 327.68, 655.36,
 ];
 
-/// Dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second); seconds only for stalls.
+/// Buckets that are dense from 2 to 100 ms, the range of decode steps (10 to 500 tokens per second). Buckets of seconds
+/// are for stalls only.
 const GAPS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
     0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
 ];
 
-/// Reading speed is about 5 tokens per second, speech 3 to 5; fast inference reaches thousands.
+/// Buckets from speech (3 to 5 tokens per second) and reading (about 5) to fast inference (thousands).
 const RATES: &[f64] = &[
     1.5, 2.5, 5.5, 7.5, 10.5, 15.5, 20.5, 30.5, 40.5, 60.5, 80.5, 100.5, 150.5, 250.5, 500.5,
     1_000.5, 2_500.5,
 ];
 
-/// Half-steps above powers of two: speculative decoding gives 2 to 8, batching providers up to hundreds.
+/// Buckets half a step above powers of two. Speculative decoding yields 2 to 8 tokens per chunk, and providers that
+/// batch chunks yield up to hundreds.
 const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
 
 /// All metrics of tokengauge except those in `health`.
@@ -337,7 +339,7 @@ pub static REQUESTS_FINISHED: Metric = Metric {
     unit: "{request}",
     description: "Requests finished, including plain HTTP (without gen_ai attributes).",
     attributes: &[CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]],
-    // Outcomes × error sources × with or without `error.type`, when all other combinations are used up.
+    // Outcomes × error sources × with or without `error.type`, after all other combinations have reached their limit.
     combinations: 48,
     ..ROW
 };

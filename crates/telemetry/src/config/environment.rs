@@ -1,7 +1,7 @@
 //! Reads the `OTEL_*` variables.
 //!
-//! As the specification requires, an empty value is unset, a signal's own variable takes precedence over the general one,
-//! keywords ignore case, and an invalid value is reported and ignored.
+//! The rules are those of the specification. An empty value is unset. A variable for one signal takes precedence over
+//! the general variable. Keywords ignore case. An invalid value is reported and ignored.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::config::{
 use crate::sampling::{RootSampler, Sampler};
 
 impl Config {
-    /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`. A
-    /// caller applies a configuration file by a `get` that returns the file's values.
+    /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.
+    /// To apply a configuration file, the caller passes a `get` that returns the values of the file.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<IgnoredSetting>) {
         let environment = Environment { get: &get, ignored: RefCell::default() };
         let config = Self {
@@ -75,7 +75,7 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
-    /// Logs are exported only on request: `OTEL_LOGS_EXPORTER=otlp`, or an endpoint of their own.
+    /// Logs are exported only on request: with `OTEL_LOGS_EXPORTER=otlp`, or with an endpoint for logs.
     fn logs(&self) -> SignalConfig {
         let requested = match self.text("OTEL_LOGS_EXPORTER") {
             Some(list) => {
@@ -123,13 +123,13 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the name of the signal's own variable if it is set, else of the general one.
+    /// Returns the name of the variable for the signal if that variable is set, else of the general variable.
     fn signal_variable(&self, signal: &str, what: &str) -> String {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
     }
 
-    /// Uses the signal's own endpoint unchanged. Over HTTP, the signal's path is appended to the general one.
+    /// Uses an endpoint for the signal unchanged. Over HTTP, appends the signal's path to the general endpoint.
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<String> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let endpoint = self.text(&name)?;
@@ -151,7 +151,7 @@ impl Environment<'_> {
         })
     }
 
-    /// Adds a missing scheme, which `…_INSECURE` selects.
+    /// Adds a missing scheme. `…_INSECURE` selects `http` or `https`.
     fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> Option<String> {
         let url = if endpoint.contains("://") {
             endpoint.to_owned()

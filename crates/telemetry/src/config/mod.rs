@@ -8,11 +8,10 @@ use crate::sampling::Sampler;
 
 mod environment;
 
-/// The configuration of telemetry. [`Config::from_env`] builds it from variables; the caller decides where those come
-/// from.
+/// The configuration of telemetry. [`Config::from_env`] builds it from variables, whose source the caller chooses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Nothing is exported; `/metrics` is still served.
+    /// Whether all exports are disabled. `/metrics` is still served.
     pub disabled: bool,
     /// `service.name`, `service.version` and `service.instance.id` first.
     pub resource: Vec<(String, String)>,
@@ -24,16 +23,16 @@ pub struct Config {
     pub span_batch: BatchConfig,
     pub log_batch: BatchConfig,
     pub sampler: Sampler,
-    /// Longest text of a span attribute, in characters.
+    /// Maximum length of a span attribute, in characters.
     pub max_value_chars: Option<usize>,
     pub gen_ai: GenAiNames,
     pub exemplars: ExemplarFilter,
 }
 
-/// How one signal is exported.
+/// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// Complete URL: with the path over HTTP, and always with the scheme. `None`: not exported.
+    /// Complete URL with the scheme, and over HTTP also with the path. `None`: not exported.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -50,14 +49,14 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// Headers of each export. They often hold credentials, so `Debug` shows only the names.
+/// Headers of each export. Headers often hold credentials, so `Debug` shows only their names.
 #[derive(Clone, Default, PartialEq)]
 pub struct ExportHeaders(pub Vec<(String, String)>);
 
 /// PEM files for TLS.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// Authorities that must have signed the collector's certificate, instead of the system's roots.
+    /// Trusted CAs for the collector's certificate, in place of the system's roots.
     pub certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
     pub client_certificate: Option<PathBuf>,
@@ -71,14 +70,14 @@ pub enum Temporality {
     LowMemory,
 }
 
-/// How spans or log records are batched.
+/// Batching of spans or log records.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BatchConfig {
-    /// Longest time that an item waits for others.
+    /// Maximum time that an item waits for other items.
     pub delay: Duration,
-    /// Most items that wait; further ones are dropped and counted.
+    /// Maximum number of queued items. Further items are dropped and counted.
     pub queue: usize,
-    /// Most items in one export.
+    /// Maximum number of items in one export.
     pub size: usize,
     /// Time limit of one export with all its retries.
     pub timeout: Duration,
@@ -107,18 +106,18 @@ pub enum GenAiNames {
     Off,
 }
 
-/// Which exchanges leave exemplars. Names as in the specification.
+/// Selects the exchanges that leave exemplars. The names are those of the specification.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ExemplarFilter {
     /// Exchanges whose traces are sampled and exported.
     #[default]
     TraceBased,
-    /// All, even if this process exports no traces: the caller's trace may exist elsewhere.
+    /// All exchanges, even if this process exports no traces. The caller's trace may exist elsewhere.
     AlwaysOn,
     AlwaysOff,
 }
 
-/// A setting that is invalid and ignored.
+/// An invalid setting, which is ignored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IgnoredSetting {
     pub variable: String,
@@ -148,7 +147,7 @@ impl Config {
         !self.disabled && self.traces.endpoint.is_some()
     }
 
-    /// Describes in one line what is exported where.
+    /// Describes in one line the destination of each signal.
     pub fn summary(&self) -> String {
         if self.disabled {
             return "OTLP export is off (OTEL_SDK_DISABLED); metrics are served on /metrics".into();
@@ -193,9 +192,9 @@ impl Default for SignalConfig {
 }
 
 impl BatchConfig {
-    /// Delay and timeout are the specification's. Its queue of 2,048 and batch of 512 hold 1,024 and 256 exchanges of two
-    /// spans, which a busy gateway reaches in a second. These are four times that: about 8 MB in a full queue, as the span
-    /// of a call takes about 1 KB.
+    /// Returns the delay and timeout of the specification, and four times its queue and batch sizes. Its queue of 2,048
+    /// and batch of 512 hold 1,024 and 256 exchanges of two spans, which a busy gateway reaches in a second. The full
+    /// queue takes about 8 MB, because the span of a call takes about 1 KB.
     pub const SPANS: Self = Self {
         delay: Duration::from_secs(5),
         queue: 8_192,
@@ -203,7 +202,7 @@ impl BatchConfig {
         timeout: Duration::from_secs(30),
     };
 
-    /// The specification's defaults.
+    /// Returns the defaults of the specification.
     pub const LOGS: Self = Self {
         delay: Duration::from_secs(1),
         queue: 2_048,

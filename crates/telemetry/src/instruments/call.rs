@@ -25,7 +25,7 @@ use tokengauge_measure::timing::{OutputRateRange, Stage, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
-/// In the order of [`by_modality`].
+/// Modalities in the order of [`by_modality`].
 const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
 
 /// Index of the modality of counts that are not split.
@@ -55,10 +55,10 @@ struct Times {
     first_token: LazyInstrument<BoundExemplarHistogram<f64>>,
     output_token: LazyInstrument<BoundExemplarHistogram<f64>>,
     blocked: LazyInstrument<BoundExemplarHistogram<f64>>,
-    /// In the order of [`waits`].
+    /// Queue waits in the order of [`waits`].
     queue_waits: [LazyInstrument<BoundExemplarHistogram<f64>>; 3],
     stages: [LazyInstrument<BoundExemplarHistogram<f64>>; Stage::ALL.len()],
-    /// In the order of [`phases`].
+    /// Backend phases in the order of [`phases`].
     backend_stages: [LazyInstrument<BoundExemplarHistogram<f64>>; 5],
 }
 
@@ -70,7 +70,7 @@ struct Tokens {
     /// input, output.
     operation: [LazyInstrument<BoundExemplarHistogram<u64>>; 2],
     legacy: [LazyInstrument<BoundExemplarHistogram<u64>>; 2],
-    /// In the order of [`parts`].
+    /// Reported tokens in the order of [`parts`].
     usage: [LazyInstrument<BoundCounter<u64>>; 6],
     drift_counted: LazyInstrument<BoundCounter<u64>>,
     drift_reported: LazyInstrument<BoundCounter<u64>>,
@@ -154,7 +154,7 @@ impl CallInstruments {
     ) {
         let (points, set, times) = (&record.points, &*self.set, &self.times);
         let until_end = |from: Option<MonotonicInstant>| Some(seconds(points.end?.since(from?)));
-        // The length of a session is not the length of a response.
+        // The duration of a session is not the duration of a response.
         let session = record.websocket.is_some();
         if let (Some(server), Some(time), false) = (&set.server, until_end(points.sent), session) {
             self.at_end(&times.server, &server.duration, error).record(time, exemplars);
@@ -173,7 +173,7 @@ impl CallInstruments {
         }
     }
 
-    /// Errors have attributes of their own and are rare, so they are looked up.
+    /// Errors add an attribute and are rare, so their instruments are looked up.
     fn at_end<T: Clone>(
         &self,
         slot: &LazyInstrument<BoundExemplarHistogram<T>>,
@@ -202,7 +202,7 @@ impl CallInstruments {
         }
     }
 
-    /// Records how long the call was queued, by place.
+    /// Records how long the call was queued, by queue location.
     fn waits(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let slots = self.times.queue_waits.iter();
         for (slot, (place, waited)) in slots.zip(waits(record, call)) {
@@ -362,7 +362,7 @@ impl CallInstruments {
         }
     }
 
-    /// Records counted and reported tokens if both should agree.
+    /// Records counted and reported tokens of calls for which both should be equal.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Completeness::True
@@ -385,8 +385,8 @@ impl CallInstruments {
     }
 }
 
-/// Splits a count as the provider does; the parts add up to it. The last part holds what has no modality of the semantic
-/// conventions, and the whole count if the parts exceed it.
+/// Splits a count by modality as the provider reports it. The parts add up to the count. The last part holds tokens
+/// without a modality of the semantic conventions, or the whole count if the reported parts exceed it.
 fn by_modality(tokens: u64, split: &ByModality) -> [Option<u64>; MODALITIES.len()] {
     let mut parts = [split.text, split.image, split.audio, None];
     let named: u64 = parts.iter().flatten().sum();
@@ -420,8 +420,8 @@ fn phases(timings: &Timings) -> [(&'static str, Option<Duration>); 5] {
     ]
 }
 
-/// Reported tokens in kinds that do not overlap: input = uncached + cache_read + cache_write, output = output +
-/// reasoning + hidden.
+/// Returns the reported tokens by kind, without overlap. Input is uncached + cache_read + cache_write. Output is output
+/// + reasoning + hidden.
 fn parts(usage: &Usage, output: Option<&Output>) -> [(&'static str, Option<u64>); 6] {
     let cached = usage.cache_read.unwrap_or(0) + usage.cache_write.unwrap_or(0);
     let reasoning = usage.reasoning.unwrap_or(0);

@@ -1,7 +1,8 @@
 //! The instruments that the end of an exchange updates, found with one lookup.
 //!
-//! Their attributes depend on about twenty facts of a record. Building each attribute set and looking it up in the SDK
-//! costs far more than recording, so the bound instruments are cached under those facts.
+//! The attributes of these instruments depend on about twenty facts of a record. Building each attribute set and
+//! looking it up in the SDK costs far more than recording, so the bound instruments are cached with those facts as the
+//! key.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -22,8 +23,8 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// Most cached ends. An exchange with any other end binds its instruments for itself. This is half of the combinations that
-/// [`crate::series_limits`] admits, each of which is rare; a cached end takes about 1 KiB.
+/// Maximum number of cached ends. An exchange whose end is not cached binds its instruments again. The limit is half of
+/// the combinations that [`crate::series_limits`] admits, each of which is rare. A cached end takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
 /// The bound instruments of one kind of end.
@@ -36,7 +37,7 @@ pub struct EndInstruments {
     pub finished: BoundCounter<u64>,
     /// The series of the counter if the exchange failed, so that it leaves an exemplar.
     pub failed: Option<SeriesId>,
-    /// `None` for scalars HTTP.
+    /// `None` for plain HTTP.
     pub call: Option<CallEnd>,
 }
 
@@ -101,7 +102,7 @@ pub struct EndKey<'a> {
     choices: &'a [ChoiceStatus],
 }
 
-/// The facts that are copied.
+/// The facts that are cheap to copy.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ScalarKey {
     vantage: ProxyPosition,
@@ -116,12 +117,12 @@ pub struct ScalarKey {
     failed_for_the_client: bool,
     sent: bool,
     ended: bool,
-    /// Empty unless calls are labelled by them.
+    /// Empty unless calls are labelled by length buckets.
     bands: LengthBuckets,
 }
 
 impl<'a> EndKey<'a> {
-    /// `banded`: calls are labelled by length buckets.
+    /// Returns the key of a record's end. `banded`: calls are labelled by length buckets.
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
@@ -201,8 +202,8 @@ impl CachedEnd {
 pub struct EndInstrumentsCache(RwLock<HashMap<u64, CachedEnd, FxBuildHasher>>);
 
 impl EndInstrumentsCache {
-    /// Returns the cached instruments of `key`, or those that `make` returns. The latter are cached if `make` says so and
-    /// there is room.
+    /// Returns the cached instruments of `key`, or the result of `make`. The result is cached if `make` returns `true`
+    /// and the cache is not full.
     pub fn obtain(
         &self,
         key: &EndKey<'_>,

@@ -17,12 +17,12 @@ pub struct LengthBucketInstruments {
     base: Vec<KeyValue>,
     output_rate: LazyInstrument<BoundExemplarHistogram<f64>>,
     total_rate: LazyInstrument<BoundExemplarHistogram<f64>>,
-    /// head, byte, event, token, visible.
+    /// Times to head, byte, event, token and visible, in this order.
     points: [LazyInstrument<BoundExemplarHistogram<f64>>; 5],
 }
 
 impl LengthBucketInstruments {
-    /// Without buckets, the attributes are those of `base` alone.
+    /// Creates the instruments. Without buckets, `base` is the whole attribute set.
     pub fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
         let LengthBuckets { input, output } = bands;
         let own = [(key::INPUT_BAND, input), (key::OUTPUT_BAND, output)];
@@ -52,7 +52,7 @@ impl LengthBucketInstruments {
         self.total_rate.of(&set.total_rate, &self.base, &[]).record(rate, exemplars);
     }
 
-    /// Records the timestamps that were reached, each as time since accept.
+    /// Records each reached timestamp as the time since accept.
     pub fn points(
         &self,
         set: &InstrumentSet,

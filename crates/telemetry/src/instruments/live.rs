@@ -1,4 +1,4 @@
-//! Instruments that change with every chunk, bound to one series: a few nanoseconds per record.
+//! Instruments that are updated for every chunk, bound to one series. A record takes a few nanoseconds.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::MetricLabels;
 use tokengauge_measure::timing::{LiveSample, Stall, StallKind, StallPhase};
 
-/// Most inter-token records of one chunk. A record costs 14 ns, less than counting the token did. The limit matters only for
-/// a stream that arrives as one huge event: it caps the work at 60 µs, and omits excess tokens from a distribution that the
-/// stream would dominate.
+/// Maximum inter-token records of one chunk. A record takes 14 ns, less than counting the token. The limit matters only
+/// for a stream that arrives as one huge event. It caps the work at 60 µs, and omits the excess tokens from a
+/// distribution that the stream would dominate.
 const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 
 /// The live instruments of one series, bound at their first use, so that unused ones have no points.
@@ -28,7 +28,7 @@ pub struct LiveInstruments {
     /// The attributes of the series, sorted.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
-    /// By kind of token, counted and estimated.
+    /// Counters by kind of token, counted and estimated.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
@@ -59,7 +59,7 @@ impl LiveInstruments {
             legacy_output_chunk: OnceLock::new(),
         };
         if series.operation.generates() {
-            // Signal as 0 before the first token, so that `rate()` sees it.
+            // Exports 0 before the first token, so that `rate()` includes the first increase.
             live.record(LiveSample::Standard { tokens: 0 });
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
@@ -69,7 +69,8 @@ impl LiveInstruments {
         live
     }
 
-    /// Records a sample. Called for every chunk: no hashing, and no allocation after the first of its kind.
+    /// Records a sample. Called for every chunk, so it does not hash, and allocates only for the first sample of a
+    /// kind.
     pub fn record(&self, sample: LiveSample) {
         let set = &*self.set;
         match sample {
@@ -174,7 +175,7 @@ impl LiveInstruments {
             TextKind::Refusal => refusal,
             TextKind::Transcript => transcript,
         };
-        // Samples are never reported counts; those come with the record.
+        // Samples never contain reported counts. The record has the reported counts.
         let (slot, source) = match source {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),

@@ -1,8 +1,8 @@
 //! Records samples and finished exchanges in instruments.
 //!
-//! Values that change with every chunk are bound to their series once ([`LiveInstruments`]). Values known at the end go
-//! through `end` and `call`. States are read from a snapshot by `gauges`. A value that the record does not have is not
-//! recorded.
+//! Instruments for values that change with every chunk are bound to their series once ([`LiveInstruments`]). `end` and
+//! `call` record the values that are known at the end. `gauges` reads states from a snapshot. Values that are missing
+//! in the record are not recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,16 +59,16 @@ pub struct Instruments {
     choices: CombinationLimiter,
     lengths: CombinationLimiter,
     http: CombinationLimiter,
-    /// How often a combination of admitted values exceeded its limit.
+    /// Number of times that a combination of admitted values exceeded its limit.
     folded: Arc<AtomicU64>,
 }
 
 /// A component of this proxy whose scheduling delays are measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Component {
-    /// The runtime that moves the bytes.
+    /// The runtime of the data path.
     Runtime,
-    /// The thread that observes them.
+    /// The observer thread.
     Observer,
 }
 
@@ -84,7 +84,8 @@ impl Component {
 }
 
 impl Instruments {
-    /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` are those of the label limiter.
+    /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` must be the limits of the label
+    /// limiter.
     pub fn new(
         config: &Config,
         limits: CardinalityLimits,
@@ -123,8 +124,8 @@ impl Instruments {
         }
     }
 
-    /// Exports the series that are known from the configuration as 0. A series that starts at 1 loses its first event in
-    /// `rate()`.
+    /// Exports the series that are known from the configuration as 0. A series that starts at 1 loses its first event
+    /// in `rate()`.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
             self.lane(&lane_of(route));
@@ -145,7 +146,7 @@ impl Instruments {
         }
         self.fold();
         let other = Label::known(OTHER);
-        // Tenant and variant multiply the series, and are given up first: the model matters more.
+        // Replaces tenant and variant first: they multiply the series, and the model matters more.
         let together = MetricLabels {
             tenant: series.tenant.as_ref().map(|_| other.clone()),
             variant: series.variant.as_ref().map(|_| other.clone()),
@@ -168,7 +169,7 @@ impl Instruments {
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
 
-    /// Records stream-seconds before the first token. Those after it are recorded by [`LiveInstruments::record_stream_time`].
+    /// Records stream-seconds before the first token. [`LiveInstruments::record_stream_time`] records those after it.
     pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
@@ -192,7 +193,7 @@ impl Instruments {
         self.set.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Exports a budget as 0 from here on.
+    /// Exports a budget as 0 from now on.
     pub fn register_budget(&self, name: &Label, unit: &Label) {
         self.record_spend((name, unit), 0.0);
     }
@@ -203,20 +204,20 @@ impl Instruments {
         self.set.unpriced.add(1, &live.base);
     }
 
-    /// Records what a call took from a budget, in its unit.
+    /// Records the amount that a call took from a budget, in the unit of the budget.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
         self.set.budget_used.add(amount, &attributes);
     }
 
-    /// Records parse errors, in a record or outside.
+    /// Records parse errors, whether or not they belong to a record.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
         self.set.anomalies.add(u64::from(times), &attributes);
     }
 
-    /// Records the end of an exchange. The counters of output tokens change only by [`LiveInstruments::record`], for
-    /// whole answers too.
+    /// Records the end of an exchange. Only [`LiveInstruments::record`] updates the counters of output tokens, for
+    /// non-streaming responses too.
     pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
             self.record_anomaly(*anomaly, *times);
@@ -243,7 +244,7 @@ impl Instruments {
         self.set.left_out.add(parts, &[word(key::OMISSION, why)]);
     }
 
-    /// Returns how often a value or a combination was replaced by `other`.
+    /// Returns the number of times that a value or a combination was replaced by `other`.
     fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.folded.load(Ordering::Relaxed)
@@ -294,7 +295,8 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Whether a series with these length buckets is admitted. Otherwise calls are recorded without them.
+    /// Returns whether a series with these length buckets is admitted. Otherwise, calls are recorded without the
+    /// buckets.
     fn is_banded(
         &self,
         live: &LiveInstruments,

@@ -16,14 +16,14 @@ use crate::instruments::set::InstrumentSet;
 pub struct RouteInstruments {
     pub started: BoundCounter<u64>,
     pub waiting: BoundCounter<f64>,
-    /// From the client, and from the upstream.
+    /// Messages from the client, and from the upstream.
     pub messages: [BoundCounter<u64>; 2],
     retries: [BoundCounter<u64>; RetrySignal::ALL.len()],
     pub connections: ConnectionInstruments,
 }
 
 impl RouteInstruments {
-    /// Binds the counters, which are exported as 0 from here on.
+    /// Binds the counters, which are exported as 0 from now on.
     pub fn new(set: &InstrumentSet, lane: &RouteKey) -> Self {
         let base = of_lane(lane);
         Self {
@@ -46,8 +46,8 @@ impl RouteInstruments {
     }
 }
 
-/// The instruments of one route's connections, bound when there is a value: if the kernel reports nothing, no series
-/// shows 0.
+/// The instruments of one route's connections. They are bound at their first value, so that no series shows 0 if the
+/// kernel reports nothing.
 #[derive(Debug)]
 pub struct ConnectionInstruments {
     /// The attributes of the route, sorted.

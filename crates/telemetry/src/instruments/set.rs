@@ -18,7 +18,7 @@ pub struct InstrumentSet {
     pub server: Option<GenAiServer>,
     pub latest: Option<LatestGenAi>,
     pub legacy: Option<LegacyGenAi>,
-    /// For calls that are not inference; it has the same name in both sets.
+    /// Duration of calls that are not inference. The metric has the same name in both sets.
     pub operation_duration: Option<ExemplarHistogram<f64>>,
 
     pub tokens: Counter<u64>,
@@ -57,7 +57,7 @@ pub struct InstrumentSet {
     pub left_out: Counter<u64>,
 }
 
-/// `gen_ai.server.*`, the same in both sets of names.
+/// Instruments of `gen_ai.server.*`, which are the same in both sets of names.
 #[derive(Debug)]
 pub struct GenAiServer {
     pub duration: ExemplarHistogram<f64>,
@@ -65,7 +65,7 @@ pub struct GenAiServer {
     pub output_token: ExemplarHistogram<f64>,
 }
 
-/// `gen_ai.client.inference.*`.
+/// Instruments of `gen_ai.client.inference.*`.
 #[derive(Debug)]
 pub struct LatestGenAi {
     pub duration: ExemplarHistogram<f64>,
@@ -80,7 +80,7 @@ pub struct LatestGenAi {
     pub operation_output: ExemplarHistogram<u64>,
 }
 
-/// `gen_ai.client.operation.*` and `gen_ai.client.token.usage`.
+/// Instruments of `gen_ai.client.operation.*` and `gen_ai.client.token.usage`.
 #[derive(Debug)]
 pub struct LegacyGenAi {
     pub first_chunk: ExemplarHistogram<f64>,

@@ -1,4 +1,4 @@
-//! The registry × what is emitted, and what each record and sample leaves behind.
+//! Tests that exported metrics match the catalog, and that each record and sample updates the expected series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
 
-/// Every point as `name{key="value",…}` with its value; of histograms their count.
+/// Returns every point as `name{key=value,…}` with its value. The value of a histogram is its count.
 fn points(picture: &MetricsSnapshot) -> BTreeMap<String, f64> {
     let request = ExportMetricsServiceRequest::from(&picture.metrics);
     let mut points = BTreeMap::new();
@@ -89,7 +89,7 @@ fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
     }
 }
 
-/// The one point of `name` among whose attributes are `with`.
+/// Returns the value of the only point of `name` whose attributes include `with`. Panics if several points match.
 fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64> {
     let start = format!("{name}{{");
     let mut found = points.iter().filter(|(point, _)| {
@@ -104,7 +104,7 @@ fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64>
     first
 }
 
-/// Of all points of `name`.
+/// Returns the sum of all points of `name`, or `None` if there are none.
 fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let start = format!("{name}{{");
     let values =
@@ -276,7 +276,7 @@ const SAMPLES: [LiveSample; 8] = [
     LiveSample::Resumed(STALL),
 ];
 
-/// Something of everything.
+/// Returns a snapshot after a wide variety of records and samples.
 fn representative() -> MetricsSnapshot {
     let (instruments, metrics_reader) = start(GenAiNames::Both);
     let gate = gate();
@@ -344,7 +344,7 @@ fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
     }
 }
 
-/// The kind of `data`, whose points all hold to what is registered.
+/// Checks every point of `data` against the catalog entry, and returns the kind of `data`.
 fn checked<T: Copy>(registered: &catalog::Metric, data: &MetricData<T>) -> catalog::Kind {
     match data {
         MetricData::Gauge(gauge) => {
@@ -429,7 +429,8 @@ fn a_queue_is_exact_where_the_engine_tells_it() {
     assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
 }
 
-/// The token-wise rules of Prometheus' own translator (`UnderscoreEscapingWithSuffixes`), written down once more.
+/// Returns the Prometheus name of a metric. Reimplements the rules of Prometheus' own translator
+/// (`UnderscoreEscapingWithSuffixes`), so that tests can compare both.
 fn translated(name: &str, unit: &str, data: &Data) -> String {
     let mut tokens: Vec<&str> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -504,14 +505,14 @@ fn samples_move_the_live_metrics_of_their_series() {
     assert_eq!(one(&points, "gen_ai.client.operation.time_per_output_chunk", &[]), None);
 }
 
-/// The points of one record alone.
+/// Returns the points that one record leaves in new instruments.
 fn points_of(record: &Record) -> BTreeMap<String, f64> {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.record_end(record, &gate());
     points(&metrics_reader.scrape())
 }
 
-/// Rows of a name, attributes among a point's, and the value of the one point that has them, if any.
+/// Checks rows of a name, attributes, and the value of the only point with them. `None`: no such point exists.
 fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)]) {
     for (name, with, value) in rows {
         assert_eq!(one(points, name, with), *value, "{name} {with:?}");
@@ -537,7 +538,7 @@ fn reported_usage_is_what_was_reported() {
             ("gen_ai.client.inference.usage.input_tokens", &answered, Some(120.0)),
             ("gen_ai.client.inference.usage.output_tokens", &answered, Some(101.0)),
             ("gen_ai.client.inference.usage.cache_read.input_tokens", &[], Some(64.0)),
-            // Not reported is not zero.
+            // A count that the provider does not report is absent, not 0.
             ("gen_ai.client.inference.usage.cache_write.input_tokens", &[], None),
             ("gen_ai.client.inference.usage.reasoning.output_tokens", &[], Some(20.0)),
             ("gen_ai.client.inference.operation.input_tokens", &[], Some(1.0)),
@@ -565,7 +566,7 @@ fn a_stream_that_went_well() {
             ("tokengauge.requests.finished", &ended, Some(1.0)),
             ("tokengauge.request.band", &["tokengauge.band=30-60"], Some(1.0)),
             ("tokengauge.request.band", &["tokengauge.band=voice"], Some(0.0)),
-            // Born at 0.
+            // Exported as 0 before the first call in this range.
             ("tokengauge.request.band", &["tokengauge.band=<5"], Some(0.0)),
             (
                 "tokengauge.choices.finished",
@@ -574,7 +575,7 @@ fn a_stream_that_went_well() {
             ),
             // 400 bytes ÷ 4.
             ("tokengauge.tokens", &["gen_ai.token.type=input"], Some(100.0)),
-            // Only samples move these.
+            // Only samples update the next two counters.
             ("tokengauge.tokens", &["gen_ai.token.type=output"], None),
             ("tokengauge.tokens_standard", &[], Some(0.0)),
             ("tokengauge.client.blocked", &[], None),
@@ -651,7 +652,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         ),
         Some(0.0)
     );
-    // The other two states are told by model: they are there at 0 with the first answer of one.
+    // The other two states have a model label, so they start at 0 when the first response of a model arrives.
     let waiting = ["tokengauge.stream.state=waiting"];
     assert_eq!(one(&points, "tokengauge.stream.time", &waiting), Some(0.0));
     instruments.live(&testing::series());
@@ -754,7 +755,7 @@ fn the_snapshot_is_taken_once_per_collection() {
     assert_eq!(taken.load(Ordering::Relaxed), 2);
 }
 
-/// A failed call of which everything that comes from outside has a value of its own.
+/// Returns a failed call in which every value from outside depends on `n`.
 fn distinct(n: u16) -> Record {
     let mut record = testing::streamed();
     let mut route = (*testing::route()).clone();
@@ -805,7 +806,7 @@ fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
         limits,
         SnapshotSource::new(StateSnapshot::default),
     );
-    // A gate that lets far more through than the instruments were told.
+    // This limiter admits far more values than the limits of the instruments assume.
     let gate = CardinalityLimiter::new(
         CardinalityLimits {
             models: 100_000,
@@ -889,8 +890,8 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
 }
 
-/// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept
-/// is known at the end.
+/// Histograms that are recorded while a stream runs, or that do not belong to an exchange. They have no exemplars,
+/// because the decision to keep a trace is made when its exchange ends.
 const LIVE: [&str; 6] = [
     "tokengauge.self.delay",
     "tokengauge.inter_token",
@@ -900,7 +901,7 @@ const LIVE: [&str; 6] = [
     "gen_ai.client.operation.time_per_output_chunk",
 ];
 
-/// The buckets of a histogram's point whose exemplars these are; all are of one record.
+/// Returns the buckets of a point that have exemplars. All exemplars must come from the same record.
 fn marked(point: &HistogramDataPoint) -> Vec<usize> {
     let bucket = |exemplar: &Exemplar| {
         let Some(exemplar::Value::AsDouble(value)) = exemplar.value else { panic!("{exemplar:?}") };
@@ -977,7 +978,7 @@ fn an_exemplar_from_before_the_points_time_is_not_sent() {
     }
 }
 
-/// Prometheus refuses a scrape in which a family or a series stands twice.
+/// Prometheus rejects a scrape that contains a family or a series twice.
 #[test]
 fn no_two_families_of_open_metrics_share_a_name() {
     let text = prometheus::Format::OpenMetrics.render(&representative());

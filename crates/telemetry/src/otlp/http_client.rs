@@ -18,10 +18,10 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::config::TlsFiles;
 
-/// Most bytes of a response. The response to an export is a few bytes; longer error pages are rejected.
+/// Maximum bytes of a response. The response to an export has a few bytes. Longer error pages are rejected.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Why TLS to the collector cannot be configured.
+/// Reason why TLS to the collector cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{path}: {source}")]
@@ -36,7 +36,7 @@ pub enum TlsError {
     Identity(#[from] rustls::Error),
 }
 
-/// Sends complete requests and reads complete responses. Works only inside the telemetry thread's runtime.
+/// Sends complete requests and reads complete responses. Must be used inside the telemetry thread's runtime.
 pub struct HttpClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 impl HttpClient {
@@ -123,7 +123,7 @@ fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
     }
 }
 
-/// Returns the system's trusted roots, or Mozilla's if there are none, as in a container without certificates.
+/// Returns the system's trusted roots, or Mozilla's if the system has none, as in a container without certificates.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! Exports log records through `opentelemetry-otlp`, over our own HTTP client or gRPC channel.
+//! Exports log records through `opentelemetry-otlp`, over the HTTP client or gRPC channel of this module.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::logs::QueuedLog;
 pub struct LogExporter(opentelemetry_otlp::LogExporter);
 
 impl LogExporter {
-    /// Must be called inside the runtime that exports.
+    /// Creates the exporter. Must be called inside the runtime that exports.
     pub fn new(config: &SignalConfig, resource: &Resource) -> Result<Self, BuildError> {
         let mut exporter = match config.protocol {
             config::Protocol::HttpProtobuf => http(config)?,

@@ -1,4 +1,4 @@
-//! Encodes metrics export requests: what the SDK aggregated, with exemplars added.
+//! Encodes metrics export requests: the SDK's aggregates, with exemplars added.
 
 use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -21,7 +21,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
         .flat_map(|resource| &mut resource.scope_metrics)
         .flat_map(|scope| &mut scope.metrics);
     let scopes = snapshot.metrics.scope_metrics();
-    // The request was converted from these metrics, so both have the same order.
+    // The request was converted from these metrics, so both are in the same order.
     for (encoded, metric) in encoded.zip(scopes.flat_map(|scope| scope.metrics())) {
         match metric.data() {
             AggregatedMetrics::F64(data) => {
@@ -38,7 +38,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// Adds its exemplars to each point of `encoded`, which was converted from `data`.
+/// Adds exemplars to each point of `encoded`, which was converted from `data`.
 fn add_exemplars<T>(
     encoded: &mut ProtoMetric,
     metric: &Metric,
@@ -68,8 +68,8 @@ fn add_exemplars<T>(
     }
 }
 
-/// Returns the exemplars of one series from `since` on, the start of the point in ns since 1970: a delta carries no
-/// exemplar of an earlier one.
+/// Returns the exemplars of one series since the start of the point (`since`, in ns since 1970). A delta must not
+/// contain an exemplar of an earlier delta.
 fn of_series<'a>(
     metric: &Metric,
     attributes: impl Iterator<Item = &'a KeyValue>,

@@ -1,8 +1,9 @@
 //! Exporters of spans, metrics and log records.
 //!
-//! Spans and metrics use our own transport. The SDK's exporter has no exemplars and no client certificates, reads the
-//! environment by itself, and takes five times as long per span. Spans are encoded when they are recorded, metrics when
-//! they are collected. Log records are few and use `opentelemetry-otlp` over our own connections.
+//! Spans and metrics use the transport of this crate. The SDK's exporter supports neither exemplars nor client
+//! certificates, reads the environment itself, and takes five times as long per span. Spans are encoded when they are
+//! recorded, and metrics when they are collected. Log records are few, so `opentelemetry-otlp` exports them, over
+//! connections of this crate.
 
 pub mod http_client;
 mod logs;

@@ -1,7 +1,7 @@
 //! Sends encoded export requests over OTLP/HTTP or OTLP/gRPC, and retries where the protocol allows it.
 //!
 //! Retries follow the OTLP specification: over HTTP after 429, 502, 503, 504 or a network error, over gRPC after the
-//! retryable codes. A delay that the collector asks for is kept. The caller bounds the total time.
+//! retryable codes. A delay that the collector requests is respected. The caller bounds the total time.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -26,17 +26,17 @@ use crate::export_counters::Signal;
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
 
-/// Retries after the first attempt, as in the SDK's exporters. The first delay is 100 ms, and each is twice the one
-/// before.
+/// Number of retries after the first attempt, as in the SDK's exporters. The first delay is 100 ms. Each further delay
+/// is twice the previous one.
 const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Most milliseconds added at random to each delay, so that many proxies do not retry at the same moment.
+/// Maximum random addition to each delay, in milliseconds, so that many proxies do not retry at the same time.
 const MAX_JITTER_MILLIS: u64 = 100;
 
 const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
-/// Why an exporter cannot be built.
+/// Reason why an exporter cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -69,12 +69,12 @@ enum Connection {
 #[derive(Debug)]
 struct Failure {
     message: String,
-    /// Least time to wait before a retry. `None`: retrying does not help.
+    /// Minimum time to wait before a retry. `None`: the error is not retryable.
     retry_after: Option<Duration>,
 }
 
 impl Transport {
-    /// Must be called inside the runtime that exports.
+    /// Creates the transport. Must be called inside the runtime that exports.
     pub fn new(signal: Signal, config: &SignalConfig) -> Result<Self, BuildError> {
         let connection = match config.protocol {
             Protocol::HttpProtobuf => Connection::http(config),
@@ -83,7 +83,7 @@ impl Transport {
         Ok(Self { signal, connection: connection? })
     }
 
-    /// Sends an encoded export request until it is accepted, rejected for good, or all retries failed.
+    /// Sends an encoded export request until the collector accepts it or rejects it permanently, or all retries fail.
     pub async fn send(&self, request: Vec<u8>) -> Result<(), String> {
         let body = self.connection.body(request).map_err(|error| error.to_string())?;
         let mut delay = FIRST_DELAY;
@@ -155,7 +155,7 @@ impl Connection {
     }
 }
 
-/// Builds a lazily connecting gRPC channel with the configured TLS.
+/// Builds a gRPC channel that connects on first use, with the configured TLS.
 pub(super) fn channel(config: &SignalConfig) -> Result<Channel, BuildError> {
     let mut endpoint = Endpoint::from_shared(config.endpoint.clone().unwrap_or_default())?;
     if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
@@ -185,8 +185,8 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
     })
 }
 
-/// Returns how many spans or data points an accepting response rejected, and why. An unreadable response counts as full
-/// acceptance: it is read for the log only.
+/// Returns the number of spans or data points that a partial success rejects, and the reason. A malformed response
+/// counts as full acceptance, because the response is parsed for the log only.
 fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
     let (items, message) = match signal {
         Signal::Metrics => {
@@ -256,7 +256,7 @@ async fn call(
 fn grpc_failure(status: &Status) -> Failure {
     let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let retry_after = match status.code() {
-        // Retryable only if the collector says when, which signals that the condition is temporary.
+        // Retryable only if the response contains a retry delay, which means that the condition is temporary.
         Code::ResourceExhausted => requested,
         Code::Cancelled
         | Code::DeadlineExceeded
@@ -281,7 +281,7 @@ fn grpc_failure(status: &Status) -> Failure {
     }
 }
 
-/// Passes messages through as bytes: requests are already encoded, responses are decoded later.
+/// Passes messages as bytes, because requests are already encoded and responses are decoded later.
 #[derive(Clone, Copy, Debug)]
 struct BytesCodec;
 

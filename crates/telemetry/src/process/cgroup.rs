@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// Version 1 writes the largest number of whole pages for "no limit"; values from here on are taken as that.
+/// Values from this one on mean "no limit". Version 1 reports the largest number of whole pages for "no limit".
 const UNLIMITED: u64 = 1 << 60;
 
 /// The lowest limits of a process's group and its parents.
@@ -45,8 +45,8 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
     limits
 }
 
-/// Returns the folders of the group and its parents, up to the mount. Inside a container, only the innermost may exist, as
-/// the mount itself; the other folders are then missing and are skipped.
+/// Returns the folders of the group and its parents, up to the mount. Inside a container, the mount itself may be the
+/// only folder that exists. Missing folders are skipped.
 fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     let names = Path::new(path).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(limits(root.path(), "0::/pods/one/inner\n"), expected);
     }
 
-    /// A container sees its own group as the root of the mount.
+    /// In a container, the root of the mount is the container's own group.
     #[test]
     fn reads_the_mount_itself_in_a_container() {
         let root = tree(&[("memory.max", "134217728\n"), ("cpu.max", "10000 100000\n")]);

@@ -15,9 +15,9 @@ pub struct ProcessStats {
     pub cpu: Option<CpuTime>,
     /// Resident memory in bytes (`VmRSS`).
     pub resident: Option<u64>,
-    /// Memory in bytes at which the kernel kills the process: the lowest limit of its cgroup and the parents of it.
+    /// Memory in bytes at which the kernel kills the process: the lowest limit of its cgroup and the cgroup's parents.
     pub memory_limit: Option<u64>,
-    /// Cores that the process may use before it is throttled: the lowest limit of the same cgroups.
+    /// Number of cores that the process may use before it is throttled: the lowest limit of the same cgroups.
     pub cpu_limit: Option<f64>,
 }
 
@@ -45,15 +45,16 @@ impl ProcessStats {
     }
 }
 
-/// Raises the limit of open files and sockets to the highest allowed. Container runtimes start processes with 1,024 for
-/// programs that call `select`; that many connections to the proxy would keep the kubelet's probes from the admin port.
+/// Raises the limit of open files and sockets to the hard limit. Container runtimes start processes with a limit of
+/// 1,024 for programs that call `select`. With that many connections to the proxy, the admin port could not accept the
+/// kubelet's probes.
 pub fn raise_open_file_limit() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current: _, maximum } = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: maximum, maximum };
-        // If that is not permitted, the limit stays.
+        // If the change is not permitted, the limit stays.
         setrlimit(Resource::Nofile, raised).ok();
     }
 }

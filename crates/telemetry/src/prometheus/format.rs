@@ -5,13 +5,13 @@
 pub enum Format {
     /// The Prometheus text format, version 0.0.4, which every scraper understands.
     Text,
-    /// OpenMetrics 1.0, the only one of the two with exemplars.
+    /// OpenMetrics 1.0, which supports exemplars.
     OpenMetrics,
 }
 
 impl Format {
-    /// Selects the format by the `Accept` header: OpenMetrics if it is listed with at least the quality of plain text, as
-    /// Prometheus does.
+    /// Selects the format by the `Accept` header. Selects OpenMetrics if its quality is at least that of plain text, as
+    /// in the headers of Prometheus.
     pub fn accepted(accept: &str) -> Self {
         let (mut open, mut plain, mut any) = (None::<u32>, None, None);
         for range in accept.split(',').map(Range::of) {
@@ -95,12 +95,12 @@ mod tests {
             ("application/openmetrics-text;q=0.5,text/plain;q=0.5", Format::OpenMetrics),
             ("text/plain;q=0.3,application/openmetrics-text;q=0.5,*/*", Format::OpenMetrics),
             ("application/openmetrics-text;q=nonsense,text/plain", Format::OpenMetrics),
-            // Prometheus 2.42.
+            // The header of Prometheus 2.42.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 Format::OpenMetrics,
             ),
-            // Prometheus 3, and the same where only the text format is configured.
+            // The header of Prometheus 3, and its header if only the text format is configured.
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
                 Format::OpenMetrics,

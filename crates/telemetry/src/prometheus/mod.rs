@@ -1,8 +1,8 @@
 //! Renders a scrape in the Prometheus text format 0.0.4 or OpenMetrics 1.0, from the same snapshot that OTLP exports.
 //!
-//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats have the same series: in
-//! both, bucket bounds are written as OpenMetrics requires, which is also what Prometheus 3 stores. A scraper that changes
-//! formats keeps its series. Only OpenMetrics has exemplars.
+//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats have the same series.
+//! Both write bucket bounds as OpenMetrics requires, which is the notation that Prometheus 3 stores. A scraper that
+//! changes its format therefore keeps its series. Only OpenMetrics has exemplars.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ struct Family<'a> {
 }
 
 struct Series<'a> {
-    /// The text between the braces.
+    /// Labels, as the text between the braces.
     labels: String,
     sample: Sample<'a>,
     /// Exemplars to write, each with its bucket.
@@ -123,7 +123,7 @@ enum Sample<'a> {
         sum: f64,
         count: u64,
     },
-    /// An integer, exact beyond 2^53.
+    /// An integer, which stays exact beyond 2^53.
     Integer(Cow<'a, str>),
 }
 
@@ -238,7 +238,7 @@ impl<'a> Points<'a> {
                 let counted = points.map(|point| self.one(point.attributes(), sample(point)));
                 (Kind::Histogram, counted.collect())
             }
-            // Never used: these formats cannot represent them.
+            // This program creates no such metrics, because these formats cannot represent them.
             MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
         }
     }
@@ -326,7 +326,7 @@ mod tests {
     use crate::testing;
     use tokengauge_types::clock::WallTime;
 
-    /// One histogram with two records, one counter with two series; an exemplar at the first of each.
+    /// Returns a histogram with two records and a counter with two series. The first of each has an exemplar.
     fn snapshot() -> MetricsSnapshot {
         let reader = Arc::new(ManualReader::default());
         let provider = SdkMeterProvider::builder()

@@ -1,7 +1,7 @@
 //! Converts a record to the fields of its line.
 //!
-//! Each part of a record is destructured in full, without `..`. A new field does not compile until it is logged here or
-//! ignored by name.
+//! Each part of a record is destructured in full, without `..`. A new field therefore causes a compile error until it
+//! is logged here or ignored by name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn route(facts: &RouteFacts) -> Route<'_> {
         provider,
         dialect,
         stripped,
-        // May contain an account id of a gateway.
+        // The field may contain an account id of a gateway.
         base_path: _,
         stall_after,
         hung_after,

@@ -282,7 +282,7 @@ pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
     time.map(|time| time.as_secs_f64())
 }
 
-/// JSON cannot represent infinity or NaN.
+/// Returns finite numbers only, because JSON cannot represent infinity or NaN.
 pub(super) fn finite(number: Option<f64>) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }

@@ -1,7 +1,7 @@
 //! The request log: one JSON line per finished exchange, with all facts of its record and none of its text.
 //!
-//! Audits rely on it, so lost lines are counted and logged. The observer only appends to a bounded buffer; a separate
-//! thread writes. Lines are in the order in which exchanges ended.
+//! Audits rely on the log, so lost lines are counted and logged. The observer only appends to a bounded buffer, and a
+//! separate thread writes. Lines are in the order in which exchanges ended.
 
 mod convert;
 mod convert_call;
@@ -29,10 +29,10 @@ use crate::logs::LogEmitter;
 use sink::Sink;
 use writer::Writer;
 
-/// How long a log that is turned off may take to write what is left.
+/// Time limit for writing the remaining lines when the log is turned off.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// Initial capacity in bytes of a line: that of a streamed call.
+/// Initial capacity of a line in bytes, enough for a streamed call.
 const TYPICAL_LINE_BYTES: usize = 3_072;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,7 +51,7 @@ pub struct RequestLog {
     exporter: OnceLock<LogEmitter>,
 }
 
-/// Why the log cannot be written.
+/// Reason why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("request_log: cannot open {path}: {problem}", path = path.display())]
@@ -96,7 +96,7 @@ impl RequestLog {
     /// Opens the log. Each line carries `fingerprint`, the hash of the configuration.
     ///
     /// # Errors
-    /// If the file cannot be opened, or the thread cannot be started.
+    /// Fails if the file cannot be opened, or the thread cannot be started.
     pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
         let log = Self {
             fingerprint: ArcSwap::default(),
@@ -135,7 +135,7 @@ impl RequestLog {
     /// Applies a new configuration, or reopens the file of an unchanged one.
     ///
     /// # Errors
-    /// As [`RequestLog::start`]. The previous configuration then stays in force.
+    /// Fails like [`RequestLog::start`]. The previous configuration then stays in force.
     pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
         let previous = self.writer.load_full();
         let Some(config) = config else {
@@ -153,7 +153,7 @@ impl RequestLog {
             };
             Error::Open { path, problem }
         })?;
-        // Before the first line that carries it.
+        // Set before the first line that contains the new hash.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         match previous {
             Some(previous) => previous.switch_to(sink),
@@ -166,7 +166,7 @@ impl RequestLog {
         Ok(())
     }
 
-    /// Writes what is left, within `limit`. Returns true if all of it was written. Blocks.
+    /// Writes the remaining lines within `limit`. Returns true if all lines were written. Blocks.
     pub fn stop(&self, limit: Duration) -> bool {
         self.writer.swap(None).is_none_or(|writer| writer.stop(limit))
     }

@@ -20,7 +20,7 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// Removes `null`, as unknown fields are omitted, and `format`, which describes Rust types.
+/// Removes `null`, because unknown fields are omitted, and `format`, which describes Rust types.
 struct NeverNull;
 
 impl Transform for NeverNull {
@@ -37,7 +37,7 @@ impl Transform for NeverNull {
         let not_null =
             |any: &Value| any.as_array()?.iter().find(|one| one["type"] != "null").cloned();
         if let Some(Value::Object(mut one)) = schema.get("anyOf").and_then(not_null) {
-            // The description of a field is more specific than that of its type.
+            // Prefers the description of the field, which is more specific than the description of its type.
             if let Some(described) = described {
                 one.insert("description".to_owned(), described);
             }

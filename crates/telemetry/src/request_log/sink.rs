@@ -8,26 +8,27 @@ use std::path::{Path, PathBuf};
 
 use memchr::memrchr;
 
-/// Readable by its owner and a group that ships it: lines contain client addresses and model names.
+/// File mode. Only the owner and the group of a log shipper can read the file, because lines contain client addresses
+/// and model names.
 const MODE: u32 = 0o640;
 
-/// Where lines are written.
+/// Destination of lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
     Stdout,
     File(PathBuf),
 }
 
-/// When a file is rotated, and how many rotated files are kept. `path.1` is the newest.
+/// Rotation by size, and the number of rotated files to keep. `path.1` is the newest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rotation {
-    /// Most bytes of a file.
+    /// Maximum bytes of a file.
     pub size: u64,
     pub keep: usize,
 }
 
 impl Default for Rotation {
-    /// About 40,000 calls per file, and at most 600 MiB in total.
+    /// Returns limits for about 40,000 calls per file, and at most 600 MiB in total.
     fn default() -> Self {
         Self { size: 100 << 20, keep: 5 }
     }
@@ -44,7 +45,7 @@ pub(super) enum Sink {
     File(Rotated),
 }
 
-/// The lines that were not written, and why.
+/// Number of lines that were not written, with the reason.
 #[derive(Debug)]
 pub(super) struct WriteFailure<'l> {
     pub(super) rest: &'l [u8],
@@ -78,7 +79,7 @@ impl Sink {
     }
 }
 
-/// A file with its rotated predecessors.
+/// A file and its rotated predecessors.
 #[derive(Debug)]
 pub(super) struct Rotated {
     path: PathBuf,
@@ -104,7 +105,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit in the file, and at least one.
+    /// Writes as many lines as fit in the file, but at least one.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         let room = self.rotate.size.saturating_sub(self.length);
@@ -115,7 +116,7 @@ impl Rotated {
                 self.rotate_files()?;
             }
             let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
-            // A line longer than the limit gets a file of its own.
+            // A line longer than the limit is written to a separate file.
             let first = || lines.iter().position(|byte| *byte == b'\n');
             fits = match whole_lines(lines, size) {
                 0 => first().map_or(lines.len(), |end| end + 1),
@@ -124,7 +125,7 @@ impl Rotated {
         }
         let written = self.file.write_all(lines.get(..fits).unwrap_or(lines));
         if let Err(problem) = written {
-            // A full disk may have accepted half a line; remove it, so that the file has only whole lines.
+            // Removes a partial line that a full disk may have accepted, so that the file has only whole lines.
             self.file.set_len(self.length)?;
             return Err(problem);
         }
@@ -167,7 +168,8 @@ impl Rotated {
     }
 }
 
-/// Opens or creates the file. Other kinds of files are rejected: they cannot be rotated, and opening a pipe blocks.
+/// Opens or creates a regular file. Other kinds of files are rejected: they cannot be rotated, and opening a pipe
+/// blocks.
 fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(io::Error::new(
@@ -275,7 +277,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 4, 1);
-        // A folder that is not empty blocks the name of the rotated file.
+        // A folder that is not empty occupies the name of the rotated file.
         fs::create_dir_all(numbered(&path, 1).join("in the way")).unwrap();
         let failed = target.write(b"aaa\nbbb\nccc\n").unwrap_err();
         assert_eq!(failed.rest, b"bbb\nccc\n");

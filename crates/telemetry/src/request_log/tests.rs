@@ -17,7 +17,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::Label;
 
-/// Everything that can be known is known.
+/// Returns a record in which every optional field has a value.
 fn full() -> Record {
     let mut record = testing::streamed();
     record.route = Arc::new(RouteFacts {
@@ -107,7 +107,7 @@ fn value(record: &Record) -> Value {
     serde_json::to_value(convert::line(record, "0123456789abcdef")).unwrap()
 }
 
-/// The fields of a line, or of the schema, each with its type. What stands under `*` or `[]` is one field.
+/// The fields of a line, or of the schema, each with its type. All entries of a map (`*`) or list (`[]`) are one field.
 type Fields = BTreeMap<String, String>;
 
 fn kind(value: &Value) -> &'static str {
@@ -334,7 +334,7 @@ fn a_full_disk_is_counted_and_gone_on_from() {
     let writer = Writer::start(full, Arc::clone(&counters)).unwrap();
     writer.offer(b"a\n");
     writer.offer(b"b\n");
-    // Those two go where they would have gone, and are lost there.
+    // The first two lines still go to the full disk and are dropped there.
     let good = Sink::open(&Destination::File(path.clone()), Rotation::default()).unwrap();
     writer.switch_to(good);
     while counters.dropped[1].load(Ordering::Relaxed) < 2 {

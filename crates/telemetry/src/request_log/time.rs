@@ -11,7 +11,7 @@ pub fn rfc3339(unix_nanos: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// Converts days since 1970-01-01 to a date. Internally years start in March, so that the leap day is the last day.
+/// Converts days since 1970-01-01 to a date. Internally, years start in March, so that the leap day is the last day.
 const fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

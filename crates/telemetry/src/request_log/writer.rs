@@ -9,13 +9,13 @@ use crate::request_log::LineCounters;
 use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 
-/// Most bytes that wait: enough for a disk that hangs for a second while a thousand calls end.
+/// Maximum bytes of waiting lines. Covers a disk that hangs for a second while a thousand calls end.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// Bytes from which waiting lines are written at once.
+/// Bytes of waiting lines that trigger an immediate write.
 const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// Longest time that a line waits for others.
+/// Maximum time that a line waits for further lines.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// Capacity that the buffer keeps between two batches.
@@ -40,7 +40,7 @@ struct Buffer {
 struct State {
     lines: Vec<u8>,
     line_count: usize,
-    /// Sinks to switch to, each with the offset in `lines` from which on it applies.
+    /// Sinks to switch to, each with the offset in `lines` at which it takes effect.
     switches: Vec<(usize, Sink)>,
     stopping: bool,
     /// Lines that the thread has taken and not yet written.
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// What the thread takes at a time, beside the lines.
+/// Work that the thread takes from the queue at a time, in addition to the lines.
 struct Batch {
     switches: Vec<(usize, Sink)>,
     stopping: bool,
@@ -95,7 +95,7 @@ impl Writer {
         }
     }
 
-    /// Writes later lines to `sink`. Lines that already wait go to the previous one.
+    /// Writes later lines to `sink`. Lines that already wait are written to the previous sink.
     pub(super) fn switch_to(&self, sink: Sink) {
         let mut state = self.buffer.state();
         let from = state.lines.len();
@@ -104,8 +104,8 @@ impl Writer {
         self.buffer.changed.notify_one();
     }
 
-    /// Writes what is left and ends the thread. Lines not written within `limit` are counted as dropped. Returns true if
-    /// all were written.
+    /// Writes the remaining lines and ends the thread. Lines not written within `limit` are counted as dropped. Returns
+    /// true if all lines were written.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         let buffer = &self.buffer;
         let mut state = buffer.state();
@@ -158,7 +158,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for a line, and then a little longer for others to write with it.
+    /// Waits for a line, and then briefly for further lines to write in the same batch.
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
         let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
@@ -173,7 +173,8 @@ impl Buffer {
         Batch { switches: std::mem::take(&mut state.switches), stopping: state.stopping }
     }
 
-    /// Writes lines and counts each once. Lines that [`Writer::stop`] has given up in the meantime were counted there.
+    /// Writes lines and counts each once. [`Writer::stop`] has already counted the lines that it dropped in the
+    /// meantime.
     fn write(&self, sink: &mut Sink, lines: &[u8], failure: &mut FailureLog) {
         if lines.is_empty() {
             return;
@@ -196,7 +197,7 @@ fn count(lines: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', lines).count()
 }
 
-/// Logs when writing begins to fail and when it recovers, not each attempt in between.
+/// Logs the first failed write and the recovery, not each failed attempt.
 #[derive(Debug, Default)]
 struct FailureLog {
     lost_lines: Option<usize>,

@@ -11,7 +11,7 @@ use tokengauge_types::label::Name;
 use crate::catalog::{Attribute, spans as key};
 use crate::sampling::{SamplingDecision, SamplingReason};
 
-/// Receives attributes one by one. Unknown values are left out.
+/// Receives the attributes of a span or log record. Unknown values are left out.
 pub(crate) trait AttributeWriter {
     /// Writes a text attribute whose key is the concatenation of `key`.
     fn text_under(&mut self, key: &[&str], value: &str);
@@ -51,7 +51,7 @@ pub(crate) trait AttributeWriter {
     }
 }
 
-/// The method as a label and span name: one that the semantic conventions know, else `_OTHER`.
+/// Returns the method for labels and span names: a method of the semantic conventions, or `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {
     const KNOWN: [&str; 9] =
         ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
@@ -69,7 +69,7 @@ pub fn protocol_version(version: http::Version) -> &'static str {
     }
 }
 
-/// Attributes of both spans.
+/// Writes the attributes of both spans.
 pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: bool) {
     to.text(key::METHOD, method(&record.http.method));
     to.integer(key::STATUS, record.http.status);
@@ -86,7 +86,7 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
     to.text(key::FAULT, record.fault.as_str());
 }
 
-/// Attributes of the SERVER span alone.
+/// Writes the attributes that only the SERVER span has.
 pub(super) fn server(to: &mut impl AttributeWriter, record: &Record) {
     let http = &record.http;
     to.text(key::SCHEME, http.scheme.as_str());
@@ -113,7 +113,7 @@ pub(super) fn server(to: &mut impl AttributeWriter, record: &Record) {
     network(to, record.network.client);
 }
 
-/// Attributes of the CLIENT span alone, without those of a call.
+/// Writes the attributes that only the CLIENT span has, without the attributes of a call.
 pub(super) fn upstream(to: &mut impl AttributeWriter, record: &Record) {
     server_address(to, record);
     if let Some(connected) = &record.connected {
@@ -131,7 +131,7 @@ fn server_address(to: &mut impl AttributeWriter, record: &Record) {
     to.integer(key::SERVER_PORT, Some(record.route.server_port));
 }
 
-/// Attributes of the semantic conventions' inference span, for the event with the content of a call.
+/// Writes the attributes of the semantic conventions' inference span, for the event with the content of a call.
 pub(crate) fn inference(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.name(key::ERROR_TYPE, record.error_type.as_ref());
     server_address(to, record);
@@ -209,7 +209,7 @@ pub(super) fn cost(to: &mut impl AttributeWriter, call: &Call) {
     to.text(key::COST_SOURCE, cost.source.as_str());
 }
 
-/// Timings that the backend reports and rate limits that the provider reports.
+/// Writes the timings that the backend reports and the rate limits that the provider reports.
 pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
     if let Some(timings) = &call.timings {
         to.seconds(key::BACKEND_QUEUE, timings.queue);
@@ -226,7 +226,7 @@ pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
     }
 }
 
-/// Timings and counts that this proxy measured, without stalls.
+/// Writes the timings and counts that this proxy measured, without stalls.
 pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     let points = &record.points;
     for (attribute, point) in [
@@ -256,7 +256,7 @@ pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Cal
     to.text(key::COMPLETE, call.complete.as_str());
 }
 
-/// State of the proxy and the backend, and SLO verdicts.
+/// Writes the state of the proxy and the backend, and the SLO results.
 pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
     if let Some(warm) = call.warm {
@@ -281,7 +281,7 @@ pub(crate) fn content_texts(content: &CapturedContent) -> impl Iterator<Item = (
     .filter_map(|(attribute, text)| Some((attribute, text.as_deref()?)))
 }
 
-/// Whether the captured content is incomplete, and how many parts are missing.
+/// Writes whether the captured content is incomplete, and the number of missing parts.
 pub(crate) fn content_gaps(to: &mut impl AttributeWriter, content: &CapturedContent) {
     if content.truncated {
         to.flag(key::CONTENT_TRUNCATED, true);

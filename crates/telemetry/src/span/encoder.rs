@@ -1,8 +1,8 @@
 //! Encodes OTLP spans straight into protobuf, and the request that carries them.
 //!
-//! A span is encoded once, when its record is at hand, and then queued and sent as bytes. Building, grouping, cloning and
-//! transforming the SDK's `SpanData` took five times as long and most of the telemetry thread. Field numbers are those
-//! of `opentelemetry/proto/trace/v1/trace.proto`; tests decode with the generated types.
+//! A span is encoded once, when its exchange ends, and then queued and sent as bytes. Building, grouping, cloning and
+//! transforming the SDK's `SpanData` took five times as long and most of the time of the telemetry thread. Field
+//! numbers are those of `opentelemetry/proto/trace/v1/trace.proto`. Tests decode with the generated types.
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
@@ -17,10 +17,10 @@ use tokengauge_types::label::Name;
 use crate::catalog::{Attribute, SCOPE};
 use crate::span::attributes::AttributeWriter;
 
-/// Initial capacity in bytes: most CLIENT spans of a call fit. The rest is given back.
+/// Initial capacity in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
 const TYPICAL_SPAN_BYTES: usize = 2_048;
 
-/// Encoded length of a field number below 16, which all nested fields have.
+/// Encoded length of a field number below 16. The numbers of all nested fields are below 16.
 const TAG_LENGTH: usize = 1;
 
 /// One span in protobuf.
@@ -117,7 +117,7 @@ impl SpanEncoder {
         self.prefix(2, length);
     }
 
-    /// Writes a text field that comes in parts.
+    /// Writes a text field from several parts.
     fn concatenated(&mut self, tag: u32, parts: &[&str]) {
         self.prefix(tag, parts.iter().map(|part| part.len()).sum());
         for part in parts {
@@ -263,7 +263,7 @@ mod tests {
         record.error_type = testing::name("truncated");
         let encoded = encode_spans(&record, &SpanLimits::new(None), SamplingDecision::default());
         for span in &encoded {
-            // Field order may differ; re-encoding shows that no field is lost and no length is wrong.
+            // The field order may differ, so the test re-encodes: no field is lost, and all lengths are correct.
             let again = span.decode().encode_to_vec();
             assert_eq!(again.len(), span.0.len());
         }

@@ -2,7 +2,7 @@
 //!
 //! A SERVER span covers the client's request (accept to end). If anything was tried upstream, it has a CLIENT child
 //! (admit to end): the semantic conventions' inference span for calls of a known API, else their HTTP client span.
-//! Wall-clock times are one reading at accept plus monotonic offsets. Both span ids were generated at accept.
+//! Wall-clock times are the wall-clock time at accept plus monotonic offsets. Both span ids were generated at accept.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -31,7 +31,7 @@ const CLIENT: u64 = 3;
 /// Limits of every span, from the configuration.
 #[derive(Clone, Debug)]
 pub struct SpanLimits {
-    /// Longest text of an attribute, in characters.
+    /// Maximum length of an attribute, in characters.
     max_value_chars: Option<usize>,
 }
 
@@ -62,13 +62,13 @@ pub fn span_count(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
-/// Returns the id of the span that describes the call: CLIENT, or SERVER where there is no other.
+/// Returns the id of the span that describes the call: the CLIENT span, or the SERVER span if no CLIENT span exists.
 pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
-/// Returns whether the exchange failed from the client's point of view. A 4xx response is the client's own error, except
-/// for this proxy's 429, and so is leaving early.
+/// Returns whether the exchange failed from the client's point of view. A 4xx response is a client error, except for a
+/// 429 of this proxy. An early disconnect is also a client error.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let client_error = record.http.status.is_some_and(|status| (400..500).contains(&status));
     let client_at_fault = client_error && record.fault != ErrorSource::Proxy;

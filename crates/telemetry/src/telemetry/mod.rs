@@ -1,9 +1,9 @@
 //! The thread on which all OTLP exports happen.
 //!
-//! The thread has its own runtime, so a collector that hangs, or a machine with one core, cannot slow or deadlock anything
-//! else. The SDK's periodic reader and batch processors are not used: they wait without limit at shutdown, and only log
-//! what they lose. Here each export has a time limit, drops are counted, queues are bounded, and shutdown ends in time
-//! whatever the collector does.
+//! The thread has its own runtime, so a collector that hangs, or a machine with one core, cannot slow or deadlock
+//! anything else. The SDK's periodic reader and batch processors are not used, because they wait without limit at
+//! shutdown and only log lost data. This module limits the time of each export, counts drops and bounds queues.
+//! Shutdown ends in time regardless of the collector.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -25,11 +25,11 @@ use crate::sampling::Sampler;
 use crate::self_telemetry;
 use crate::span::{self, EncodedSpan, SpanLimits};
 
-/// How much longer than its limit a shutdown waits for the thread: scheduling delay on a busy single core.
+/// Additional time that a shutdown waits for the thread after its limit, for scheduling delay on a busy single core.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 
-/// Records spans and log records, and owns the thread that exports. Without an endpoint there is no thread: metrics can
-/// be scraped, spans and log records are discarded.
+/// Records spans and log records, and owns the thread that exports. Without an endpoint, no thread runs: metrics can
+/// still be scraped, and spans and log records are discarded.
 #[derive(Debug)]
 pub struct Telemetry {
     metrics_reader: Arc<MetricsReader>,
@@ -40,7 +40,7 @@ pub struct Telemetry {
     thread: Option<ExportThread>,
 }
 
-/// Why telemetry cannot start.
+/// Reason why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("telemetry thread: {0}")]
@@ -52,7 +52,7 @@ pub enum StartError {
 }
 
 impl Telemetry {
-    /// Starts exporting as configured, and logs once what is sent where.
+    /// Starts exporting as configured, and logs the destination of each signal once.
     ///
     /// # Errors
     /// If an exporter cannot be built, or the thread cannot be started.
@@ -97,8 +97,8 @@ impl Telemetry {
         format.render(&self.metrics_reader.scrape())
     }
 
-    /// Exports what is left and ends the thread within `limit`. Returns true if everything was delivered in time. Can be
-    /// called from any thread and more than once. Blocks: on a runtime, call it in `spawn_blocking`.
+    /// Exports the remaining data and ends the thread within `limit`. Returns true if everything was delivered in time.
+    /// Can be called from any thread and more than once. Blocks. On a runtime, call it in `spawn_blocking`.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.stop(limit))
     }
@@ -128,7 +128,7 @@ impl Queues {
         }
     }
 
-    /// Closes all queues. Returns how many items were left.
+    /// Closes all queues. Returns the number of items that were still queued.
     fn close(&self) -> usize {
         self.spans.as_ref().map_or(0, |queue| queue.close())
             + self.logs.as_ref().map_or(0, |queue| queue.close())
@@ -142,7 +142,7 @@ struct ExportThread {
     end: Arc<ThreadEnd>,
 }
 
-/// Set when the thread ends: whether everything was delivered.
+/// Whether everything was delivered. Set when the thread ends.
 #[derive(Debug, Default)]
 struct ThreadEnd {
     delivered: Mutex<Option<bool>>,
@@ -160,7 +160,7 @@ impl ExportThread {
         let (ready, started) = mpsc::sync_channel(1);
         let guard = EndGuard(Arc::clone(&end));
         std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
-            // Log records that an export causes would cause the next export.
+            // Exporting log records about an export would cause endless exports.
             let _suppressed = Context::enter_telemetry_suppressed_scope();
             let delivered = run(config, metrics_reader, queues, stopping, &ready);
             guard.0.set(delivered);
@@ -230,7 +230,7 @@ fn run(
     let counters = Arc::clone(metrics_reader.counters());
     let sender = Sender { config, metrics_reader, queues, counters, stopping };
     let delivered = runtime.block_on(sender.send(exporters));
-    // A name lookup may still block a thread of the pool; do not wait for it.
+    // A DNS lookup may still block a thread of the pool. Shutdown does not wait for the lookup.
     runtime.shutdown_background();
     delivered
 }
@@ -278,7 +278,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Exports all signals until the stop signal, and afterwards for at most the time that the stop signal allows.
+    /// Exports all signals until the stop signal, and then for at most the time limit in the stop signal.
     async fn send(&self, exporters: Exporters) -> bool {
         let last_metrics = Cell::new(exporters.metrics.is_none());
         let metrics = async {
@@ -385,10 +385,10 @@ impl Sender {
     }
 }
 
-/// The exports of one signal. Failures are logged when they begin and when they end, not at each attempt.
+/// The exports of one signal. The first failure and the recovery are logged, not each attempt.
 struct Link<'a> {
     signal: Signal,
-    /// Time limit of one export with all its retries.
+    /// Time limit of one export, including all retries.
     limit: Duration,
     counters: &'a ExportCounters,
     failures: u64,

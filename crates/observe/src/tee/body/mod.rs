@@ -1,8 +1,8 @@
 //! Bodies that copy every frame into the observation channel and pass it on unchanged.
 //!
 //! hyper drops a body as soon as `is_end_stream()` is true, without polling for `None`, and never polls the bodies of
-//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`, and dropping the
-//! response body decides how the exchange ended.
+//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`. The drop of the
+//! response body determines how the exchange ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pin_project! {
     }
 }
 
-/// Reports that the request body was sent completely.
+/// Selects which component reports that the request body was sent completely.
 #[derive(Debug)]
 enum EndReporter {
     /// This body reports the end when it passes on the last frame.
@@ -49,7 +49,7 @@ impl<B> RequestBody<B> {
         &self.observer
     }
 
-    /// Returns the body before observation. What the caller reads from it is not observed.
+    /// Returns the wrapped body. Data that the caller reads from the wrapped body is not observed.
     pub fn get_mut(&mut self) -> &mut B {
         &mut self.inner
     }
@@ -122,9 +122,9 @@ pin_project! {
         #[pin]
         inner: B,
         observer: RequestObserver,
-        // When the last frame was passed on; `None` while a frame is being polled for.
+        // Time at which the last frame was passed on. `None` while polling for a frame.
         passed_on: Option<MonotonicInstant>,
-        // How long the client did not poll before the current frame, if long enough to report.
+        // Time in which the client did not poll before the current frame, if long enough to report.
         blocked: BackpressureTime,
         is_over: bool,
     }
@@ -154,7 +154,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         Self { inner, observer, passed_on: None, blocked: BackpressureTime::default(), is_over }
     }
 
-    /// Notes that the client polls again: the time since the last frame was the client's.
+    /// Records that the client polls again. The time since the last frame counts as backpressure of the client.
     fn begin_poll(self: Pin<&mut Self>) {
         let this = self.project();
         let Some(passed_on) = this.passed_on.take() else {
@@ -175,7 +175,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         if let Some(data) = frame.data_ref() {
             self.observer.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
-            // Nothing follows trailers, so the body may not be polled again.
+            // Trailers are the last frame, so the body may not be polled again.
             self.observer.trailers(Direction::Response, at);
             self.as_mut().finish(Ending::Complete);
         }

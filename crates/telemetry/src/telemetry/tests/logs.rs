@@ -1,5 +1,5 @@
-//! OTLP logs: own log lines, request records and content events arrive with the right ids, are off by default, and are
-//! dropped and counted rather than waited for.
+//! Tests of OTLP logs: log lines, request records and content events. They arrive with the right ids, are off by
+//! default, and are dropped and counted if they cannot be queued.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -173,7 +173,7 @@ fn counts_records_that_the_collector_rejects() {
     }
 }
 
-/// The export that fails is logged on the telemetry thread, which must not cause another export.
+/// A failed export is logged on the telemetry thread. That log line must not cause another export.
 #[test]
 fn the_exporters_own_log_lines_are_not_exported() {
     let receiver = Receiver::start(Behaviour::RefuseOnce);

@@ -1,4 +1,4 @@
-//! Tests against receivers on loopback: one that accepts, one that rejects, one that never answers, one that is down.
+//! Tests against OTLP receivers on loopback: one accepts, one rejects, one never responds, and one is down.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,28 +31,28 @@ use crate::testing;
 use tokengauge_types::clock;
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
-/// Long enough for anything on loopback, even on a busy machine.
+/// Time limit for all operations on loopback. Sufficient even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
 enum Behaviour {
     Answer,
-    /// Refuses the first export, in a way that is not to be retried.
+    /// Rejects the first export with an error that must not be retried.
     RefuseOnce,
-    /// Refuses the first export, in a way that is to be retried.
+    /// Rejects the first export with a retryable error.
     BusyOnce,
-    /// Accepts everything and never answers.
+    /// Accepts connections and requests, and never responds.
     Silent,
 }
 
 struct Seen {
     path: String,
     headers: http::HeaderMap,
-    /// Without gRPC's five bytes in front.
+    /// Body without the five-byte prefix of a gRPC message.
     body: Bytes,
 }
 
-/// An OTLP receiver for both transports, which it recognizes by the content type.
+/// An OTLP receiver for HTTP and gRPC. The content type determines the transport.
 struct Receiver {
     address: SocketAddr,
     seen: Inbox<Seen>,
@@ -187,7 +187,7 @@ fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
     (Telemetry::start(config, metrics_reader).unwrap(), instruments)
 }
 
-/// The sum of one counter in one export.
+/// Returns the sum of the series of one counter in one export.
 fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
     let mut metrics =
         request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
@@ -234,7 +234,7 @@ fn arrives_over(protocol: &str) {
     two_spans(&ExportTraceServiceRequest::decode(traces.body.clone()).unwrap());
 }
 
-/// The spans of one exchange, under this process's resource.
+/// Checks that an export contains the two spans of one exchange, under this process's resource.
 fn two_spans(traces: &ExportTraceServiceRequest) {
     let [of] = traces.resource_spans.as_slice() else { panic!("{traces:?}") };
     let resource: Vec<_> =
@@ -263,7 +263,7 @@ fn metrics_and_spans_arrive_over_grpc() {
     arrives_over("grpc");
 }
 
-/// The CLIENT span's trace and span id, and those of the exemplars of the time to first token.
+/// Returns the trace and span ids of CLIENT spans, and those of the exemplars of the time to first token.
 fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
     let (metrics, traces) = receiver.all();
     let spans = traces
@@ -380,7 +380,7 @@ fn an_export_without_response_times_out() {
     let receiver = Receiver::start(Behaviour::Silent);
     let limits = [("OTEL_EXPORTER_OTLP_TIMEOUT", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "20")];
     let (telemetry, _) = start(config(receiver.address, &limits));
-    // A second one can only come when the first was given up.
+    // A second export can only arrive after the first has timed out.
     receiver.next();
     receiver.next();
     assert!(!telemetry.shutdown(DEADLINE));
@@ -572,7 +572,7 @@ fn mutual_tls_works_on_both_transports() {
     }
 }
 
-/// Writes an authority's certificate and a client's, and makes a server that wants one.
+/// Writes the certificates of an authority and a client, and returns a server that requires client certificates.
 fn mutual_tls(folder: &std::path::Path) -> TlsAcceptor {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let authority_key = KeyPair::generate().unwrap();
