@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::content_decoder::ContentDecoder;
 use crate::request_state::RequestState;
 use crate::response::{FrameContent, ResponseAccumulator};
 use tokengauge_llm::content::{self, CaptureBudget, CapturePolicy, RequestCapture};
 use tokengauge_llm::count::Tokenizers;
+use tokengauge_llm::decode::ContentDecoder;
 use tokengauge_llm::dialect::{
     self, Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
     ResponseReader,
@@ -69,7 +69,7 @@ impl ApiCall {
             api,
             request: RequestState::Parsing(Box::new(RequestReader::new(found))),
             body_decides: found.body_decides,
-            request_coding: ContentDecoder::new(&open.headers),
+            request_coding: ContentDecoder::new(open.headers.get("content-encoding")),
             response_coding: ContentDecoder::plain(),
             response: None,
             lost: false,
@@ -254,7 +254,7 @@ impl ApiCall {
         self.answer = ResponseAccumulator::new(self.asked(), &self.tokenizers);
         self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
-        self.response_coding = ContentDecoder::new(&head.headers);
+        self.response_coding = ContentDecoder::new(head.headers.get("content-encoding"));
         self.response = (!self.response_coding.is_unread()).then(|| {
             let framer = Framer::new(head.headers.get("content-type"), self.api.json());
             (framer, ResponseReader::new(self.api, self.facts(), head.status))
@@ -318,8 +318,8 @@ impl ApiCall {
     /// Returns the parse errors, each with its count.
     pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
         for coding in [&self.request_coding, &self.response_coding] {
-            if let Some(odd) = coding.odd() {
-                self.answer.odd(odd);
+            if let Some(error) = coding.error() {
+                self.answer.odd(error);
             }
         }
         self.answer.anomalies()

@@ -8,7 +8,6 @@
 
 mod anomalies;
 mod api_call;
-mod content_decoder;
 mod describe;
 mod endpoint;
 mod exchange;

@@ -9,6 +9,7 @@
 mod eventstream;
 mod fixture;
 mod in_process;
+mod parser;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};

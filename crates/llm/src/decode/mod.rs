@@ -29,6 +29,7 @@ mod bounds;
 mod brotli;
 mod codec;
 mod coding;
+mod content_decoder;
 mod flate;
 mod memory;
 mod zstd;
@@ -38,6 +39,7 @@ use std::fmt;
 use bounds::Bounds;
 use codec::Codec;
 use coding::Coding;
+pub use content_decoder::ContentDecoder;
 
 /// Size in bytes of the buffer for one decompression step. Most chunks of a stream are shorter.
 const SCRATCH: usize = 4 << 10;

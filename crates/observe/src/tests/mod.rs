@@ -1,5 +1,7 @@
 //! Tests of exchanges at literal timestamps, without clock, socket or sleep.
 
+mod encodings;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,0 +1,163 @@
+//! Decodes the content encoding of one body and records why the output is incomplete.
+
+use super::{DecodeError, Decompressor};
+use crate::frame::ParseError;
+
+/// Decodes one body: a [`Decompressor`] if the body is encoded, and a record of the first parse error.
+#[derive(Debug)]
+pub struct ContentDecoder {
+    state: State,
+    error: Option<ParseError>,
+}
+
+#[derive(Debug)]
+enum State {
+    Plain,
+    Encoded(Box<Decompressor>),
+    /// The encoding is unknown.
+    Unread,
+    /// Decoded up to an error, a gap or the size limit.
+    Lost,
+}
+
+impl ContentDecoder {
+    /// Creates a decoder for the value of the `content-encoding` header. A body without that header is not encoded.
+    pub fn new(content_encoding: Option<&str>) -> Self {
+        match content_encoding.map(Decompressor::new).transpose().map(Option::flatten) {
+            Ok(None) => Self::plain(),
+            Ok(Some(decompressor)) => {
+                Self { state: State::Encoded(Box::new(decompressor)), error: None }
+            }
+            Err(_) => Self { state: State::Unread, error: Some(ParseError::Encoding) },
+        }
+    }
+
+    /// Creates a decoder that passes bytes on unchanged.
+    pub const fn plain() -> Self {
+        Self { state: State::Plain, error: None }
+    }
+
+    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed and stops.
+    #[must_use]
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
+        let decoded = match &mut self.state {
+            State::Plain => {
+                out(bytes);
+                Ok(())
+            }
+            State::Encoded(decompressor) => decompressor.push(bytes, out),
+            State::Unread | State::Lost => Ok(()),
+        };
+        if let Err(error) = decoded {
+            self.state = State::Lost;
+            self.error = Some(match error {
+                DecodeError::Corrupt => ParseError::Encoding,
+                DecodeError::TooLarge => ParseError::Inflation,
+            });
+        }
+        decoded.is_ok()
+    }
+
+    /// Records a gap. Encoded bytes after a gap cannot be decoded.
+    pub fn gap(&mut self) {
+        if let State::Encoded(_) = self.state {
+            self.state = State::Lost;
+        }
+    }
+
+    /// Ends the body after HTTP has delivered it completely.
+    pub fn end(&mut self) {
+        if self.is_short() {
+            self.error = Some(ParseError::Encoding);
+        }
+    }
+
+    /// Whether the encoding is unknown, so that no byte is decoded.
+    pub const fn is_unread(&self) -> bool {
+        matches!(self.state, State::Unread)
+    }
+
+    /// Whether the encoded data is incomplete.
+    pub fn is_short(&self) -> bool {
+        matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
+    }
+
+    /// Returns why the body was not decoded, or not completely.
+    pub const fn error(&self) -> Option<ParseError> {
+        self.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Returns the output of a push and whether it succeeded.
+    fn decode(decoder: &mut ContentDecoder, bytes: &[u8]) -> (Vec<u8>, bool) {
+        let mut plain = Vec::new();
+        let decoded = decoder.push(bytes, &mut |bytes| plain.extend_from_slice(bytes));
+        (plain, decoded)
+    }
+
+    #[test]
+    fn decodes_by_the_header() {
+        for header in [None, Some(""), Some("identity")] {
+            let mut decoder = ContentDecoder::new(header);
+            assert_eq!(decode(&mut decoder, b"text"), (b"text".to_vec(), true), "{header:?}");
+        }
+        let mut decoder = ContentDecoder::new(Some("gzip"));
+        assert_eq!(decode(&mut decoder, &gzip("text")), (b"text".to_vec(), true));
+        decoder.end();
+        assert_eq!(decoder.error(), None);
+    }
+
+    #[test]
+    fn unknown_encoding_is_an_error_from_the_start() {
+        let mut decoder = ContentDecoder::new(Some("compress"));
+        assert!(decoder.is_unread());
+        assert_eq!(decode(&mut decoder, b"text"), (Vec::new(), true));
+        assert_eq!(decoder.error(), Some(ParseError::Encoding));
+    }
+
+    #[test]
+    fn corrupt_data_fails_once() {
+        let mut decoder = ContentDecoder::new(Some("gzip"));
+        assert_eq!(decode(&mut decoder, b"not gzip, but longer than a header"), (vec![], false));
+        assert_eq!(decode(&mut decoder, b"more"), (vec![], true));
+        assert_eq!(decoder.error(), Some(ParseError::Encoding));
+    }
+
+    #[test]
+    fn truncated_data_is_an_error_only_if_the_body_was_delivered() {
+        let encoded = gzip("text");
+        let mut decoder = ContentDecoder::new(Some("gzip"));
+        decode(&mut decoder, &encoded[..encoded.len() - 1]);
+        assert!(decoder.is_short());
+        assert_eq!(decoder.error(), None);
+        decoder.end();
+        assert_eq!(decoder.error(), Some(ParseError::Encoding));
+    }
+
+    #[test]
+    fn gap_stops_only_encoded_bodies() {
+        let mut decoder = ContentDecoder::new(Some("gzip"));
+        decoder.gap();
+        decoder.end();
+        assert_eq!(decode(&mut decoder, &gzip("text")), (Vec::new(), true));
+        assert_eq!(decoder.error(), None);
+        let mut decoder = ContentDecoder::plain();
+        decoder.gap();
+        assert_eq!(decode(&mut decoder, b"text"), (b"text".to_vec(), true));
+    }
+}
