@@ -4,14 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{Play, STREAMED, at, chunk, open, usage};
+use super::{Play, STREAMED, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Completeness, Outcome};
 use tokengauge_measure::timing::{LiveSample, Stage};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, WaitingFor, ObserverEvent};
+use tokengauge_types::event::{
+    BackpressureTime, Direction, Ending, ExchangeId, LiveState, ObserverEvent, TimestampedEvent,
+    WaitingFor,
+};
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 /// The provider reports 500 tokens, of which 400 are reasoning that is never streamed. 4 chunks of 25 tokens, a second
@@ -256,7 +259,8 @@ impl Watch {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
@@ -281,12 +285,15 @@ impl Watch {
         self.report(110, ObserverEvent::RequestHeadSent, b"");
         self.bytes(110, Direction::Request, body, 0);
         self.report(110, ObserverEvent::RequestBodySent, b"");
-        self.report(200, super::tests::head(200, "text/event-stream"), b"");
+        self.report(200, super::head(200, "text/event-stream"), b"");
     }
 
     fn report(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
-        let entry =
-            TimestampedEvent { exchange: ExchangeId(self.exchange), at: MonotonicInstant::from_millis(millis), word };
+        let entry = TimestampedEvent {
+            exchange: ExchangeId(self.exchange),
+            at: MonotonicInstant::from_millis(millis),
+            word,
+        };
         self.requests.apply(entry, bytes);
     }
 

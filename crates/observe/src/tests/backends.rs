@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::tests::{at, open};
+use super::{at, open};
 use crate::{InFlightRequests, Sinks};
-use tokengauge_measure::cost::{Costs, Prices, HardwareCost};
+use tokengauge_measure::cost::{Costs, HardwareCost, Prices};
 use tokengauge_measure::engine::{Backend, Engine, EngineMetrics, EngineReading, warm};
 use tokengauge_measure::load::Precision;
 use tokengauge_measure::record::{Record, WarmupState};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::WallTime;
-use tokengauge_types::event::{BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, ObserverEvent};
-use tokengauge_types::label::{CardinalityLimiter, Label, CardinalityLimits, Name};
+use tokengauge_types::event::{
+    BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, ResponseHead, TimestampedEvent,
+};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 const ASKED: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
@@ -97,7 +99,13 @@ fn records_warmth_of_each_call() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     let seconds = 1_000_000_000;
     let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
-    let expected = [WarmupState::Cold, WarmupState::Warming, WarmupState::Warming, WarmupState::Warming, WarmupState::Warm];
+    let expected = [
+        WarmupState::Cold,
+        WarmupState::Warming,
+        WarmupState::Warming,
+        WarmupState::Warming,
+        WarmupState::Warm,
+    ];
     assert_eq!(found, expected.map(Some));
     assert_eq!(stage.state(2_000), Some(WarmupState::Warm));
     assert_eq!(stage.state(302_000), Some(WarmupState::Warming), "no request for 5 min");
@@ -153,7 +161,12 @@ fn queue_is_exact_while_the_engine_reports_it() {
         numbers: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
         implausible: 0,
     };
-    stage.requests.record_engine_reading(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
+    stage.requests.record_engine_reading(
+        at(0),
+        WallTime::default(),
+        &Label::known("gpu"),
+        Ok(told),
+    );
     let mut depth = |millis| {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())

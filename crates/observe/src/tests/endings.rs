@@ -4,16 +4,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::tests::{STREAMED, at, chunk, open, usage};
+use super::{STREAMED, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::record::Record;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus, span};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, UpstreamFailure, ResponseHead, TimeoutKind, RejectReason, ObserverEvent,
+    BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, RejectReason, ResponseHead,
+    TimeoutKind, TimestampedEvent, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
-#[path = "../../../tests/it/aborts/table.rs"]
+#[path = "../../../../tests/it/aborts/table.rs"]
 mod table;
 
 use table::{Cell, Facts};
@@ -46,7 +47,8 @@ impl Stage {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
@@ -111,7 +113,8 @@ impl Stage {
     fn send(&mut self, ending: Ending) {
         if matches!(
             ending,
-            Ending::UpstreamFailed(UpstreamFailure::Connect) | Ending::TimedOut(TimeoutKind::Connect)
+            Ending::UpstreamFailed(UpstreamFailure::Connect)
+                | Ending::TimedOut(TimeoutKind::Connect)
         ) {
             return;
         }

@@ -1,6 +1,11 @@
 //! Tests of exchanges at literal timestamps, without clock, socket or sleep.
 
+mod accounting;
+mod backends;
 mod encodings;
+mod endings;
+mod queue;
+mod stalls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::tests::{STREAMED, at, chunk, open};
-use crate::{InFlightRequests, StreamPhase, Sinks};
+use super::{STREAMED, at, chunk, open};
+use crate::{InFlightRequests, Sinks, StreamPhase};
 use tokengauge_llm::dialect::RateLimit;
 use tokengauge_measure::load::{LimitType, RateLimitReading};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, Headers, RejectReason, ObserverEvent,
+    BackpressureTime, Direction, Ending, ExchangeId, Headers, ObserverEvent, RejectReason,
+    ResponseHead, TimestampedEvent,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
@@ -18,7 +19,7 @@ type Pairs<'a> = &'a [(&'static str, &'a str)];
 
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::collector::MetricsReader,
+    collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
@@ -26,7 +27,8 @@ impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let all = Arc::clone(&records);
         let sinks = Sinks {

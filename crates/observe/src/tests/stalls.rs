@@ -3,22 +3,23 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::tests::{STREAMED, at, chunk, open};
+use super::{STREAMED, at, chunk, open};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::load::StalledStreams;
 use tokengauge_measure::record::Record;
-use tokengauge_measure::timing::{StallPhase, Stall, Stalls};
+use tokengauge_measure::timing::{Stall, StallPhase, Stalls};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, Headers, WaitingFor, ObserverEvent,
+    BackpressureTime, Direction, Ending, ExchangeId, Headers, LiveState, ObserverEvent,
+    ResponseHead, TimestampedEvent, WaitingFor,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 /// Open requests, their metrics and their records.
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::collector::MetricsReader,
+    collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
     cell: Arc<LiveState>,
 }
@@ -27,7 +28,8 @@ impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let record = {
             let records = Arc::clone(&records);
@@ -160,7 +162,10 @@ fn reports_a_stall_while_it_lasts() {
     scene.token(1_000);
     scene.sweep(2_900);
     assert_eq!(scene.stalls(&[]), 0, "exported before the first one");
-    assert_eq!(scene.silence(2_900)[1], StalledStreams { stalled: 0, longest: Some(millis(1_900)) });
+    assert_eq!(
+        scene.silence(2_900)[1],
+        StalledStreams { stalled: 0, longest: Some(millis(1_900)) }
+    );
     scene.sweep(3_150);
     let labels = ["next_token", "silent", "gpt-4o"];
     assert_eq!(scene.stalls(&labels), 1, "reported while it lasts");
