@@ -104,6 +104,48 @@ fn no_import_cycle_between_files() {
     assert!(cycles.is_empty(), "\n{}", cycles.join("\n"));
 }
 
+/// A file without a `mod` line is not compiled, and its tests do not run.
+#[test]
+fn every_file_is_declared() {
+    let mut undeclared = Vec::new();
+    for package in packages() {
+        let source = root().join(package_folder(&package)).join("src");
+        for file in rust_files(&source) {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            let folder = file.parent().unwrap();
+            let (module, parent) = match name {
+                "lib" | "main" if folder == source => continue,
+                "mod" => (folder.file_name().unwrap().to_str().unwrap(), folder.parent().unwrap()),
+                _ => (name, folder),
+            };
+            let candidates = ["mod.rs", "lib.rs", "main.rs"].map(|it| parent.join(it));
+            let declaration = format!("mod {module};");
+            let declared = candidates
+                .iter()
+                .chain([&parent.with_extension("rs")])
+                .filter_map(|it| fs::read_to_string(it).ok())
+                .any(|text| text.lines().any(|line| line.ends_with(&declaration)));
+            if !declared {
+                undeclared.push(file.display().to_string());
+            }
+        }
+    }
+    assert!(undeclared.is_empty(), "no mod line for:\n{}", undeclared.join("\n"));
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
 /// Reads a row `| package | responsibility | dependencies |` of the table in ARCHITECTURE.md.
 fn documented_package(line: &str) -> Option<(String, BTreeSet<String>)> {
     let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
