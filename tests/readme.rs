@@ -143,7 +143,7 @@ fn the_reading_of_a_page_finds_commands_and_links() {
         headings("# A b\n## The `x`: *y*\n```\n# no\n```\n## A b\n#no"),
         BTreeSet::from(["a-b", "the-x-y", "a-b-1"].map(str::to_owned))
     );
-    let page = "[a](README.md) [b](README.md#status) [c](README.md#nowhere) [d](none.md) [e](#here) [f](#there)\n# Here\n";
+    let page = "[a](README.md) [b](README.md#overhead) [c](README.md#nowhere) [d](none.md) [e](#here) [f](#there)\n# Here\n";
     assert_eq!(
         dead_links("CONTRIBUTING.md", page),
         ["README.md#nowhere", "none.md#", "#here", "#there"]
