@@ -37,23 +37,19 @@ const MARKS: [&str; 2] = [
     "<!-- end of values -->\n",
 ];
 
+/// Helm follows symbolic links when it packages or renders a chart, so the chart needs no copies.
 #[test]
-fn copies_are_what_was_copied() {
+fn chart_links_to_every_rule_file_and_dashboard() {
     for (from, ending, to) in
         [("alerts", ".rules.yaml", "files/alerts"), ("dashboards", ".json", "files/dashboards")]
     {
         let to = format!("{CHART}/{to}");
         let sources = names(from, ending);
         assert!(sources.len() >= 4, "{from}: {sources:?}");
-        if writes() {
-            for name in &sources {
-                fs::copy(path(from).join(name), path(&to).join(name)).unwrap();
-            }
-        }
         assert_eq!(names(&to, ""), sources, "{to} against {from}");
         for name in sources {
-            let (copy, source) = (format!("{to}/{name}"), format!("{from}/{name}"));
-            assert!(read(&copy) == read(&source), "{copy} is not {source}: CHART=write");
+            let target = fs::canonicalize(path(&to).join(&name)).unwrap();
+            assert_eq!(target, fs::canonicalize(path(from).join(&name)).unwrap());
         }
     }
 }
