@@ -32,10 +32,7 @@ impl Scene {
         setup.upstream.pool_size = 0;
         change(&mut setup);
         let proxy = setup.start().await;
-        let mut client = proxy.client().await;
-        client.write(request).await;
-        let mut upstream = backend.accept().await;
-        upstream.read_head().await;
+        let (client, upstream) = proxy.exchange(&backend, request).await;
         Self { backend, proxy, client, upstream }
     }
 

@@ -2,7 +2,7 @@
 
 use tokengauge_types::event::Direction;
 
-use crate::support::{Backend, Proxy, lines};
+use crate::support::{Proxy, lines};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: proxy.local\r\n\r\n";
 
@@ -12,8 +12,7 @@ const PLAIN: &str =
 
 #[tokio::test]
 async fn a_length_framed_body_passes_both_ways() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client.write("POST /v1/x?q=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n{\"a\":1}").await;
     let mut upstream = backend.accept().await;
@@ -37,12 +36,8 @@ async fn a_length_framed_body_passes_both_ways() {
 
 #[tokio::test]
 async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_before_any() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     let head = client.read_head().await;
     assert_eq!(lines(&head)[0], "HTTP/1.1 200 OK");
@@ -60,8 +55,7 @@ async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_bef
 
 #[tokio::test]
 async fn single_bytes_pass_both_ways() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     for byte in
         b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
@@ -89,12 +83,8 @@ async fn single_bytes_pass_both_ways() {
 
 #[tokio::test]
 async fn a_body_framed_by_close_is_chunked_for_the_client_and_complete() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\n\r\nall of it").await;
     drop(upstream);
     let head = client.read_head().await;
@@ -107,8 +97,7 @@ async fn a_body_framed_by_close_is_chunked_for_the_client_and_complete() {
 #[tokio::test]
 async fn a_large_body_passes_whole_both_ways() {
     let body: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     let head = format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     let echo = async {
@@ -137,8 +126,7 @@ async fn a_large_body_passes_whole_both_ways() {
 #[tokio::test]
 async fn an_echo_that_answers_early_does_not_stop_the_upload() {
     const LEN: usize = 16 * 1024 * 1024;
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     let answer = async {
         let mut upstream = backend.accept().await;
@@ -166,8 +154,7 @@ async fn an_echo_that_answers_early_does_not_stop_the_upload() {
 
 #[tokio::test]
 async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client.write("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut upstream = backend.accept().await;
@@ -194,8 +181,7 @@ async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
 
 #[tokio::test]
 async fn trailers_pass_both_ways() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("POST /x HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n")
@@ -221,8 +207,7 @@ async fn trailers_pass_both_ways() {
 
 #[tokio::test]
 async fn a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("POST /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
@@ -240,8 +225,7 @@ async fn a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() {
 
 #[tokio::test]
 async fn a_client_of_http_1_0_gets_its_body_up_to_the_close() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client.write("GET /x HTTP/1.0\r\n\r\n").await;
     let mut upstream = backend.accept().await;

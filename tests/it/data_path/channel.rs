@@ -16,10 +16,7 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
     setup.tee.shards = 1;
     setup.tee.budget_bytes = 256 * 1024;
     let mut proxy = setup.start().await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     let body = vec![b'x'; LEN];
     upstream.write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n")).await;
     client.read_head().await;
@@ -43,10 +40,7 @@ async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
     setup.tee.shards = 1;
     setup.tee.budget_bytes = 0;
     let mut proxy = setup.start().await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     assert_eq!(proxy.channel.open_exchanges(), 1);
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     client.read_until("\r\n\r\nok").await;
@@ -57,13 +51,9 @@ async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
 
 #[tokio::test]
 async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut idle = proxy.client().await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
@@ -78,12 +68,8 @@ async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
 
 #[tokio::test]
 async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
@@ -99,12 +85,8 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
 /// Tests 2,000 chunks in one shard, which stay in order regardless of the drain's timing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_within_an_exchange_is_total_while_it_is_drained() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     let writing = tokio::spawn(async move {
         upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
         for n in 0..2_000 {

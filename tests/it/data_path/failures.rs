@@ -79,10 +79,7 @@ async fn silence_beyond_the_idle_limit_truncates() {
     let mut setup = Setup::to(backend.address);
     setup.upstream.timeouts.idle = Some(Duration::from_millis(50));
     let mut proxy = setup.start().await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
     client.read_head().await;
     assert_eq!(client.read_to_end().await, b"1\r\na\r\n");
@@ -101,10 +98,7 @@ async fn a_total_limit_ends_a_stream_that_still_flows() {
     let mut setup = Setup::to(backend.address);
     setup.upstream.timeouts.total = Some(Duration::from_millis(200));
     let mut proxy = setup.start().await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
     client.read_head().await;
     assert_eq!(client.read_to_end().await, b"1\r\na\r\n");
@@ -114,8 +108,7 @@ async fn a_total_limit_ends_a_stream_that_still_flows() {
 
 #[tokio::test]
 async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let asking = answer_to(&proxy, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na");
     let closing = async {
         let mut upstream = backend.accept().await;
@@ -136,8 +129,7 @@ async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
 
 #[tokio::test]
 async fn what_is_not_http_is_a_502() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let asking = answer_to(&proxy, GET);
     let answering = async {
         let mut upstream = backend.accept().await;
@@ -154,12 +146,8 @@ async fn what_is_not_http_is_a_502() {
 
 #[tokio::test]
 async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}5\r\nhello\r\n5\r\nwo")).await;
     client.read_head().await;
     client.read_until("hello\r\n").await;
@@ -176,12 +164,8 @@ async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
 
 #[tokio::test]
 async fn a_length_framed_body_that_breaks_off_truncates() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await;
     client.read_head().await;
     drop(upstream);
@@ -192,12 +176,8 @@ async fn a_length_framed_body_that_breaks_off_truncates() {
 
 #[tokio::test]
 async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
     client.read_until("a\r\n").await;
     drop(client);
@@ -212,12 +192,8 @@ async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
 
 #[tokio::test]
 async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (client, mut upstream) = proxy.exchange(&backend, GET).await;
     drop(client);
     assert_eq!(upstream.read_to_end().await, b"");
     assert_eq!(
@@ -228,12 +204,10 @@ async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
 
 #[tokio::test]
 async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (client, mut upstream) = proxy
+        .exchange(&backend, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+        .await;
     assert_eq!(upstream.read_exactly(3).await, b"abc");
     drop(client);
     assert_eq!(upstream.read_to_end().await, b"", "the upload does not end cleanly either");
@@ -245,8 +219,7 @@ async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
 
 #[tokio::test]
 async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
     let mut upstream = backend.accept().await;
@@ -280,12 +253,8 @@ async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
 
 #[tokio::test]
 async fn a_connection_that_the_upstream_means_to_close_is_not_kept() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(GET).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na").await;
     let head = client.read_head().await;
     assert!(!head.to_ascii_lowercase().contains("connection"), "{head}");

@@ -14,8 +14,7 @@ async fn passed_on(setup: Setup, backend: &Backend, request: &str) -> String {
 
 #[tokio::test]
 async fn case_repetition_and_values_are_kept_both_ways() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET /a%2Fb?x=%20&y HTTP/1.1\r\nhost: a\r\nX-CamelCase: One\r\nx-many: 1\r\nX-Many: 2\r\nauthorization: Bearer k\r\nTraceParent: kept\r\n\r\n")
@@ -56,8 +55,7 @@ async fn case_repetition_and_values_are_kept_both_ways() {
 
 #[tokio::test]
 async fn headers_of_one_hop_end_here() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-Hop, host\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic x\r\nTE: trailers, deflate\r\nUpgrade: h2c\r\nX-Kept: 1\r\n\r\n")
@@ -120,8 +118,7 @@ async fn an_absolute_target_and_an_asterisk_pass() {
 
 #[tokio::test]
 async fn only_allowed_headers_and_no_query_cross_the_seam() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET /v1/x?key=secret HTTP/1.1\r\nHost: asked.example\r\nAuthorization: Bearer secret\r\nUser-Agent: test/1\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n")
@@ -143,8 +140,7 @@ async fn only_allowed_headers_and_no_query_cross_the_seam() {
 
 #[tokio::test]
 async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     let (mut from, mut to) = client.0.split();
     let sending = async {
@@ -176,8 +172,7 @@ async fn of_a_query_only_the_model_may_be_known() {
         ("X-Amz-Security-Token=secret1&models=secret2&amodel=secret2", None),
         ("secret1", None),
     ] {
-        let backend = Backend::start().await;
-        let mut proxy = Proxy::to(backend.address).await;
+        let (backend, mut proxy) = Proxy::with_backend().await;
         let mut client = proxy.client().await;
         let target = format!("/v1/realtime?{query}");
         client.write(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).await;

@@ -25,8 +25,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[tokio::test]
 async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET /realtime HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
@@ -65,8 +64,7 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
 
 #[tokio::test]
 async fn a_refused_upgrade_is_an_ordinary_answer() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -81,8 +79,7 @@ async fn a_refused_upgrade_is_an_ordinary_answer() {
 
 #[tokio::test]
 async fn an_upgraded_exchange_outlasting_the_drain_is_cut() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
         .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -118,8 +115,7 @@ where
 /// Such a WebSocket is an extended CONNECT (RFC 8441), which a client may send only after an offer.
 #[tokio::test]
 async fn no_websocket_is_offered_over_http2() {
-    let backend = Backend::start().await;
-    let proxy = Proxy::to(backend.address).await;
+    let (backend, proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
@@ -141,8 +137,7 @@ async fn no_websocket_is_offered_over_http2() {
 
 #[tokio::test]
 async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut sender = http2::<_, Empty<Bytes>>(stream).await;
     let request = Request::get("http://asked.example/v1/x?q").body(Empty::new()).unwrap();
@@ -165,8 +160,7 @@ async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
 
 #[tokio::test]
 async fn a_reset_http2_stream_closes_its_upstream_only() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut sender = http2::<_, Empty<Bytes>>(stream).await;
     let request = || Request::get("http://a/").body(Empty::new()).unwrap();

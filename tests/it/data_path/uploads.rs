@@ -3,7 +3,7 @@
 use tokengauge_types::event::ObserverEvent;
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{Backend, Proxy, settle, within};
+use crate::support::{Proxy, settle, within};
 
 /// Larger than all buffers between the client and an upstream that does not read.
 const LENGTH: usize = 20 * 1024 * 1024;
@@ -19,12 +19,8 @@ fn uploaded(proxy: &mut Proxy) -> bool {
 
 #[tokio::test]
 async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(head()).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, head()).await;
     let sending = async { client.write(vec![b'x'; LENGTH - 1]).await };
     let (_, received) = tokio::join!(sending, upstream.read_exactly(LENGTH - 1));
     assert_eq!(received.len(), LENGTH - 1, "the upstream has all but a byte");
@@ -43,12 +39,8 @@ async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
 
 #[tokio::test]
 async fn an_upstream_that_does_not_read_holds_the_upload_open() {
-    let backend = Backend::start().await;
-    let mut proxy = Proxy::to(backend.address).await;
-    let mut client = proxy.client().await;
-    client.write(head()).await;
-    let mut upstream = backend.accept().await;
-    upstream.read_head().await;
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, head()).await;
     let (mut reading, mut writing) = client.0.split();
     let body = vec![b'x'; LENGTH];
     let mut sent = 0;

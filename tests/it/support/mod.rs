@@ -238,8 +238,28 @@ impl Proxy {
         Setup::to(upstream).start().await
     }
 
+    /// Starts a backend and a proxy in front of it.
+    pub async fn with_backend() -> (Backend, Self) {
+        let backend = Backend::start().await;
+        let proxy = Self::to(backend.address).await;
+        (backend, proxy)
+    }
+
     pub async fn client(&self) -> Raw<TcpStream> {
         Raw::connect(self.address).await
+    }
+
+    /// Sends `request` and reads its headers at the backend. Returns the connections of client and backend.
+    pub async fn exchange(
+        &self,
+        backend: &Backend,
+        request: impl AsRef<[u8]>,
+    ) -> (Raw<TcpStream>, Raw<TcpStream>) {
+        let mut client = self.client().await;
+        client.write(request).await;
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        (client, upstream)
     }
 
     /// Changes the route's concurrency limit as a reload does.
