@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokengauge::route::ConcurrencyLimit;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
@@ -228,7 +227,7 @@ async fn unfinished(cell: &Cell, client: &mut Raw<TcpStream>) {
 }
 
 fn reset_when_dropped(stream: &Raw<TcpStream>) {
-    SockRef::from(&stream.0).set_linger(Some(Duration::ZERO)).unwrap();
+    stream.0.set_zero_linger().unwrap();
 }
 
 async fn nobody() -> SocketAddr {

@@ -15,7 +15,6 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use socket2::SockRef;
 use tokengauge::forward::Protocol;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -176,7 +175,7 @@ async fn read(answer: &mut Incoming, body: &str) {
 }
 
 fn reset_when_dropped(stream: &TcpStream) {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    stream.set_zero_linger().unwrap();
 }
 
 /// Next step of an upstream.

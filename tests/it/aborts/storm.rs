@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokengauge_observe::InFlightRequests;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -139,7 +138,7 @@ async fn read_past(stream: &mut TcpStream, mark: &str) -> String {
 
 /// Makes the drop send a RST, so that no port stays in TIME-WAIT after the connection.
 fn reset_when_dropped(stream: &TcpStream) {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    stream.set_zero_linger().unwrap();
 }
 
 /// Runs `times` aborts of each of `kinds`, with [`CLIENTS`] concurrent clients.

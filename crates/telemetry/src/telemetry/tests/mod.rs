@@ -389,9 +389,9 @@ fn an_export_without_response_times_out() {
 #[test]
 fn counts_spans_dropped_while_the_collector_is_down() {
     // Bound but not listening: connections are refused, and no other process can use the port.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = socket.local_addr().unwrap();
     let (telemetry, _) = start(config(address, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]));
     telemetry.record(&testing::streamed());
     assert!(!telemetry.shutdown(DEADLINE));
