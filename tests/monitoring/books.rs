@@ -14,7 +14,7 @@ use tokengauge_telemetry::prometheus::label_name;
 use super::pages::{self, blocks, code_spans, read, root};
 use super::promql::{Checker, Labels};
 
-const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
+const SECTIONS: [&str; 5] = ["Symptom", "Check", "Causes", "Actions", "Escalation"];
 
 /// Names with our prefixes that are not our series or attributes: error types and engine metrics.
 const NEITHER: &[&str] =
@@ -356,10 +356,11 @@ fn what_does_not_belong_together_is_found() {
     assert_eq!(missing(&rules, "| [A](A.md) | critical |"), ["| [A](A.md) | warning |"]);
     assert_eq!(astray(&rules[0]).len(), 3);
 
-    let page = "# A\n\n## Meaning\n\nx\n\n## Impact\n\n\n## Diagnosis\n\nx\n\n## Mitigation\n\nx\n";
-    assert_eq!(misbuilt("A", page), ["A: Impact\n\n is empty"]);
+    let page = "# A\n\nx\n\n## Symptom\n\nx\n\n## Check\n\n\n## Causes\n\nx\n\n## Actions\n\nx\n\n\
+        ## Escalation\n\nx\n";
+    assert_eq!(misbuilt("A", page), ["A: Check\n\n is empty"]);
     assert_eq!(misbuilt("B", page).len(), 1);
-    let swapped = page.replace("Meaning", "Cause");
+    let swapped = page.replace("Symptom", "Meaning");
     assert_eq!(misbuilt("A", &swapped).len(), 1);
 }
 
