@@ -45,7 +45,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
 
 #[test]
 fn every_page_of_the_admin_port_that_is_asked_for_is_there() {
-    let admin = read("docs/admin.md");
+    let admin = read("docs/reference/admin-api.md");
     let mut asked = 0;
     for page in pages::all() {
         for path in admin_paths(&read(&page)) {

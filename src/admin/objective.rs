@@ -1,4 +1,4 @@
-//! An objective on the page `/slo`. `docs/admin.md` documents the fields.
+//! An objective on the page `/slo`. `docs/reference/admin-api.md` documents the fields.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The page `/stats`: current gauges and percentiles, for use without Prometheus. `docs/admin.md` documents the fields.
+//! The page `/stats`: current gauges and percentiles, for use without Prometheus. `docs/reference/admin-api.md` documents the fields.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

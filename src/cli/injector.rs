@@ -20,7 +20,7 @@ use tokengauge_telemetry::self_telemetry;
 /// Run the admission webhook that adds sidecars to new pods
 ///
 /// Accepts AdmissionReviews at POST /inject over HTTPS and always allows the pod. Changes pods in the same way as
-/// `tokengauge inject` changes manifests. See docs/injector.md for certificates and permissions.
+/// `tokengauge inject` changes manifests. See docs/how-to/webhook.md for certificates and permissions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(ArgGroup::new("certificates").required(true).args(["self_signed", "cert"])))]
 pub struct Args {

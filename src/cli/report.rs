@@ -18,7 +18,7 @@ use tokengauge_report::{Compare, Report, Request, Side};
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
 /// Reads the files of `request_log`. Removes warm-up and ramp-down, and reports for each group of requests output TPS, time
-/// to first token, inter-token latency (time per output token), duration, errors, tokens and cost. docs/report.md has the
+/// to first token, inter-token latency (time per output token), duration, errors, tokens and cost. docs/how-to/reports.md has the
 /// definitions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER)]

@@ -770,7 +770,7 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     }
 }
 
-/// The table of keys in `docs/configuration.md`: path, type, default, whether it is reloadable, description.
+/// The table of keys in `docs/reference/configuration.md`: path, type, default, whether it is reloadable, description.
 fn documented_keys(documentation: &str) -> Vec<[&str; 5]> {
     let rows = documentation.lines().filter(|line| line.starts_with("| `"));
     let keys = rows.filter_map(|row| {
@@ -792,7 +792,8 @@ fn schema_and_documentation_have_the_same_keys() {
         assert!(is_described, "{path} has no description");
         paths.insert(path.to_owned());
     });
-    let documentation = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let documentation =
+        std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
     let documented = documented_keys(&documentation);
     assert_eq!(documented.len(), paths.len(), "one row per key");
     for [path, kind, _, reloadable, description] in documented {
@@ -813,7 +814,8 @@ fn documented_defaults_are_the_defaults() {
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
-    let documentation = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let documentation =
+        std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
     for [path, _, default, ..] in documented_keys(&documentation) {
         let Some(default) = default.split('`').nth(1) else {
             continue;

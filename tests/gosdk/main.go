@@ -1,4 +1,4 @@
-// Runs the lines of docs/vendor-apis.md for Go, each with a streamed call: what tests/python/sdk_lines.py is the table of. The
+// Runs the lines of docs/how-to/provider-apis.md for Go, each with a streamed call: what tests/python/sdk_lines.py is the table of. The
 // lines stand in files that sdk_lines_check.py writes beside this one, one for each client's package.
 //
 // Reads {"addresses": {…}, "lines": [{name, model}]} and writes a line of JSON for each piece of text as it comes, {name, piece},

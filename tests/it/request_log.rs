@@ -105,7 +105,7 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
 
 /// Asserts that the documentation lists every field of every line, with its type.
 fn documented(lines: &[Value]) {
-    let page = include_str!("../../docs/request-log.md");
+    let page = include_str!("../../docs/reference/request-log.md");
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let fields: BTreeMap<&str, &str> = rows
         .map(|row| {

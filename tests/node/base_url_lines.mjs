@@ -1,4 +1,4 @@
-// The lines of docs/vendor-apis.md for Node, each run with a streamed call: what sdk_lines.py is the table of. Reads a JSON
+// The lines of docs/how-to/provider-apis.md for Node, each run with a streamed call: what sdk_lines.py is the table of. Reads a JSON
 // array of {name, code, model} and writes a line of JSON for each piece of text as it comes, {name, piece}, and one at the
 // end, {name, raised}: null, or why there is no more.
 //

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every line of docs/vendor-apis.md that points a client at tokengauge, run as it stands there: with the vendor's own
+"""Every line of docs/how-to/provider-apis.md that points a client at tokengauge, run as it stands there: with the vendor's own
 client, with examples/vendors.yaml as it stands there, over TLS to the hosts that it names.
 
     base_url_check.py --binary target/release/tokengauge --shared ../shared [--only NAME] [--verbose]
@@ -33,7 +33,7 @@ from rig import PATIENCE, Processes, Rig, Tally, forget_the_machine, free_port, 
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-GUIDE, CONFIGURATION = ROOT / "docs" / "vendor-apis.md", ROOT / "examples" / "vendors.yaml"
+GUIDE, CONFIGURATION = ROOT / "docs" / "how-to" / "provider-apis.md", ROOT / "examples" / "vendors.yaml"
 PROXY = "127.0.0.1:4000"
 BLOCK = re.compile(r"(?:^<!-- (line|not run): ([^\n]+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Languages whose lines sdk_lines_check.py runs.
@@ -180,7 +180,7 @@ def main():
     check_page(page, tally)
     check_inject(args, tally, page)
     check_lines(args, tally, page)
-    print(f"lines of docs/vendor-apis.md: {time.monotonic() - began:.0f} s")
+    print(f"lines of docs/how-to/provider-apis.md: {time.monotonic() - began:.0f} s")
     print(f"{tally.passed} passed, {tally.failed} failed")
     return 1 if tally.failed else 0
 

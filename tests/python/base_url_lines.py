@@ -1,4 +1,4 @@
-"""The lines of docs/vendor-apis.md that point a client at tokengauge: what each is, and the streamed call that is made with
+"""The lines of docs/how-to/provider-apis.md that point a client at tokengauge: what each is, and the streamed call that is made with
 it. As a program it reads a JSON object, of names of lines and their code, runs them one after the other and makes their calls,
 and writes the same object with what came of each stream: the pieces of its text, or what was raised."""
 import dataclasses

@@ -164,7 +164,7 @@ def drawn(cluster, helm, count=10):
 
 
 def what_runs(cluster, binary):
-    """As docs/kubernetes.md has it: what runs is read, changed and put back, however it came there."""
+    """As docs/how-to/kubernetes.md has it: what runs is read, changed and put back, however it came there."""
     workload = (ROOT / "deploy/kubernetes/inbound/workload.yaml").read_text()
     for way in (["create"], ["apply"], ["apply", "--server-side"]):
         namespace = f"by-{'-'.join(way).replace('--', '')}"

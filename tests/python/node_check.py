@@ -6,7 +6,7 @@
 ARCHIVE is the image as `docker save` writes it, FOLDER has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy,
 kubelet, prometheus3 and prometheus-adapter; for the scenarios that are only played when they are named also metrics-server, keda and
 prometheus-operator. They run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's
-name there is a simulated engine. docs/pod-life.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing
+name there is a simulated engine. docs/contributing/pod-lifecycle.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing
 failed, and 77 with a reason where no node can be had.
 """
 import argparse

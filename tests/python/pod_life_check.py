@@ -4,7 +4,7 @@
     pod_life_check.py --binary target/release/tokengauge [--network auto|loopback] [--only NAME…] [--verbose]
 
 A small kubelet (pod/kubelet.py) starts and ends pods in the order and with the signals of the real one. 200 streams are open through the
-sidecar when the pod is deleted, its engine restarted, its collector hung or its grace period used up. docs/pod-life.md says
+sidecar when the pod is deleted, its engine restarted, its collector hung or its grace period used up. docs/contributing/pod-lifecycle.md says
 what that proves. The last line is `N passed, N failed`; exit 0 when nothing failed.
 """
 import argparse

@@ -2,7 +2,7 @@
 """`tokengauge report` against figures that this script computes by itself, on a log of a million lines.
 
 Writes a log (the same for the same --seed), runs the program on it, reads the log again with Python's own JSON reader,
-computes tables, steady state and comparison by the definitions in docs/report.md, and compares. Also measures what the
+computes tables, steady state and comparison by the definitions in docs/how-to/reports.md, and compares. Also measures what the
 program took: more than 300 MB of memory is a failure; so is many times the 10 s that it should take, because how busy the
 machine is is not the program's doing.
 

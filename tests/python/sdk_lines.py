@@ -1,4 +1,4 @@
-"""The lines of docs/vendor-apis.md for Node and Go: with which client each is run, and where its call must arrive. The calls
+"""The lines of docs/how-to/provider-apis.md for Node and Go: with which client each is run, and where its call must arrive. The calls
 themselves are in tests/node/base_url_lines.mjs and tests/gosdk/main.go."""
 import dataclasses
 

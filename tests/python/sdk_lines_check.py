@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The lines of docs/vendor-apis.md for Node and Go, run as they stand there with the vendors' official clients: what
+"""The lines of docs/how-to/provider-apis.md for Node and Go, run as they stand there with the vendors' official clients: what
 base_url_check.py does for Python, and more.
 
     sdk_lines_check.py --binary target/release/tokengauge --shared ../shared --node FOLDER --go FOLDER [--only TEXT] [--verbose]
@@ -360,7 +360,7 @@ def main():
     tally, page, began = Tally(args.verbose), GUIDE.read_text(), time.monotonic()
     check_page(page, tally)
     check_lines(args, tally, page)
-    print(f"lines of docs/vendor-apis.md for Node and Go: {time.monotonic() - began:.0f} s")
+    print(f"lines of docs/how-to/provider-apis.md for Node and Go: {time.monotonic() - began:.0f} s")
     print(f"{tally.passed} passed, {tally.failed} failed")
     return 1 if tally.failed else 0
 

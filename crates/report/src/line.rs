@@ -1,6 +1,6 @@
 //! The log fields that the evaluation reads. Other fields are skipped.
 //!
-//! [The request log page](../../../docs/request-log.md) describes each field.
+//! [The request log page](../../../docs/reference/request-log.md) describes each field.
 
 use std::borrow::Cow;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! Tests every row of `docs/ends.md` over HTTP/1.1 on both sides.
+//! Tests every row of `docs/reference/outcomes.md` over HTTP/1.1 on both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests rows of `docs/ends.md` over HTTP/2, on one side and then on the other.
+//! Tests rows of `docs/reference/outcomes.md` over HTTP/2, on one side and then on the other.
 //!
 //! With HTTP/2, a side leaves by resetting its stream or by closing its connection.
 

@@ -1,4 +1,4 @@
-//! The stream of `docs/ends.md`, up to each of its moments.
+//! The stream of `docs/reference/outcomes.md`, up to each of its moments.
 
 pub const PATH: &str = "/v1/chat/completions";
 pub const BODY: &str =

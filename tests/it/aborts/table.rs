@@ -1,4 +1,4 @@
-//! The table of `docs/ends.md`, with the reported facts of an exchange that ends early, by moment and by cause.
+//! The table of `docs/reference/outcomes.md`, with the reported facts of an exchange that ends early, by moment and by cause.
 //!
 //! The tests over sockets and the tests at fixed timestamps play the same rows.
 
@@ -28,7 +28,7 @@ pub struct Facts {
     pub spans: usize,
 }
 
-const PAGE: &str = include_str!("../../../docs/ends.md");
+const PAGE: &str = include_str!("../../../docs/reference/outcomes.md");
 
 /// Returns every row, in order.
 pub fn cells() -> Vec<Cell> {

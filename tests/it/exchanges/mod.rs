@@ -72,10 +72,10 @@ fn every_api_has_its_fixtures_and_is_detected_as_itself() {
 #[test]
 fn the_documentation_holds_what_is_read_from_each() {
     let table = table();
-    let documentation = include_str!("../../../docs/dialects.md");
+    let documentation = include_str!("../../../docs/reference/api-formats.md");
     assert!(
         documentation.contains(&table),
-        "docs/dialects.md does not say what the fixtures show; its table should read:\n{table}"
+        "docs/reference/api-formats.md does not say what the fixtures show; its table should read:\n{table}"
     );
 }
 

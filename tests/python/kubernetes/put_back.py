@@ -1,4 +1,4 @@
-"""What runs goes back to the cluster as `inject` tells it, and what docs/kubernetes.md says of the other ways is so."""
+"""What runs goes back to the cluster as `inject` tells it, and what docs/how-to/kubernetes.md says of the other ways is so."""
 import json
 import pathlib
 import re

@@ -1,6 +1,6 @@
 //! Provider APIs, and the environment variables that set the base URL of their SDKs.
 //!
-//! Each row was tested with the SDKs or read in their source code. `docs/vendor-apis.md` lists the versions.
+//! Each row was tested with the SDKs or read in their source code. `docs/how-to/provider-apis.md` lists the versions.
 
 use tokengauge_types::url::UpstreamTarget;
 
@@ -59,7 +59,7 @@ const PROVIDERS: &[Provider] = &[
     provider("/cohere", "api.cohere.com", variable("CO_API_URL", "", &[]), true),
     provider("/groq", "api.groq.com", variable("GROQ_BASE_URL", "", &["GROQ_API_BASE"]), true),
     provider("/cerebras", "api.cerebras.ai", variable("CEREBRAS_BASE_URL", "", &[]), true),
-    // WebSockets of Google's Python SDK require TLS, which the loopback listener does not offer: docs/vendor-apis.md.
+    // WebSockets of Google's Python SDK require TLS, which the loopback listener does not offer: docs/how-to/provider-apis.md.
     provider(
         "/gemini",
         "generativelanguage.googleapis.com",

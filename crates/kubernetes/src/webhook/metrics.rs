@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::review::ReviewOutcome;
 
-/// A metric of `docs/injector.md`. A test compares both.
+/// A metric of `docs/how-to/webhook.md`. A test compares both.
 struct Metric {
     name: &'static str,
     kind: &'static str,
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn guide_lists_all_metrics() {
-        let guide = include_str!("../../../../docs/injector.md");
+        let guide = include_str!("../../../../docs/how-to/webhook.md");
         let listed: Vec<_> = guide
             .lines()
             .filter_map(|line| line.strip_prefix("| `tokengauge_injector_")?.split_once("` |"))
@@ -267,7 +267,8 @@ mod tests {
         for metric in ALL {
             let short = metric.name.trim_start_matches("tokengauge_injector_");
             let row = listed.iter().find(|(name, _)| *name == short);
-            let (_, rest) = row.unwrap_or_else(|| panic!("{short} is not in docs/injector.md"));
+            let (_, rest) =
+                row.unwrap_or_else(|| panic!("{short} is not in docs/how-to/webhook.md"));
             assert!(rest.starts_with(metric.kind), "{short}: {rest}");
         }
     }

@@ -19,7 +19,7 @@ pub use numbers::{EngineMetrics, EngineReading, PrefixCacheUsage, read};
 use serde::{Deserialize, Serialize};
 
 /// An engine whose metrics are known: which name of which engine is read is in `names.rs`, and in
-/// `docs/engine-metrics.md`.
+/// `docs/reference/engine-metrics.md`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {

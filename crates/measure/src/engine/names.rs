@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_engine_is_known_and_the_page_shows_every_name() {
-        let page = include_str!("../../../../docs/engine-metrics.md");
+        let page = include_str!("../../../../docs/reference/engine-metrics.md");
         for engine in Engine::ALL {
             let tells = |what| move |row: &&Name| row.engine == engine && row.what == what;
             assert!(NAMES.iter().any(|row| tells(Waiting)(&row)), "{engine:?}");

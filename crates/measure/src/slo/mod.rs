@@ -1,7 +1,7 @@
 //! SLOs, error budgets and burn rates. Arithmetic only; `at` is passed in.
 //!
 //! Each SLO that covers an exchange judges it once, at its end. Only good and bad verdicts count. SLOs on the
-//! throughput of the system judge time slices instead. `docs/slo.md` defines what counts and why.
+//! throughput of the system judge time slices instead. `docs/how-to/slos.md` defines what counts and why.
 
 mod budget;
 mod counting;

@@ -137,11 +137,13 @@ const AGENT: &[PresetObjective] = &[
 mod tests {
     use super::*;
 
-    /// The tables in docs/slo.md list the same presets, with reasons.
+    /// The tables in docs/how-to/slos.md list the same presets, with reasons.
     #[test]
     fn the_page_holds_exactly_these_presets() {
-        let page =
-            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/slo.md"));
+        let page = std::fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/how-to/slos.md"
+        ));
         let page = page.unwrap();
         let rows: Vec<Vec<&str>> = page
             .lines()

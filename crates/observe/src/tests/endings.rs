@@ -1,4 +1,4 @@
-//! Tests every row of `docs/ends.md` at literal timestamps: the record of an exchange that ends early, and the duration
+//! Tests every row of `docs/reference/outcomes.md` at literal timestamps: the record of an exchange that ends early, and the duration
 //! of each stage. `tests/it/aborts` tests the same rows over sockets.
 
 use std::sync::{Arc, Mutex};
@@ -179,7 +179,7 @@ fn ending(cell: &Cell) -> Ending {
     }
 }
 
-/// Returns the facts of the record and the metrics, as `docs/ends.md` names them.
+/// Returns the facts of the record and the metrics, as `docs/reference/outcomes.md` names them.
 fn facts_of(record: &Record, metrics: &str) -> Facts {
     let call = record.call.as_ref().unwrap();
     let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();

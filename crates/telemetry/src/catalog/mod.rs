@@ -92,7 +92,7 @@ pub fn metric(name: &str) -> Option<&'static Metric> {
     metrics().find(|metric| metric.name == name)
 }
 
-/// Returns the tables of `docs/telemetry.md` in Markdown.
+/// Returns the tables of `docs/reference/telemetry.md` in Markdown.
 pub fn tables() -> String {
     let mut text = String::new();
     // Writing to a `String` cannot fail.
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn documentation_has_exactly_these_tables() {
-        let documentation = include_str!("../../../../docs/telemetry.md");
+        let documentation = include_str!("../../../../docs/reference/telemetry.md");
         assert!(
             documentation.contains(tables().trim_end()),
-            "docs/telemetry.md does not hold the registry as it is; its tables should read:\n{}",
+            "docs/reference/telemetry.md does not hold the registry as it is; its tables should read:\n{}",
             tables()
         );
     }

@@ -47,7 +47,7 @@ impl Transform for NeverNull {
     }
 }
 
-/// Returns the table of `docs/request-log.md` in Markdown, with every field that has a value.
+/// Returns the table of `docs/reference/request-log.md` in Markdown, with every field that has a value.
 pub fn table() -> String {
     let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
     // Writing to a `String` cannot fail.

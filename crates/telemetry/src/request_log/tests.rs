@@ -181,11 +181,11 @@ fn every_field_says_what_it_is() {
 
 #[test]
 fn the_page_holds_exactly_these_fields() {
-    let page = include_str!("../../../../docs/request-log.md");
+    let page = include_str!("../../../../docs/reference/request-log.md");
     let table = table();
     assert!(
         page.contains(table.trim_end()),
-        "docs/request-log.md does not hold the fields as they are; its table should read:\n{table}"
+        "docs/reference/request-log.md does not hold the fields as they are; its table should read:\n{table}"
     );
 }
 

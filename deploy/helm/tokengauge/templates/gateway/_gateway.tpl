@@ -1,4 +1,4 @@
-{{/* The part of the configuration that a reload does not take over: the keys that docs/configuration.md marks so. */}}
+{{/* The part of the configuration that a reload does not take over: the keys that docs/reference/configuration.md marks so. */}}
 {{- define "tokengauge.gateway.fixed" -}}
 {{ toYaml (pick .Values.gateway.config "admin" "export" "labels" "limits" "listeners" "log" "propagators" "slo_state") }}
 {{- end }}
