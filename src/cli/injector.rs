@@ -13,7 +13,7 @@ use crate::config::{Log, LogFormat, LogLevel};
 use tokengauge_kubernetes::inject::Settings;
 use tokengauge_kubernetes::webhook::{
     ApiServer, CertificateFiles, CertificateSource, Config, SERVICE_ACCOUNT, SelfSigned,
-    ServiceName, WebhookServer, log,
+    ServiceName, WebhookServer,
 };
 use tokengauge_telemetry::self_telemetry;
 
@@ -147,7 +147,9 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
     };
     let events = server.filter(|_| !args.no_events);
     if events.is_none() && !args.no_events {
-        log::EventsDisabled.emit();
+        tracing::warn!(
+            "events disabled: KUBERNETES_SERVICE_HOST is not set and --api-server is not given"
+        );
     }
     Ok(Config {
         listen: args.listen,

@@ -78,7 +78,7 @@ fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     let settings = settings(shape.flags);
     let all: Vec<&Value> =
         shape.documents.iter().flat_map(document_objects).map(|(_, it)| it).collect();
-    let around = InjectionContext::new(&all, &settings);
+    let around = InjectionContext::new(&all, &settings, &[]);
     let mut documents = shape.documents.clone();
     let mut changes = 0;
     for document in &mut documents {

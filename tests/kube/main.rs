@@ -338,7 +338,7 @@ fn outcome(text: &str, flags: &str) -> Outcome {
         .flat_map(|it| document_objects(it.value()))
         .map(|(_, object)| object)
         .collect();
-    inject(all.first().unwrap(), &InjectionContext::new(&all, &settings), &settings)
+    inject(all.first().unwrap(), &InjectionContext::new(&all, &settings, &[]), &settings)
 }
 
 /// Returns a pod with one engine on a named port. `metadata` and `spec` are additional lines.
@@ -686,8 +686,8 @@ fn the_inbound_flag_selects_only_engines() {
     let changes = |around: &InjectionContext, object| {
         matches!(inject(object, around, &wanted), Outcome::Changed { .. })
     };
-    assert!(changes(&InjectionContext::new(&[redis], &wanted), redis));
-    let named = InjectionContext::with_filter(&all, &wanted, &["pod/redis".to_owned()]);
+    assert!(changes(&InjectionContext::new(&[redis], &wanted, &[]), redis));
+    let named = InjectionContext::new(&all, &wanted, &["pod/redis".to_owned()]);
     assert!(changes(&named, redis));
     for other in [0, 2] {
         assert_eq!(
@@ -697,7 +697,7 @@ fn the_inbound_flag_selects_only_engines() {
     }
     // --mode outbound selects every workload.
     let wanted = settings(OUT);
-    let around = InjectionContext::new(&all, &wanted);
+    let around = InjectionContext::new(&all, &wanted, &[]);
     assert!(matches!(inject(redis, &around, &wanted), Outcome::Changed { .. }));
 }
 

@@ -25,15 +25,6 @@ pub enum Operation<'a> {
     Uninject,
 }
 
-impl Operation<'_> {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Inject { .. } => "inject",
-            Self::Uninject => "uninject",
-        }
-    }
-}
-
 /// The result for all files.
 #[derive(Debug, Default)]
 pub struct ChangedManifests {
@@ -66,7 +57,7 @@ pub fn change_manifests(
     let settings_and_context = match operation {
         Operation::Inject { settings, only } => {
             check_selection(&objects, only)?;
-            Some((settings, InjectionContext::with_filter(&objects, settings, only)))
+            Some((settings, InjectionContext::new(&objects, settings, only)))
         }
         Operation::Uninject => None,
     };
@@ -75,16 +66,21 @@ pub fn change_manifests(
         changed.separate_from(&file.text);
         let mut line = 1;
         for document in documents {
-            let location = Location { file: &file.name, line };
-            changed.change_document(&location, document, |object| match &settings_and_context {
-                Some((settings, context)) => inject::inject(object, context, settings),
-                None => inject::uninject(object),
-            });
+            changed.change_document(
+                &file.name,
+                line,
+                document,
+                |object| match &settings_and_context {
+                    Some((settings, context)) => inject::inject(object, context, settings),
+                    None => inject::uninject(object),
+                },
+            );
             line += document.text().matches('\n').count();
         }
     }
     if changed.refused == 0 {
-        let instructions = inject::reapply_instructions(&changed.cluster_objects, operation.name());
+        let command = if settings_and_context.is_some() { "inject" } else { "uninject" };
+        let instructions = inject::reapply_instructions(&changed.cluster_objects, command);
         changed.messages.extend(instructions);
     }
     if changed.messages.is_empty() && !changed.has_changes {
@@ -117,12 +113,6 @@ impl ManifestFile {
     }
 }
 
-/// Start position of a document.
-struct Location<'a> {
-    file: &'a str,
-    line: usize,
-}
-
 impl ChangedManifests {
     /// Adds a document separator before the next file if the file needs one.
     fn separate_from(&mut self, next: &str) {
@@ -140,13 +130,14 @@ impl ChangedManifests {
         }
     }
 
+    /// Appends a document that starts in `line` of `file`, with the changes to its objects.
     fn change_document(
         &mut self,
-        location: &Location<'_>,
+        file: &str,
+        line: usize,
         document: &Document<'_>,
         change: impl Fn(&Value) -> Outcome,
     ) {
-        let Location { file, line } = location;
         let first_line = line + leading_lines(document.text());
         let mut patch = Patch(Vec::new());
         for (pointer, object) in inject::document_objects(document.value()) {
@@ -155,7 +146,8 @@ impl ChangedManifests {
                 Outcome::Changed { patch: object_patch, notes } => {
                     patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
                     self.cluster_objects.extend(ClusterObject::of(object));
-                    self.messages.extend(notes.iter().map(|note| format!("{prefix}: {note}")));
+                    self.messages
+                        .extend(notes.iter().map(|note| format!("{prefix}: {}", note.text)));
                 }
                 Outcome::Skipped(SkipReason::Controlled) => {
                     self.cluster_objects.extend(ClusterObject::of(object));
@@ -179,12 +171,9 @@ impl ChangedManifests {
             Ok(patched) => {
                 self.has_changes = true;
                 self.text.push_str(&patched.text);
-                let losses = patched.losses.iter();
-                self.messages.extend(
-                    losses.map(|loss| {
-                        format!("{file}:{}: lost: {}", line + loss.line - 1, loss.kind)
-                    }),
-                );
+                for loss in &patched.losses {
+                    self.messages.push(format!("{file}:{}: lost: {loss}", line + loss.line - 1));
+                }
             }
             Err(error) => {
                 self.refused += 1;

@@ -5,10 +5,12 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::outcome::{InjectError, SkipReason};
-use super::settings::{Mode, Settings, parse_provider};
-use super::value::PortNumber;
-use super::{PlanError, record};
+use super::outcome::{InjectError, PlanError, SkipReason};
+use super::record;
+use super::settings::{
+    Mode, Settings, choice_name, parse_config_map, parse_container_port, parse_image,
+    parse_otlp_url, parse_port, parse_provider, parse_quantity,
+};
 use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
@@ -73,9 +75,9 @@ impl SidecarConfig {
         let config = Self {
             mode,
             has_annotations: !annotations.values.is_empty(),
-            listen: settings.listen_port.map_or(DEFAULT_LISTEN_PORT, PortNumber::get),
+            listen: settings.listen_port.unwrap_or(DEFAULT_LISTEN_PORT),
             listen_is_explicit: settings.listen_port.is_some(),
-            admin: settings.admin_port.map_or(DEFAULT_ADMIN_PORT, PortNumber::get),
+            admin: settings.admin_port.unwrap_or(DEFAULT_ADMIN_PORT),
             native: settings.native.unwrap_or(true),
             containers: annotations.read("containers", parse_names)?,
             settings,
@@ -137,22 +139,22 @@ impl<'a> Annotations<'a> {
     fn override_settings(&self, flags: &Settings) -> Result<Settings, InjectError> {
         let flags = flags.clone();
         Ok(Settings {
-            listen_port: self.read("listen-port", from_text)?.or(flags.listen_port),
-            admin_port: self.read("admin-port", from_text)?.or(flags.admin_port),
+            listen_port: self.read("listen-port", parse_port)?.or(flags.listen_port),
+            admin_port: self.read("admin-port", parse_port)?.or(flags.admin_port),
             upstream: self.read("upstream", parse_targets)?.unwrap_or(flags.upstream),
-            image: self.read("image", from_text)?.unwrap_or(flags.image),
-            port: self.read("port", from_text)?.or(flags.port),
+            image: self.read("image", parse_image)?.or(flags.image),
+            port: self.read("port", parse_container_port)?.or(flags.port),
             provider: self.read("provider", parse_provider)?.or(flags.provider),
             objectives: self.read("objectives", parse_choice)?.or(flags.objectives),
             engine_metrics: self.read("engine-metrics", parse_bool)?.or(flags.engine_metrics),
-            config: self.read("config", from_text)?.or(flags.config),
-            otlp_endpoint: self.read("otlp-endpoint", from_text)?.or(flags.otlp_endpoint),
+            config: self.read("config", parse_config_map)?.or(flags.config),
+            otlp_endpoint: self.read("otlp-endpoint", parse_otlp_url)?.or(flags.otlp_endpoint),
             otlp_protocol: self.read("otlp-protocol", parse_choice)?.or(flags.otlp_protocol),
             drain: self.read("drain", from_text)?.or(flags.drain),
             native: self.read("native", parse_bool)?.or(flags.native),
-            cpu_request: self.read("cpu-request", from_text)?.or(flags.cpu_request),
-            memory_request: self.read("memory-request", from_text)?.or(flags.memory_request),
-            memory_limit: self.read("memory-limit", from_text)?.or(flags.memory_limit),
+            cpu_request: self.read("cpu-request", parse_quantity)?.or(flags.cpu_request),
+            memory_request: self.read("memory-request", parse_quantity)?.or(flags.memory_request),
+            memory_limit: self.read("memory-limit", parse_quantity)?.or(flags.memory_limit),
             mode: flags.mode,
             cluster: flags.cluster,
         })
@@ -192,20 +194,14 @@ fn check_placement(object: &Value, template: &Value) -> Result<(), InjectError> 
     }
 }
 
-fn from_text<T>(text: &str) -> Result<T, String>
-where
-    T: FromStr,
-    T::Err: ToString,
-{
+fn from_text<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
 fn parse_choice<T: ValueEnum>(text: &str) -> Result<T, String> {
     T::from_str(text, false).map_err(|_| {
-        let names = T::value_variants()
-            .iter()
-            .filter_map(|value| value.to_possible_value().map(|value| value.get_name().to_owned()));
-        format!("\"{text}\" is not one of {}", names.collect::<Vec<_>>().join(", "))
+        let names: Vec<String> = T::value_variants().iter().cloned().map(choice_name).collect();
+        format!("\"{text}\" is not one of {}", names.join(", "))
     })
 }
 

@@ -6,11 +6,12 @@
 
 use serde_json::Value;
 
-use super::RECORD_ANNOTATION;
-use super::kind::{self, Kind};
+use super::kind::{self, Kind, text};
+use super::record::RECORD_POINTER;
 
-/// The annotation in which `kubectl apply` stores the applied manifest.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Pointer to the annotation in which `kubectl apply` stores the applied manifest.
+const LAST_APPLIED: &str =
+    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
 /// Maximum number of objects that one message names. The message counts the others.
 const MAX_NAMES: usize = 5;
@@ -52,15 +53,11 @@ impl ClusterObject {
             let name = format!("{name} (of {owner})");
             return Some(Self { name, method: ReapplyMethod::Owner });
         }
-        let kind = Kind::of(object);
-        let method = if kind == Some(Kind::Pod) {
-            ReapplyMethod::Pod
-        } else if kind == Some(Kind::Job) {
-            ReapplyMethod::Job
-        } else if has_manifest(object) {
-            ReapplyMethod::Manifest
-        } else {
-            ReapplyMethod::Replace
+        let method = match Kind::of(object).map(|kind| kind.name) {
+            Some("Pod") => ReapplyMethod::Pod,
+            Some("Job") => ReapplyMethod::Job,
+            _ if has_manifest(object) => ReapplyMethod::Manifest,
+            _ => ReapplyMethod::Replace,
         };
         Some(Self { name, method })
     }
@@ -149,30 +146,20 @@ fn is_set(value: &Value) -> bool {
 /// Returns `kind/name` of the object's controller.
 fn controller(object: &Value) -> Option<String> {
     let owner = kind::controller(object)?;
-    let text = |key: &str| owner.get(key).and_then(Value::as_str);
-    Some(format!("{}/{}", text("kind")?.to_ascii_lowercase(), text("name")?))
+    Some(format!("{}/{}", text(owner, "/kind")?.to_ascii_lowercase(), text(owner, "/name")?))
 }
 
 /// Returns whether the last applied manifest is known and can be changed instead of the object.
 fn has_manifest(object: &Value) -> bool {
-    let last_applied = object
-        .pointer("/metadata/annotations")
-        .and_then(|annotations| annotations.get(LAST_APPLIED)?.as_str())
-        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let last_applied =
+        text(object, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
     // If the output of `kubectl get` was applied before, the manifest has an old version, which the API server rejects.
     let Some(manifest) = last_applied.filter(|manifest| !is_from_cluster(manifest)) else {
         return false;
     };
     // A sidecar that is missing from the manifest can be neither updated nor removed there.
-    let base = Kind::of(object).map_or("", Kind::template);
-    has_record(&manifest, base) == has_record(object, base)
-}
-
-fn has_record(object: &Value, base: &str) -> bool {
-    object
-        .pointer(base)
-        .and_then(|template| template.pointer("/metadata/annotations"))
-        .is_some_and(|annotations| annotations.get(RECORD_ANNOTATION).is_some())
+    let record = Kind::of(object).map_or("", |kind| kind.template).to_owned() + RECORD_POINTER;
+    manifest.pointer(&record).is_some() == object.pointer(&record).is_some()
 }
 
 #[cfg(test)]

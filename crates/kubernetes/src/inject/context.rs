@@ -1,13 +1,15 @@
-//! The other objects of the input: Services, ConfigMaps and the like that depend on an injected workload.
+//! The other objects of the input: Services, ConfigMaps and the like that depend on an injected workload. Services are
+//! pointed to the sidecars of the pods that they select.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::PlanError;
 use super::annotations::SidecarConfig;
 use super::cluster_object;
-use super::kind::{self, Kind};
+use super::edit::Edit;
+use super::kind::{self, Kind, items, text};
+use super::outcome::{Change, InjectError, PlanError, SkipReason};
 use super::pod::{self, DeclaredPort};
 use super::record::Record;
 use super::settings::Settings;
@@ -15,26 +17,24 @@ use super::settings::Settings;
 /// The objects of the input, and which of them get a sidecar.
 #[derive(Debug, Default)]
 pub struct InjectionContext {
-    /// Services as they were before any injection.
-    services: Vec<Value>,
-    /// ConfigMaps and Secrets of the input.
-    variable_sources: Vec<Value>,
-    network_policies: Vec<Value>,
-    inference_pools: Vec<Value>,
+    /// The objects of the input. Services are as they were before any injection, without those that a controller
+    /// manages.
+    objects: Vec<Value>,
     workloads: Vec<Workload>,
     /// `kind/name` of the objects that get a sidecar. Empty selects all.
     only: Vec<String>,
-    has_several_workloads: bool,
-    updates_sidecars: bool,
+    /// Whether a flag for one workload would apply to several.
+    pub(super) has_several_workloads: bool,
+    /// Whether an existing sidecar is replaced if its settings differ.
+    pub(super) updates_sidecars: bool,
 }
 
 /// A workload, and the port that its sidecar takes over.
 #[derive(Debug)]
-pub(super) struct Workload {
-    pub(super) name: String,
-    namespace: Option<String>,
-    labels: Map<String, Value>,
-    pub(super) takeover: Option<Takeover>,
+struct Workload {
+    name: String,
+    pods: PodSet,
+    takeover: Option<Takeover>,
 }
 
 /// A port that the sidecar takes over from an engine.
@@ -47,18 +47,40 @@ pub(super) struct Takeover {
 }
 
 /// The pods of one workload, with the properties that selectors match.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PodSet<'a> {
-    pub(super) namespace: Option<&'a str>,
-    pub(super) labels: Option<&'a Map<String, Value>>,
+#[derive(Debug)]
+pub(super) struct PodSet {
+    namespace: Option<String>,
+    labels: Map<String, Value>,
 }
 
-impl<'a> PodSet<'a> {
-    pub(super) fn of(object: &'a Value, template: &'a Value) -> Self {
+impl PodSet {
+    pub(super) fn of(object: &Value, template: &Value) -> Self {
+        let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
         Self {
-            namespace: kind::namespace(object),
-            labels: template.pointer("/metadata/labels").and_then(Value::as_object),
+            namespace: text(object, "/metadata/namespace").map(str::to_owned),
+            labels: labels.cloned().unwrap_or_default(),
         }
+    }
+
+    /// Returns whether the object may be in the same namespace. An object without a namespace gets the namespace of the
+    /// kubectl command, and kubectl rejects an input with any other namespace.
+    fn may_share_namespace(&self, object: &Value) -> bool {
+        let namespace = text(object, "/metadata/namespace");
+        let own = self.namespace.as_deref();
+        namespace.is_none() || own.is_none() || namespace == own
+    }
+
+    fn has_labels(&self, labels: Option<&Value>) -> bool {
+        let mut labels = labels.and_then(Value::as_object).into_iter().flatten();
+        labels.all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// Returns whether a Service selects the pods. A Service without a selector selects none.
+    fn is_behind(&self, service: &Value) -> bool {
+        let selector = service.pointer("/spec/selector");
+        selector.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
+            && self.may_share_namespace(service)
+            && self.has_labels(selector)
     }
 }
 
@@ -68,29 +90,12 @@ impl InjectionContext {
         Self::default()
     }
 
-    /// Collects all objects of the input.
-    pub fn new(objects: &[&Value], settings: &Settings) -> Self {
-        Self::with_filter(objects, settings, &[])
-    }
-
     /// Collects all objects of the input. Only the objects named in `only` (`deployment/vllm`) get a sidecar. If `only`
     /// is empty, all objects get one.
-    pub fn with_filter(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
-        let of_kind = |name: &str| -> Vec<Value> {
-            let has_kind =
-                |object: &&&Value| object.get("kind").and_then(Value::as_str) == Some(name);
-            objects.iter().filter(has_kind).map(|&object| object.clone()).collect()
-        };
-        let services = objects
-            .iter()
-            .filter(|object| kind::is_service(object) && !cluster_object::is_controlled(object))
-            .map(|service| before_injection(service));
+    pub fn new(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
         let requested = objects.iter().filter(|object| requests_sidecar(object, settings)).count();
         let mut context = Self {
-            services: services.collect(),
-            variable_sources: [of_kind("ConfigMap"), of_kind("Secret")].concat(),
-            network_policies: of_kind("NetworkPolicy"),
-            inference_pools: of_kind("InferencePool"),
+            objects: objects.iter().filter_map(|object| before_injection(object)).collect(),
             workloads: Vec::new(),
             only: only.to_vec(),
             has_several_workloads: only.is_empty() && requested > 1,
@@ -103,12 +108,9 @@ impl InjectionContext {
 
     fn workload(&self, object: &Value, settings: &Settings) -> Option<Workload> {
         let kind = Kind::of(object)?;
-        let template = object.pointer(kind.template())?;
-        let pods = PodSet::of(object, template);
         Some(Workload {
             name: kind::object_name(object),
-            namespace: pods.namespace.map(str::to_owned),
-            labels: pods.labels.cloned().unwrap_or_default(),
+            pods: PodSet::of(object, object.pointer(kind.template)?),
             takeover: super::takeover(object, kind, self, settings),
         })
     }
@@ -124,91 +126,73 @@ impl InjectionContext {
         self.updates_sidecars && cluster_object::is_controlled(object)
     }
 
-    /// Returns whether a flag for one workload would apply to several.
-    pub(super) fn has_several_workloads(&self) -> bool {
-        self.has_several_workloads
-    }
-
-    /// Returns whether an existing sidecar is replaced if its settings differ.
-    pub(super) fn updates_sidecars(&self) -> bool {
-        self.updates_sidecars
-    }
-
     /// Returns the workloads that a Service selects.
-    pub(super) fn workloads_behind(&self, service: &Value) -> Vec<&Workload> {
-        let is_behind = |workload: &&Workload| {
-            let namespace = workload.namespace.as_deref();
-            selects_pods(service, &PodSet { namespace, labels: Some(&workload.labels) })
-        };
-        self.workloads.iter().filter(is_behind).collect()
+    fn workloads_behind(&self, service: &Value) -> Vec<&Workload> {
+        self.workloads.iter().filter(|workload| workload.pods.is_behind(service)).collect()
     }
 
     /// Returns whether a Service with a cluster IP targets the pods' port by number.
-    pub(super) fn has_service_by_number(&self, pods: &PodSet<'_>, port: u16) -> bool {
-        self.services
-            .iter()
-            .filter(|service| !is_headless(service) && selects_pods(service, pods))
-            .any(|service| !ports_targeting(service, port).is_empty())
+    pub(super) fn has_service_by_number(&self, pods: &PodSet, port: u16) -> bool {
+        let mut services = self.objects.iter().filter(|object| kind::is_service(object));
+        services.any(|service| {
+            !is_headless(service)
+                && pods.is_behind(service)
+                && !ports_targeting(service, port).is_empty()
+        })
     }
 
     /// Returns the headless Services of a port, whose clients connect to the pods directly.
     pub(super) fn headless_services(
         &self,
-        pods: &PodSet<'_>,
+        pods: &PodSet,
         port: Option<&DeclaredPort>,
         number: u16,
     ) -> Vec<String> {
         let name = port.and_then(|port| port.name.as_deref());
-        let targets_port = |service: &&Value| {
-            let by_name = tcp_ports(service)
-                .any(|port| name.is_some() && port.target.and_then(Value::as_str) == name);
-            by_name || !ports_targeting(service, number).is_empty()
-        };
-        self.services
-            .iter()
-            .filter(|service| is_headless(service) && selects_pods(service, pods))
-            .filter(targets_port)
-            .map(pod::metadata_name)
-            .collect()
+        self.names("Service", |service| {
+            let targets_name = |port: ServicePort<'_>| {
+                name.is_some() && port.target.and_then(Value::as_str) == name
+            };
+            kind::is_service(service)
+                && is_headless(service)
+                && pods.is_behind(service)
+                && (tcp_ports(service).any(targets_name)
+                    || !ports_targeting(service, number).is_empty())
+        })
     }
 
     /// Returns the NetworkPolicies that allow the pods' port by number. Those that use its name need no change.
-    pub(super) fn policies_by_number(&self, pods: &PodSet<'_>, port: u16) -> Vec<String> {
-        let allows_port = |policy: &&Value| {
-            let rules = policy.pointer("/spec/ingress").and_then(Value::as_array);
-            let ports =
-                rules.into_iter().flatten().filter_map(|rule| rule.get("ports")?.as_array());
-            ports.flatten().any(|entry| is_number(entry.get("port"), port))
-        };
-        self.network_policies
-            .iter()
-            .filter(|policy| may_share_namespace(kind::namespace(policy), pods.namespace))
-            .filter(|policy| has_labels(pods, policy.pointer("/spec/podSelector/matchLabels")))
-            .filter(allows_port)
-            .map(pod::metadata_name)
-            .collect()
+    pub(super) fn policies_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
+        self.names("NetworkPolicy", |policy| {
+            let rules = items(policy, "/spec/ingress").iter();
+            let mut ports = rules.flat_map(|rule| items(rule, "/ports"));
+            pods.may_share_namespace(policy)
+                && pods.has_labels(policy.pointer("/spec/podSelector/matchLabels"))
+                && ports.any(|entry| is_number(entry.get("port"), port))
+        })
     }
 
     /// Returns the InferencePools (Gateway API Inference Extension) of the pods' port. They support only numbers.
-    pub(super) fn pools_by_number(&self, pods: &PodSet<'_>, port: u16) -> Vec<String> {
-        let targets_port = |pool: &&Value| {
-            let ports = pool.pointer("/spec/targetPorts").and_then(Value::as_array);
-            let numbers = ports.into_iter().flatten().map(|entry| entry.get("number"));
+    pub(super) fn pools_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
+        self.names("InferencePool", |pool| {
+            let numbers = items(pool, "/spec/targetPorts").iter().map(|entry| entry.get("number"));
             // The field name in v1alpha2.
             let single = pool.pointer("/spec/targetPortNumber");
-            numbers.chain([single]).any(|number| is_number(number, port))
-        };
-        let selects = |pool: &&Value| {
             let selector = pool.pointer("/spec/selector");
             let labels = selector.and_then(|selector| selector.get("matchLabels")).or(selector);
-            labels.is_some() && has_labels(pods, labels)
-        };
-        self.inference_pools
-            .iter()
-            .filter(|pool| may_share_namespace(kind::namespace(pool), pods.namespace))
-            .filter(selects)
-            .filter(targets_port)
-            .map(pod::metadata_name)
+            pods.may_share_namespace(pool)
+                && labels.is_some()
+                && pods.has_labels(labels)
+                && numbers.chain([single]).any(|number| is_number(number, port))
+        })
+    }
+
+    /// Returns the names of the matching objects of a kind.
+    fn names(&self, kind: &str, is_match: impl Fn(&Value) -> bool) -> Vec<String> {
+        let objects = self.objects.iter().filter(|object| text(object, "/kind") == Some(kind));
+        let matches = objects.filter(|object| is_match(object));
+        matches
+            .map(|object| text(object, "/metadata/name").unwrap_or_default().to_owned())
             .collect()
     }
 
@@ -217,12 +201,12 @@ impl InjectionContext {
         &self,
         kind: &str,
         name: &str,
-        namespace: Option<&str>,
+        pods: &PodSet,
     ) -> Option<BTreeSet<String>> {
-        let source = self.variable_sources.iter().find(|object| {
-            object.get("kind").and_then(Value::as_str) == Some(kind)
-                && object.pointer("/metadata/name").and_then(Value::as_str) == Some(name)
-                && may_share_namespace(kind::namespace(object), namespace)
+        let source = self.objects.iter().find(|object| {
+            text(object, "/kind") == Some(kind)
+                && text(object, "/metadata/name") == Some(name)
+                && pods.may_share_namespace(object)
         })?;
         let fields =
             ["data", "stringData"].into_iter().filter_map(|data| source.get(data)?.as_object());
@@ -230,44 +214,77 @@ impl InjectionContext {
     }
 }
 
+/// Plans the change of a Service that targets a port that was taken over by number.
+pub(super) fn redirect_service(
+    service: &Value,
+    context: &InjectionContext,
+) -> Result<Change, PlanError> {
+    let mut edit = Edit::new(service, "");
+    if let Some(record) = Record::of(service)? {
+        if !context.updates_sidecars {
+            return Err(SkipReason::NotAWorkload.into());
+        }
+        edit.undo(&record)?;
+    }
+    let original = edit.value().clone();
+    if is_headless(&original) {
+        return Err(SkipReason::NotAWorkload.into());
+    }
+    let workloads = context.workloads_behind(&original);
+    let mut takeovers: Vec<Takeover> = Vec::new();
+    for takeover in workloads.iter().filter_map(|workload| workload.takeover) {
+        if takeover.updates_services && !takeovers.contains(&takeover) {
+            takeovers.push(takeover);
+        }
+    }
+    let mut is_changed = false;
+    for takeover in takeovers {
+        let Takeover { old, new, .. } = takeover;
+        for port in ports_targeting(&original, old) {
+            // All workloads of the port need the same takeover. Otherwise, requests to the other workloads would fail.
+            let other = workloads.iter().find(|workload| workload.takeover != Some(takeover));
+            if let Some(other) = other {
+                let workload = other.name.clone();
+                return Err(InjectError::SharedService { workload, port: old }.into());
+            }
+            edit.put(&format!("/spec/ports/{}", port.index), "targetPort", json!(new))?;
+            edit.note(format!("port {} now targets the sidecar ({new}) instead of {old}", port.id));
+            is_changed = true;
+        }
+    }
+    if !is_changed {
+        return Err(SkipReason::NotAWorkload.into());
+    }
+    Ok(edit.finish(None, None)?)
+}
+
 /// Returns whether the object is a workload that requests a sidecar, even if the request is invalid.
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
-    let template = Kind::of(object).and_then(|kind| object.pointer(kind.template()));
+    let template = Kind::of(object).and_then(|kind| object.pointer(kind.template));
     let config = template.map(|template| SidecarConfig::of(object, template, settings));
     config.is_some_and(|config| !matches!(config, Err(PlanError::Skip(_))))
         && !cluster_object::is_controlled(object)
 }
 
-/// Returns the Service as it was before injection, or unchanged if its record cannot be undone.
-fn before_injection(service: &Value) -> Value {
-    let undone = match Record::of(service) {
-        Ok(Some(record)) => record.undo(service, "").ok(),
-        Ok(None) | Err(_) => None,
+/// Returns a Service as it was before injection, or unchanged if its record cannot be undone. Returns `None` for a
+/// Service that a controller manages, and other objects unchanged.
+fn before_injection(object: &Value) -> Option<Value> {
+    if !kind::is_service(object) {
+        return Some(object.clone());
+    }
+    if cluster_object::is_controlled(object) {
+        return None;
+    }
+    let mut edit = Edit::new(object, "");
+    let undone = match Record::of(object) {
+        Ok(Some(record)) => edit.undo(&record).is_ok(),
+        Ok(None) | Err(_) => false,
     };
-    undone.map_or_else(|| service.clone(), |undone| undone.value)
+    Some(if undone { edit.value().clone() } else { object.clone() })
 }
 
-/// Returns whether two objects of one input may be in the same namespace. An object without a namespace gets the
-/// namespace of the kubectl command, and kubectl rejects an input with any other namespace.
-fn may_share_namespace(one: Option<&str>, other: Option<&str>) -> bool {
-    one.is_none() || other.is_none() || one == other
-}
-
-pub(super) fn is_headless(service: &Value) -> bool {
-    service.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
-}
-
-/// Returns whether the Service selects the pods. A Service without a selector selects none.
-fn selects_pods(service: &Value, pods: &PodSet<'_>) -> bool {
-    let selector = service.pointer("/spec/selector");
-    selector.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
-        && may_share_namespace(kind::namespace(service), pods.namespace)
-        && has_labels(pods, selector)
-}
-
-fn has_labels(pods: &PodSet<'_>, labels: Option<&Value>) -> bool {
-    let mut labels = labels.and_then(Value::as_object).into_iter().flatten();
-    labels.all(|(key, value)| pods.labels.and_then(|labels| labels.get(key)) == Some(value))
+fn is_headless(service: &Value) -> bool {
+    text(service, "/spec/clusterIP") == Some("None")
 }
 
 fn is_number(value: Option<&Value>, number: u16) -> bool {
@@ -275,18 +292,17 @@ fn is_number(value: Option<&Value>, number: u16) -> bool {
 }
 
 /// A port of a Service.
-pub(super) struct ServicePort<'a> {
-    pub(super) index: usize,
+struct ServicePort<'a> {
+    index: usize,
     /// The name of the port, or its number if the port has no name.
-    pub(super) id: String,
+    id: String,
     target: Option<&'a Value>,
     /// The number of the Service port, which is the default for `target`.
     port: Option<&'a Value>,
 }
 
 fn tcp_ports(service: &Value) -> impl Iterator<Item = ServicePort<'_>> {
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
-    let ports = ports.into_iter().flatten().enumerate();
+    let ports = items(service, "/spec/ports").iter().enumerate();
     ports.filter(|(_, port)| pod::is_tcp(port)).map(|(index, port)| ServicePort {
         index,
         id: super::record::item_id(port),
@@ -296,6 +312,6 @@ fn tcp_ports(service: &Value) -> impl Iterator<Item = ServicePort<'_>> {
 }
 
 /// Returns the ports of a Service that target a port of the pod by number.
-pub(super) fn ports_targeting(service: &Value, number: u16) -> Vec<ServicePort<'_>> {
+fn ports_targeting(service: &Value, number: u16) -> Vec<ServicePort<'_>> {
     tcp_ports(service).filter(|port| is_number(port.target.or(port.port), number)).collect()
 }

@@ -1,20 +1,14 @@
 //! A working copy of an object: every change extends the patch and the record from which `uninject` undoes it.
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
 use serde_json::{Value, json};
 
-use super::outcome::InjectError;
-use super::patch;
+use super::outcome::{Change, ChangeNote, InjectError};
 use super::record::{self, RECORD_ANNOTATION, RECORD_POINTER, Record, Step};
+use super::settings::Mode;
 
-/// Position of new items in a list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Position {
-    First,
-    Last,
-}
-
-/// The changed object, its patch, and the steps to undo it.
+/// The changed object, its patch, the steps to undo it and the notes for the user.
 #[derive(Debug)]
 pub(super) struct Edit {
     value: Value,
@@ -22,45 +16,55 @@ pub(super) struct Edit {
     base: &'static str,
     operations: Vec<PatchOperation>,
     steps: Vec<Step>,
+    notes: Vec<ChangeNote>,
 }
 
 impl Edit {
     pub(super) fn new(object: &Value, base: &'static str) -> Self {
-        Self { value: object.clone(), base, operations: Vec::new(), steps: Vec::new() }
+        let value = object.clone();
+        Self { value, base, operations: Vec::new(), steps: Vec::new(), notes: Vec::new() }
+    }
+
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    pub(super) fn template(&self) -> &Value {
+        self.value.pointer(self.base).unwrap_or(&Value::Null)
     }
 
     pub(super) fn get(&self, pointer: &str) -> Option<&Value> {
-        self.value.pointer(&format!("{}{pointer}", self.base))
+        self.template().pointer(pointer)
     }
 
     /// Returns the items of a list, or an empty slice if the list is absent.
     pub(super) fn list(&self, pointer: &str) -> &[Value] {
-        self.get(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        super::kind::items(self.template(), pointer)
     }
 
-    /// Inserts items into a list, and creates the list if it is absent or null.
-    pub(super) fn insert(
-        &mut self,
-        list: &str,
-        position: Position,
-        items: Vec<Value>,
-    ) -> Result<(), InjectError> {
-        if items.is_empty() {
-            return Ok(());
-        }
+    /// Adds a note about a change.
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(ChangeNote { text: text.into(), is_warning: false });
+    }
+
+    /// Adds a note about a problem that the user should check.
+    pub(super) fn warn(&mut self, text: impl Into<String>) {
+        self.notes.push(ChangeNote { text: text.into(), is_warning: true });
+    }
+
+    /// Inserts items into a list, and creates the list if it is absent or null. `position` is the pointer to the list
+    /// with `/0` or `/-`, as in a JSON Patch.
+    pub(super) fn insert(&mut self, position: &str, items: Vec<Value>) -> Result<(), InjectError> {
+        let (list, _) = position.rsplit_once('/').unwrap_or_default();
         let added: Vec<(String, Value)> =
             items.iter().map(|item| (record::item_id(item), record::item_fields(item))).collect();
         if self.get(list).is_some_and(Value::is_array) {
-            for (index, item) in items.into_iter().enumerate() {
-                let index = match position {
-                    Position::First => index.to_string(),
-                    Position::Last => "-".to_owned(),
-                };
-                self.apply(patch::add(self.base, &format!("{list}/{index}"), item)?)?;
+            for item in items {
+                self.add(position, item)?;
             }
         } else {
             self.record_creation(list);
-            self.apply(self.set_operation(list, Value::Array(items))?)?;
+            self.set(list, Value::Array(items))?;
         }
         let parent = record::named_path(self.template(), list);
         for (id, fields) in added {
@@ -80,7 +84,7 @@ impl Edit {
         }
         let path = record::named_path(self.template(), &pointer);
         self.steps.push(Step::Added { path, value: value.clone() });
-        self.apply(patch::add(self.base, &pointer, value)?)
+        self.set(&pointer, value)
     }
 
     /// Sets a field of a child object, and creates the child if it is absent or null.
@@ -92,31 +96,31 @@ impl Edit {
         value: Value,
     ) -> Result<(), InjectError> {
         let pointer = format!("{parent}/{child}");
-        if self.get(&pointer).is_some_and(Value::is_object) {
+        if self.is_object(&pointer) {
             return self.put(&pointer, key, value);
         }
         let path = format!("{}/{key}", record::named_path(self.template(), &pointer));
         self.record_creation(&pointer);
         self.steps.push(Step::Added { path, value: value.clone() });
-        self.apply(self.set_operation(&pointer, json!({ key: value }))?)
+        self.set(&pointer, json!({ key: value }))
     }
 
     /// Replaces the value of an existing field.
     pub(super) fn replace(&mut self, pointer: &str, value: Value) -> Result<(), InjectError> {
         let before = self.get(pointer).cloned().unwrap_or_default();
-        self.apply(patch::replace(self.base, pointer, value.clone())?)?;
+        self.set(pointer, value.clone())?;
         // A port without a name is identified by its number, so the path has to hold the new number.
         let path = record::named_path(self.template(), pointer);
         self.steps.push(Step::Changed { path, before, after: value });
         Ok(())
     }
 
-    /// Writes the record into the annotations, and returns the changed object and its patch.
+    /// Writes the record into the annotations.
     pub(super) fn finish(
         mut self,
-        mode: Option<&str>,
+        mode: Option<Mode>,
         listen: Option<u16>,
-    ) -> Result<(Value, Patch), InjectError> {
+    ) -> Result<Change, InjectError> {
         let steps = std::mem::take(&mut self.steps);
         for pointer in ["/metadata", "/metadata/annotations"] {
             if !self.is_object(pointer) {
@@ -132,8 +136,57 @@ impl Edit {
         } else {
             (RECORD_POINTER, Value::String(record))
         };
-        self.apply(self.set_operation(pointer, value)?)?;
-        Ok((self.value, Patch(self.operations)))
+        self.set(pointer, value)?;
+        Ok(self.into_change())
+    }
+
+    pub(super) fn into_change(self) -> Change {
+        Change { value: self.value, patch: Patch(self.operations), notes: self.notes }
+    }
+
+    /// Undoes every step of a record whose result is still as the injection left it, and removes the record.
+    pub(super) fn undo(&mut self, record: &Record) -> Result<(), InjectError> {
+        // The parents of the record itself go last.
+        let (parents, others): (Vec<&Step>, Vec<&Step>) =
+            record.steps.iter().partition(|step| step.creates_record_parent());
+        for step in others.into_iter().rev() {
+            self.undo_step(step)?;
+        }
+        self.remove(RECORD_POINTER)?;
+        for step in parents.into_iter().rev() {
+            self.undo_step(step)?;
+        }
+        Ok(())
+    }
+
+    fn undo_step(&mut self, step: &Step) -> Result<(), InjectError> {
+        let find = |path, recorded| record::find(self.template(), path, recorded);
+        let (path, found) = match step {
+            Step::Created { path, was_null } => {
+                return match find(path, &Value::Null) {
+                    Some((at, value)) if record::is_empty(value) && *was_null => {
+                        self.set(&at, Value::Null)
+                    }
+                    Some((at, value)) if record::is_empty(value) => self.remove(&at),
+                    Some(_) | None => Ok(()),
+                };
+            }
+            Step::Added { path, value: added } => match find(path, added) {
+                Some((at, value)) if record::contains(value, added) => return self.remove(&at),
+                found => (path, found),
+            },
+            Step::Changed { path, before, after } => match find(path, &Value::Null) {
+                Some((at, value)) if value == after => return self.set(&at, before.clone()),
+                found => (path, found),
+            },
+        };
+        let change = if found.is_some() {
+            "was modified after injection and is left unchanged"
+        } else {
+            "was removed after injection"
+        };
+        self.warn(format!("{path} {change}"));
+        Ok(())
     }
 
     fn is_object(&self, pointer: &str) -> bool {
@@ -147,20 +200,71 @@ impl Edit {
         self.steps.push(Step::Created { path, was_null });
     }
 
-    fn set_operation(&self, pointer: &str, value: Value) -> Result<PatchOperation, InjectError> {
-        match self.get(pointer) {
-            Some(_) => patch::replace(self.base, pointer, value),
-            None => patch::add(self.base, pointer, value),
+    /// Adds or replaces a value, without a record.
+    fn set(&mut self, pointer: &str, value: Value) -> Result<(), InjectError> {
+        if self.get(pointer).is_none() {
+            return self.add(pointer, value);
         }
+        let path = self.absolute(pointer)?;
+        self.apply(PatchOperation::Replace(ReplaceOperation { path, value }))
     }
 
-    fn template(&self) -> &Value {
-        self.value.pointer(self.base).unwrap_or(&Value::Null)
+    fn add(&mut self, pointer: &str, value: Value) -> Result<(), InjectError> {
+        let path = self.absolute(pointer)?;
+        self.apply(PatchOperation::Add(AddOperation { path, value }))
     }
 
+    /// Removes a value, without a record.
+    fn remove(&mut self, pointer: &str) -> Result<(), InjectError> {
+        let path = self.absolute(pointer)?;
+        self.apply(PatchOperation::Remove(RemoveOperation { path }))
+    }
+
+    fn absolute(&self, pointer: &str) -> Result<PointerBuf, InjectError> {
+        PointerBuf::parse(format!("{}{pointer}", self.base)).map_err(|_| InjectError::Malformed {
+            at: pointer.to_owned(),
+            expected: "a JSON pointer",
+        })
+    }
+
+    /// Applies one operation. It fails only if the object does not have the structure of its kind.
     fn apply(&mut self, operation: PatchOperation) -> Result<(), InjectError> {
-        patch::apply(&mut self.value, &operation)?;
+        json_patch::patch(&mut self.value, std::slice::from_ref(&operation)).map_err(|_| {
+            let at = operation.path().to_string();
+            InjectError::Malformed { at, expected: "a field of this kind" }
+        })?;
+        if matches!(operation, PatchOperation::Remove(_) | PatchOperation::Replace(_)) {
+            self.drop_removals_inside(&format!("{}/", operation.path()));
+        }
         self.operations.push(operation);
         Ok(())
     }
+
+    /// Drops the last removals if they are inside a value that is now removed or replaced. Text that is removed in one
+    /// piece leaves no remains such as an empty list.
+    fn drop_removals_inside(&mut self, parent: &str) {
+        let is_inside = |last: &PatchOperation| {
+            matches!(last, PatchOperation::Remove(_)) && last.path().as_str().starts_with(parent)
+        };
+        while self.operations.last().is_some_and(is_inside) {
+            self.operations.pop();
+        }
+    }
+}
+
+/// Turns the patch of an object into a patch of its document, in which the object is at `pointer`.
+pub fn prefix_patch(mut patch: Patch, pointer: &str) -> Patch {
+    let Ok(base) = PointerBuf::parse(pointer) else {
+        return patch;
+    };
+    for operation in &mut patch.0 {
+        match operation {
+            PatchOperation::Add(AddOperation { path, .. })
+            | PatchOperation::Replace(ReplaceOperation { path, .. })
+            | PatchOperation::Remove(RemoveOperation { path }) => *path = base.concat(path),
+            // An `Edit` makes no other operations.
+            PatchOperation::Test(_) | PatchOperation::Move(_) | PatchOperation::Copy(_) => {}
+        }
+    }
+    patch
 }

@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 
 use super::annotations::SidecarConfig;
 use super::context::{InjectionContext, PodSet, Takeover};
-use super::edit::{Edit, Position};
-use super::note::ChangeNote;
+use super::edit::Edit;
+use super::kind::text;
 use super::outcome::InjectError;
 use super::pod::{self, DeclaredPort};
 use super::providers;
 use super::sidecar::{GRACE_AFTER_DRAIN, PodContext, drain_seconds};
-use super::value::PortName;
 
 const CONTAINERS: &str = "/spec/containers";
 
@@ -31,14 +30,14 @@ impl Engine {
     }
 }
 
-/// Changes the engine's container, and returns the facts about the pod that the sidecar needs.
+/// Changes the engine's container. Returns the facts about the pod that the sidecar needs, and the port that it takes
+/// over.
 pub(super) fn take_over_port(
     edit: &mut Edit,
     config: &SidecarConfig,
-    pods: &PodSet<'_>,
+    pods: &PodSet,
     context: &InjectionContext,
-    notes: &mut Vec<ChangeNote>,
-) -> Result<(PodContext, Takeover), InjectError> {
+) -> Result<(PodContext, Option<Takeover>), InjectError> {
     let engine = find_engine(edit, config)?;
     for (port, annotation) in config.ports() {
         if engine.port == port {
@@ -46,64 +45,74 @@ pub(super) fn take_over_port(
             return Err(InjectError::PortInUse { port, container, annotation });
         }
     }
-    note_clients_by_number(&engine, config.listen, pods, context, notes);
-    let takeover = if engine.keeps_declaration() {
-        take_over_declaration(edit, config, &engine, notes)?
+    warn_of_clients_by_number(edit, &engine, config.listen, pods, context);
+    let updates_services = if engine.keeps_declaration() {
+        take_over_declaration(edit, config, &engine)?;
+        true
     } else {
-        take_over_number(config, &engine, pods, context, notes)?
+        take_over_number(edit, config, &engine, pods, context)?
     };
-    add_pre_stop_hook(edit, config, &engine, notes)?;
-    raise_grace_period(edit, config, notes)?;
-    let pod_context = pod_context(edit, config, &engine, notes);
-    Ok((pod_context, takeover))
+    add_pre_stop_hook(edit, config, &engine)?;
+    raise_grace_period(edit, config)?;
+    let takeover = Takeover { old: engine.port, new: config.listen, updates_services };
+    Ok((pod_context(edit, config, &engine), Some(takeover)))
 }
 
 fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectError> {
     let ports = pod::declared_ports(edit, CONTAINERS);
     let choices = || ports.iter().map(DeclaredPort::description).collect::<Vec<_>>();
-    let is_match = |port: &&DeclaredPort| match &config.settings.port {
-        None => true,
-        Some(PortName::Name(name)) => port.name.as_ref() == Some(name),
-        Some(PortName::Number(number)) => port.number == *number,
+    let port = config.settings.port.as_deref();
+    let number = port.and_then(|port| port.parse().ok());
+    let is_match = |declared: &&DeclaredPort| {
+        port.is_none() || Some(declared.number) == number || declared.name.as_deref() == port
     };
     let matches: Vec<&DeclaredPort> = ports.iter().filter(is_match).collect();
-    match (matches.as_slice(), &config.settings.port, edit.list(CONTAINERS)) {
-        ([port], _, _) => Ok(Engine {
-            pointer: format!("{CONTAINERS}/{}", port.container),
-            container: port.container_name.clone(),
-            port: port.number,
-            declared: Some((*port).clone()),
+    match (matches.as_slice(), port, edit.list(CONTAINERS)) {
+        ([declared], _, _) => Ok(Engine {
+            pointer: format!("{CONTAINERS}/{}", declared.container),
+            container: declared.container_name.clone(),
+            port: declared.number,
+            declared: Some((*declared).clone()),
         }),
-        // Containers may listen on ports that they do not declare.
-        ([], Some(PortName::Number(number)), [only]) => Ok(Engine {
-            pointer: format!("{CONTAINERS}/0"),
-            container: pod::name(only),
-            port: *number,
-            declared: None,
-        }),
-        ([], Some(port), _) => {
-            Err(InjectError::NoSuchPort { port: port.to_string(), choices: choices() })
-        }
+        ([], Some(port), containers) => match (number, containers) {
+            // Containers may listen on ports that they do not declare.
+            (Some(port), [only]) => Ok(Engine {
+                pointer: format!("{CONTAINERS}/0"),
+                container: pod::name(only),
+                port,
+                declared: None,
+            }),
+            _ => Err(InjectError::NoSuchPort { port: port.to_owned(), choices: choices() }),
+        },
         (_, _, _) => Err(InjectError::AmbiguousPort { choices: choices() }),
     }
 }
 
-/// Reports objects of the input that use the engine's port by number.
-fn note_clients_by_number(
+/// Adds warnings about objects of the input that use the engine's port by number.
+fn warn_of_clients_by_number(
+    edit: &mut Edit,
     engine: &Engine,
     new: u16,
-    pods: &PodSet<'_>,
+    pods: &PodSet,
     context: &InjectionContext,
-    notes: &mut Vec<ChangeNote>,
 ) {
     let old = engine.port;
-    let services = context.headless_services(pods, engine.declared.as_ref(), old);
-    let headless = |service| ChangeNote::HeadlessService { service, port: old };
-    notes.extend(services.into_iter().map(headless));
-    let pools = context.pools_by_number(pods, old).into_iter();
-    notes.extend(pools.map(|pool| ChangeNote::PoolByNumber { pool, old, new }));
-    let policies = context.policies_by_number(pods, old).into_iter();
-    notes.extend(policies.map(|policy| ChangeNote::PolicyByNumber { policy, old, new }));
+    for service in context.headless_services(pods, engine.declared.as_ref(), old) {
+        edit.warn(format!(
+            "Service {service} is headless: its clients connect to port {old} of the pod directly and bypass the sidecar"
+        ));
+    }
+    for pool in context.pools_by_number(pods, old) {
+        edit.warn(format!(
+            "InferencePool {pool} connects to port {old} of the pod directly and bypasses the sidecar; change its port \
+             to {new}"
+        ));
+    }
+    for policy in context.policies_by_number(pods, old) {
+        edit.warn(format!(
+            "NetworkPolicy {policy} allows port {old} by number; allow {new} too, or no client reaches the sidecar"
+        ));
+    }
 }
 
 /// Gives the port's declaration the sidecar's number, and declares the engine's port without a name.
@@ -111,51 +120,57 @@ fn take_over_declaration(
     edit: &mut Edit,
     config: &SidecarConfig,
     engine: &Engine,
-    notes: &mut Vec<ChangeNote>,
-) -> Result<Takeover, InjectError> {
+) -> Result<(), InjectError> {
     let (old, new) = (engine.port, config.listen);
     let ports = format!("{}/ports", engine.pointer);
     let declared = engine.declared.as_ref();
     let index = declared.map_or(0, |port| port.index);
     edit.replace(&format!("{ports}/{index}/containerPort"), json!(new))?;
-    edit.insert(&ports, Position::Last, vec![json!({ "containerPort": old })])?;
+    edit.insert(&format!("{ports}/-"), vec![json!({ "containerPort": old })])?;
     let name = declared.and_then(|port| port.name.clone());
     if let Some(name) = &name {
-        fix_handler_ports(edit, engine, name, notes)?;
+        fix_handler_ports(edit, engine, name)?;
     }
     let name = name.unwrap_or_else(|| format!("{old} (a hostPort)"));
-    let container = engine.container.clone();
-    notes.push(ChangeNote::NamedPortTakenOver { container, name, old, new });
-    Ok(Takeover { old, new, updates_services: true })
+    edit.note(format!(
+        "port {name} of container {} now points to the sidecar ({new}), which forwards to {old}; a Service outside \
+         this input that targets {old} by number bypasses the sidecar",
+        engine.container
+    ));
+    Ok(())
 }
 
-/// Takes over a port without a name. Its Service has to target the sidecar's number.
+/// Takes over a port without a name. Its Service has to target the sidecar's number. Returns whether a Service of the
+/// input changes. If false, the user has to change it.
 fn take_over_number(
+    edit: &mut Edit,
     config: &SidecarConfig,
     engine: &Engine,
-    pods: &PodSet<'_>,
+    pods: &PodSet,
     context: &InjectionContext,
-    notes: &mut Vec<ChangeNote>,
-) -> Result<Takeover, InjectError> {
+) -> Result<bool, InjectError> {
     let (old, new) = (engine.port, config.listen);
-    let service_updated = context.has_service_by_number(pods, old);
-    if !service_updated && !config.listen_is_explicit {
+    let updates_services = context.has_service_by_number(pods, old);
+    if !updates_services && !config.listen_is_explicit {
         let headless = context.headless_services(pods, engine.declared.as_ref(), old);
         let headless = headless.into_iter().next();
         return Err(InjectError::UnnamedPort { port: old, headless });
     }
-    let container = engine.container.clone();
-    notes.push(ChangeNote::NumberedPortTakenOver { container, old, new, service_updated });
-    Ok(Takeover { old, new, updates_services: service_updated })
+    let service = if updates_services {
+        format!("the Service in this input now targets {new}")
+    } else {
+        format!("make sure that its Service targets {new}")
+    };
+    edit.note(format!(
+        "the sidecar listens on {new} and forwards to port {old} of container {}; {service}",
+        engine.container
+    ));
+    Ok(updates_services)
 }
 
 /// Replaces the port's name in the engine's probes and hooks with the engine's number, so that they bypass the sidecar.
-fn fix_handler_ports(
-    edit: &mut Edit,
-    engine: &Engine,
-    name: &str,
-    notes: &mut Vec<ChangeNote>,
-) -> Result<(), InjectError> {
+fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(), InjectError> {
+    let Engine { pointer, container, port, .. } = engine;
     let handlers = [
         "livenessProbe",
         "readinessProbe",
@@ -166,15 +181,13 @@ fn fix_handler_ports(
     for handler in handlers {
         // gRPC probes support only numbers.
         for action in ["httpGet", "tcpSocket"] {
-            let pointer = format!("{}/{handler}/{action}/port", engine.pointer);
-            if edit.get(&pointer).and_then(Value::as_str) == Some(name) {
-                edit.replace(&pointer, json!(engine.port))?;
-                notes.push(ChangeNote::HandlerPortFixed {
-                    container: engine.container.clone(),
-                    handler: handler.replace('/', "."),
-                    name: name.to_owned(),
-                    number: engine.port,
-                });
+            let pointer = format!("{pointer}/{handler}/{action}/port");
+            if text(edit.template(), &pointer) == Some(name) {
+                edit.replace(&pointer, json!(port))?;
+                edit.note(format!(
+                    "{} of container {container} still calls the engine: its port is {port} instead of {name}",
+                    handler.replace('/', ".")
+                ));
             }
         }
     }
@@ -187,64 +200,60 @@ fn add_pre_stop_hook(
     edit: &mut Edit,
     config: &SidecarConfig,
     engine: &Engine,
-    notes: &mut Vec<ChangeNote>,
 ) -> Result<(), InjectError> {
-    let container = engine.container.clone();
-    let hook = edit.get(&format!("{}/lifecycle/preStop", engine.pointer));
+    let Engine { pointer, container, .. } = engine;
+    let hook = edit.get(&format!("{pointer}/lifecycle/preStop"));
     if hook.is_some_and(|hook| !hook.is_null()) {
-        notes.push(ChangeNote::PreStopKept { container });
+        edit.note(format!(
+            "container {container} keeps its own preStop hook, and the engine stops when that hook ends; let the hook \
+             wait for GET /drained on the sidecar's admin port, or open streams may be cut off"
+        ));
         return Ok(());
     }
     let hook = json!({ "httpGet": { "path": "/drained", "port": config.admin } });
-    edit.put_in(&engine.pointer, "lifecycle", "preStop", hook)?;
-    notes.push(ChangeNote::PreStopSet { container });
+    edit.put_in(pointer, "lifecycle", "preStop", hook)?;
+    edit.note(format!(
+        "container {container} gets a preStop hook that waits until the sidecar has no requests in flight"
+    ));
     Ok(())
 }
 
-fn raise_grace_period(
-    edit: &mut Edit,
-    config: &SidecarConfig,
-    notes: &mut Vec<ChangeNote>,
-) -> Result<(), InjectError> {
+fn raise_grace_period(edit: &mut Edit, config: &SidecarConfig) -> Result<(), InjectError> {
     let to = drain_seconds(config).saturating_add(GRACE_AFTER_DRAIN);
     let from = edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
     if from.is_none_or(|from| from < to) {
         edit.put("/spec", "terminationGracePeriodSeconds", json!(to))?;
-        notes.push(ChangeNote::GracePeriodRaised { from, to });
+        let from = from.map_or_else(|| "the default of 30".to_owned(), |from| from.to_string());
+        edit.note(format!("terminationGracePeriodSeconds is raised to {to}, from {from}"));
     }
     Ok(())
 }
 
-fn pod_context(
-    edit: &Edit,
-    config: &SidecarConfig,
-    engine: &Engine,
-    notes: &mut Vec<ChangeNote>,
-) -> PodContext {
-    let mut provider = config.settings.provider.as_ref().map(|name| name.as_str().to_owned());
-    if provider.is_none() && config.settings.config.is_none() {
+fn pod_context(edit: &mut Edit, config: &SidecarConfig, engine: &Engine) -> PodContext {
+    let settings = &config.settings;
+    let mut provider = settings.provider.clone();
+    if provider.is_none() && settings.config.is_none() {
         let detected = edit.get(&engine.pointer).and_then(pod::engine_provider);
         if let Some(detected) = detected {
-            let container = engine.container.clone();
-            notes.push(ChangeNote::ProviderDetected { provider: detected, container });
+            edit.note(format!(
+                "container {} looks like {detected}; if it is another engine, set the annotation \
+                 tokengauge.dev/provider",
+                engine.container
+            ));
         }
         provider = detected.map(str::to_owned);
     }
     let url = format!("http://127.0.0.1:{}", engine.port);
-    let upstream = if !config.settings.upstream.is_empty() {
-        Some(providers::upstream_flag(&config.settings.upstream))
-    } else if let Some(name) = &config.settings.config {
-        let config = name.to_string();
-        notes.push(ChangeNote::ConfigMapRouting { config, upstream: Some(url) });
+    let upstream = if !settings.upstream.is_empty() {
+        Some(providers::upstream_flag(&settings.upstream))
+    } else if let Some(name) = &settings.config {
+        edit.note(format!(
+            "tokengauge.yaml in ConfigMap {name} defines the upstreams, their provider and the engine metrics; its \
+             upstream must be {url}"
+        ));
         None
     } else {
         Some(url)
     };
-    PodContext {
-        upstream,
-        provider,
-        declares_listen_port: !engine.keeps_declaration(),
-        grace_period: pod::grace_period(edit),
-        owner: Vec::new(),
-    }
+    PodContext { upstream, provider, declares_listen_port: !engine.keeps_declaration() }
 }

@@ -4,84 +4,72 @@ use serde_json::Value;
 
 use super::outcome::SkipReason;
 
-/// Workload kinds that `inject` supports.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Pod,
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    ReplicaSet,
-    ReplicationController,
-    /// Argo's alternative to a Deployment, with the pod template in the same place.
-    Rollout,
-    Job,
-    CronJob,
+/// A workload kind that `inject` supports.
+#[derive(Debug)]
+pub(super) struct Kind {
+    group: &'static str,
+    pub(super) name: &'static str,
+    /// JSON pointer to the object that holds the pod's `metadata` and `spec`.
+    pub(super) template: &'static str,
+    /// OpenTelemetry resource attribute for the name of the pod's owner, or an empty text if there is none.
+    pub(super) resource_attribute: &'static str,
 }
+
+const fn kind(
+    group: &'static str,
+    name: &'static str,
+    template: &'static str,
+    resource_attribute: &'static str,
+) -> Kind {
+    Kind { group, name, template, resource_attribute }
+}
+
+const KINDS: [Kind; 9] = [
+    kind("", "Pod", "", ""),
+    kind("apps", "Deployment", "/spec/template", "k8s.deployment.name"),
+    kind("apps", "StatefulSet", "/spec/template", "k8s.statefulset.name"),
+    kind("apps", "DaemonSet", "/spec/template", "k8s.daemonset.name"),
+    kind("apps", "ReplicaSet", "/spec/template", "k8s.replicaset.name"),
+    kind("", "ReplicationController", "/spec/template", "k8s.replicationcontroller.name"),
+    // Argo's alternative to a Deployment, for which OpenTelemetry defines no attribute.
+    kind("argoproj.io", "Rollout", "/spec/template", ""),
+    kind("batch", "Job", "/spec/template", "k8s.job.name"),
+    kind("batch", "CronJob", "/spec/jobTemplate/spec/template", "k8s.cronjob.name"),
+];
 
 impl Kind {
     /// Compares the API group too, because another group may have a kind of the same name.
-    pub(super) fn of(object: &Value) -> Option<Self> {
-        match (group(object)?, object.get("kind")?.as_str()?) {
-            ("", "Pod") => Some(Self::Pod),
-            ("apps", "Deployment") => Some(Self::Deployment),
-            ("apps", "StatefulSet") => Some(Self::StatefulSet),
-            ("apps", "DaemonSet") => Some(Self::DaemonSet),
-            ("apps", "ReplicaSet") => Some(Self::ReplicaSet),
-            ("", "ReplicationController") => Some(Self::ReplicationController),
-            ("argoproj.io", "Rollout") if object.pointer("/spec/template").is_some() => {
-                Some(Self::Rollout)
-            }
-            ("batch", "Job") => Some(Self::Job),
-            ("batch", "CronJob") => Some(Self::CronJob),
-            _ => None,
-        }
-    }
-
-    /// Returns the JSON pointer to the object that holds the pod's `metadata` and `spec`.
-    pub(super) const fn template(self) -> &'static str {
-        match self {
-            Self::Pod => "",
-            Self::Deployment
-            | Self::StatefulSet
-            | Self::DaemonSet
-            | Self::ReplicaSet
-            | Self::ReplicationController
-            | Self::Rollout
-            | Self::Job => "/spec/template",
-            Self::CronJob => "/spec/jobTemplate/spec/template",
-        }
-    }
-
-    /// Returns the OpenTelemetry resource attribute for the name of the pod's owner.
-    pub(super) const fn resource_attribute(self) -> Option<&'static str> {
-        match self {
-            // OpenTelemetry defines no attribute for a Rollout.
-            Self::Pod | Self::Rollout => None,
-            Self::Deployment => Some("k8s.deployment.name"),
-            Self::StatefulSet => Some("k8s.statefulset.name"),
-            Self::DaemonSet => Some("k8s.daemonset.name"),
-            Self::ReplicaSet => Some("k8s.replicaset.name"),
-            Self::ReplicationController => Some("k8s.replicationcontroller.name"),
-            Self::Job => Some("k8s.job.name"),
-            Self::CronJob => Some("k8s.cronjob.name"),
-        }
+    pub(super) fn of(object: &Value) -> Option<&'static Self> {
+        let (group, name) = (group(object)?, text(object, "/kind")?);
+        let kind = KINDS.iter().find(|kind| kind.group == group && kind.name == name)?;
+        // A Rollout may refer to a Deployment instead of a template.
+        (name != "Rollout" || object.pointer(kind.template).is_some()).then_some(kind)
     }
 
     /// Returns whether the pods of the workload run to completion.
-    pub(super) const fn completes(self) -> bool {
-        matches!(self, Self::Job | Self::CronJob)
+    pub(super) fn completes(&self) -> bool {
+        matches!(self.name, "Job" | "CronJob")
     }
+}
+
+/// Returns the text at a JSON pointer.
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer)?.as_str()
+}
+
+/// Returns the items of the list at a JSON pointer, or an empty slice if there is none.
+pub(super) fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Returns the API group: the part of `apiVersion` before the `/`. The core group is empty.
 fn group(object: &Value) -> Option<&str> {
-    let version = object.get("apiVersion")?.as_str()?;
+    let version = text(object, "/apiVersion")?;
     Some(version.split_once('/').map_or("", |(group, _)| group))
 }
 
 pub(super) fn is_service(object: &Value) -> bool {
-    group(object) == Some("") && object.get("kind").and_then(Value::as_str) == Some("Service")
+    group(object) == Some("") && text(object, "/kind") == Some("Service")
 }
 
 /// The API group in which Kubernetes had workloads until 1.16.
@@ -102,14 +90,14 @@ pub(super) fn unsupported(object: &Value) -> SkipReason {
 }
 
 fn custom_workload(object: &Value) -> Option<SkipReason> {
-    let kind = object.get("kind")?.as_str()?;
+    let kind = text(object, "/kind")?;
     let group = group(object)?;
     let spec = object.get("spec")?;
     if !SERVING_KINDS.contains(&kind) && !has_containers(spec, MAX_SEARCH_DEPTH) {
         return None;
     }
     if group == REMOVED_GROUP {
-        let version = object.get("apiVersion")?.as_str()?;
+        let version = text(object, "/apiVersion")?;
         return Some(SkipReason::RemovedApi { kind: format!("{kind} in {version}") });
     }
     // `KIND.GROUP`, as in kubectl.
@@ -122,12 +110,10 @@ fn has_containers(value: &Value, levels: usize) -> bool {
         return false;
     };
     match value {
-        Value::Object(fields) => fields.iter().any(|(key, value)| {
-            let is_named = |item: &Value| item.get("name").is_some_and(Value::is_string);
-            let is_container_list = key == "containers"
-                && value.as_array().is_some_and(|items| items.iter().any(is_named));
-            is_container_list || has_containers(value, deeper)
-        }),
+        Value::Object(fields) => {
+            items(value, "/containers").iter().any(|item| text(item, "/name").is_some())
+                || fields.values().any(|value| has_containers(value, deeper))
+        }
         Value::Array(items) => items.iter().any(|item| has_containers(item, deeper)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -135,8 +121,7 @@ fn has_containers(value: &Value, levels: usize) -> bool {
 
 /// Returns the objects of a document with their JSON pointers: the document itself, or the items of a `List`.
 pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
-    let is_list =
-        document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    let is_list = text(document, "/kind").is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
         Some(items) if is_list => items
             .iter()
@@ -149,20 +134,13 @@ pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
 
 /// Returns `kind/name`, as in kubectl.
 pub fn object_name(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let kind = text("/kind").unwrap_or("object").to_ascii_lowercase();
-    match text("/metadata/name").or_else(|| text("/metadata/generateName")) {
-        Some(name) => format!("{kind}/{name}"),
-        None => kind,
-    }
-}
-
-pub(super) fn namespace(object: &Value) -> Option<&str> {
-    object.pointer("/metadata/namespace").and_then(Value::as_str)
+    let kind = text(object, "/kind").unwrap_or("object").to_ascii_lowercase();
+    let name = text(object, "/metadata/name").or_else(|| text(object, "/metadata/generateName"));
+    name.map_or_else(|| kind.clone(), |name| format!("{kind}/{name}"))
 }
 
 /// Returns the owner reference of the object's controller.
-pub(super) fn controller(object: &Value) -> Option<&Value> {
-    let references = object.pointer("/metadata/ownerReferences")?.as_array()?;
-    references.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    let mut references = items(object, "/metadata/ownerReferences").iter();
+    references.find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }

@@ -5,24 +5,24 @@
 //! [`RECORD_ANNOTATION`] records the changes, from which [`uninject`] undoes them. This module does no I/O: the webhook
 //! and the command line provide the objects and apply the patches.
 
-use json_patch::Patch;
 use serde_json::{Value, json};
 
 pub use cluster_object::{ClusterObject, reapply_instructions};
 pub use context::InjectionContext;
+pub use edit::prefix_patch;
+pub(crate) use kind::controller;
 pub use kind::{document_objects, object_name};
-pub use note::ChangeNote;
-pub use outcome::{InjectError, Outcome, SkipReason};
-pub use patch::prefix_patch;
+pub use outcome::{ChangeNote, InjectError, Outcome, SkipReason};
 pub use record::RECORD_ANNOTATION;
 pub use settings::{Mode, OtlpProtocol, Settings};
-pub use value::DEFAULT_IMAGE;
 
 use annotations::SidecarConfig;
 use context::{PodSet, Takeover};
-use edit::{Edit, Position};
+use edit::Edit;
 use kind::Kind;
+use outcome::{Change, PlanError};
 use record::Record;
+use settings::{DEFAULT_IMAGE, choice_name};
 
 mod annotations;
 mod cluster_object;
@@ -30,35 +30,33 @@ mod context;
 mod edit;
 mod inbound;
 mod kind;
-mod note;
 mod outbound;
 mod outcome;
-mod patch;
 mod pod;
 mod providers;
 mod record;
-mod service;
 mod settings;
 mod sidecar;
-mod value;
 
 /// Plans the sidecar of one object. The items of a `List` ([`document_objects`]) are planned one at a time.
 pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -> Outcome {
-    if kind::is_service(object) {
-        return service::inject(object, context);
-    }
-    let Some(kind) = Kind::of(object) else {
-        return Outcome::Skipped(kind::unsupported(object));
+    let planned = if kind::is_service(object) {
+        context::redirect_service(object, context)
+    } else {
+        let Some(kind) = Kind::of(object) else {
+            return Outcome::Skipped(kind::unsupported(object));
+        };
+        if !context.selects(object) {
+            return Outcome::Skipped(SkipReason::NotSelected);
+        }
+        plan(object, kind, context, settings).map(|(change, _)| change)
     };
-    if !context.selects(object) {
-        return Outcome::Skipped(SkipReason::NotSelected);
-    }
-    match plan(object, kind, context, settings) {
-        Ok(plan) if plan.value == *object => Outcome::Skipped(SkipReason::AlreadyInjected),
+    match planned {
+        Ok(change) if change.value == *object => Outcome::Skipped(SkipReason::AlreadyInjected),
         Ok(_) | Err(PlanError::Refuse(_)) if context.skips_controlled(object) => {
             Outcome::Skipped(SkipReason::Controlled)
         }
-        Ok(plan) => Outcome::Changed { patch: plan.patch, notes: plan.notes },
+        Ok(change) => change.into(),
         Err(PlanError::Skip(reason)) => Outcome::Skipped(reason),
         Err(PlanError::Refuse(error)) => Outcome::Refused(error),
     }
@@ -67,162 +65,110 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
 /// Plans the removal of the changes that [`inject`] made to an object.
 pub fn uninject(object: &Value) -> Outcome {
     let kind = Kind::of(object);
-    let base = kind.map_or("", Kind::template);
-    let undone = match object.pointer(base).map(Record::of) {
-        None | Some(Ok(None)) => {
+    let mut edit = Edit::new(object, kind.map_or("", |kind| kind.template));
+    edit.note("removes the sidecar and undoes all of its changes");
+    let undone = match Record::of(edit.template()) {
+        Ok(None) => {
             let reason = kind.map_or(SkipReason::NotAWorkload, |_| SkipReason::NotInjected);
             return Outcome::Skipped(reason);
         }
-        Some(Ok(Some(record))) => record.undo(object, base),
-        Some(Err(error)) => Err(error),
+        Ok(Some(record)) => edit.undo(&record),
+        Err(error) => Err(error),
     };
     if cluster_object::is_controlled(object) {
         return Outcome::Skipped(SkipReason::Controlled);
     }
     match undone {
-        Ok(undone) => {
-            let mut notes = vec![ChangeNote::SidecarRemoved];
-            notes.extend(undone.notes);
-            Outcome::Changed { patch: undone.patch, notes }
-        }
+        Ok(()) => edit.into_change().into(),
         Err(error) => Outcome::Refused(error),
     }
-}
-
-/// Reason why an object cannot be planned.
-#[derive(Debug)]
-enum PlanError {
-    Skip(SkipReason),
-    Refuse(InjectError),
-}
-
-impl From<SkipReason> for PlanError {
-    fn from(reason: SkipReason) -> Self {
-        Self::Skip(reason)
-    }
-}
-
-impl From<InjectError> for PlanError {
-    fn from(error: InjectError) -> Self {
-        Self::Refuse(error)
-    }
-}
-
-/// The planned changes to a workload.
-struct Plan {
-    value: Value,
-    patch: Patch,
-    notes: Vec<ChangeNote>,
-    takeover: Option<Takeover>,
 }
 
 /// Returns the port that the sidecar of an object will take over.
 fn takeover(
     object: &Value,
-    kind: Kind,
+    kind: &Kind,
     context: &InjectionContext,
     settings: &Settings,
 ) -> Option<Takeover> {
     if !context.selects(object) || context.skips_controlled(object) {
         return None;
     }
-    plan(object, kind, context, settings).ok().and_then(|plan| plan.takeover)
+    plan(object, kind, context, settings).ok().and_then(|(_, takeover)| takeover)
 }
 
-/// Plans from the object as it was before any injection.
+/// Plans from the object as it was before any injection. Returns the change and, in inbound mode, the port that the
+/// sidecar takes over.
 fn plan(
     object: &Value,
-    kind: Kind,
+    kind: &Kind,
     context: &InjectionContext,
     settings: &Settings,
-) -> Result<Plan, PlanError> {
-    let base = kind.template();
-    let template = object.pointer(base).unwrap_or(&Value::Null);
-    let Some(record) = Record::of(template)? else {
-        return plan_new_sidecar(object, kind, context, settings);
+) -> Result<(Change, Option<Takeover>), PlanError> {
+    let mut edit = Edit::new(object, kind.template);
+    let Some(record) = Record::of(edit.template())? else {
+        return add_sidecar(edit, kind, context, settings);
     };
-    if !context.updates_sidecars() {
+    if !context.updates_sidecars {
         return Err(SkipReason::AlreadyInjected.into());
     }
-    let undone = record.undo(object, base)?;
+    edit.note("removes the existing sidecar, which has other settings");
+    edit.undo(&record)?;
     let mut settings = settings.clone();
     // The Service may target this port already, and need not be in this input.
-    settings.listen_port = settings.listen_port.or(record.listen.and_then(value::PortNumber::new));
-    let plan = match plan_new_sidecar(&undone.value, kind, context, &settings) {
-        Err(PlanError::Skip(SkipReason::NotRequested)) => {
-            return Err(SkipReason::AlreadyInjected.into());
-        }
-        plan => plan?,
-    };
-    let mut notes = vec![ChangeNote::SidecarReplaced];
-    notes.extend(undone.notes);
-    notes.extend(plan.notes);
-    let patch = Patch(undone.patch.0.into_iter().chain(plan.patch.0).collect());
-    Ok(Plan { patch, notes, ..plan })
+    settings.listen_port = settings.listen_port.or(record.listen.filter(|port| *port != 0));
+    match add_sidecar(edit, kind, context, &settings) {
+        Err(PlanError::Skip(SkipReason::NotRequested)) => Err(SkipReason::AlreadyInjected.into()),
+        planned => planned,
+    }
 }
 
-/// Plans for an object without a sidecar.
-fn plan_new_sidecar(
-    object: &Value,
-    kind: Kind,
+/// Adds a sidecar to an object that has none.
+fn add_sidecar(
+    mut edit: Edit,
+    kind: &Kind,
     context: &InjectionContext,
     settings: &Settings,
-) -> Result<Plan, PlanError> {
-    let base = kind.template();
-    let template = object.pointer(base).filter(|template| template.is_object());
-    let template = template.ok_or_else(|| malformed(base, "a pod template"))?;
-    let config = SidecarConfig::of(object, template, settings)?;
-    let mut edit = Edit::new(object, base);
+) -> Result<(Change, Option<Takeover>), PlanError> {
+    if !edit.template().is_object() {
+        return Err(malformed(kind.template, "a pod template").into());
+    }
+    let config = SidecarConfig::of(edit.value(), edit.template(), settings)?;
     check_pod(&edit, kind, &config)?;
     if config.mode == Mode::Inbound
         && !config.has_annotations
-        && context.has_several_workloads()
+        && context.has_several_workloads
         && !pod::runs_engine(&edit)
     {
         return Err(SkipReason::NoEngine.into());
     }
-    let pods = PodSet::of(object, template);
-    let mut notes = vec![ChangeNote::SidecarAdded {
-        mode: config.mode,
-        native: config.native,
-        image: config.settings.image.to_string(),
-    }];
-    let (mut pod_context, takeover) = match config.mode {
-        Mode::Inbound => {
-            let (pod_context, takeover) =
-                inbound::take_over_port(&mut edit, &config, &pods, context, &mut notes)?;
-            (pod_context, Some(takeover))
-        }
-        Mode::Outbound => {
-            let pod_context =
-                outbound::set_base_urls(&mut edit, &config, pods.namespace, context, &mut notes)?;
-            (pod_context, None)
-        }
+    let pods = PodSet::of(edit.value(), edit.template());
+    let owner = sidecar::owner_attributes(edit.value(), kind);
+    let image = config.settings.image.as_deref().unwrap_or(DEFAULT_IMAGE);
+    let sidecar_kind = if config.native { "native sidecar" } else { "plain container" };
+    edit.note(format!("adds {image} as a {sidecar_kind} ({})", choice_name(config.mode)));
+    let (pod_context, takeover) = match config.mode {
+        Mode::Inbound => inbound::take_over_port(&mut edit, &config, &pods, context)?,
+        Mode::Outbound => (outbound::set_base_urls(&mut edit, &config, &pods, context)?, None),
     };
-    pod_context.owner = sidecar::owner_attributes(object, kind);
     if let Some(config_map) = &config.settings.config {
-        let source = json!({ "name": config_map.as_str() });
+        let source = json!({ "name": config_map });
         let volume = json!({ "name": sidecar::VOLUME_NAME, "configMap": source });
-        edit.insert("/spec/volumes", Position::Last, vec![volume])?;
+        edit.insert("/spec/volumes/-", vec![volume])?;
     }
-    let container = sidecar::container(&config, &pod_context);
-    let (list, position) = if config.native {
-        ("/spec/initContainers", Position::First)
-    } else {
-        ("/spec/containers", Position::Last)
-    };
-    edit.insert(list, position, vec![container])?;
-    let listen = takeover.map(|takeover| takeover.new);
-    let (value, patch) = edit.finish(Some(config.mode.as_str()), listen)?;
-    Ok(Plan { value, patch, notes, takeover })
+    let container = sidecar::container(&config, &pod_context, pod::grace_period(&edit), &owner);
+    let position = if config.native { "/spec/initContainers/0" } else { "/spec/containers/-" };
+    edit.insert(position, vec![container])?;
+    let change = edit.finish(Some(config.mode), takeover.map(|takeover| takeover.new))?;
+    Ok((change, takeover))
 }
 
 /// The lists of containers that share the pod's network with the sidecar.
 const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
 /// Checks that the pod can have a sidecar.
-fn check_pod(edit: &Edit, kind: Kind, config: &SidecarConfig) -> Result<(), PlanError> {
-    let base = kind.template();
+fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), PlanError> {
+    let base = kind.template;
     if !edit.get("/spec").is_some_and(Value::is_object) {
         return Err(malformed(&format!("{base}/spec"), "a pod spec").into());
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::annotations::SidecarConfig;
-use super::context::InjectionContext;
-use super::edit::{Edit, Position};
-use super::note::ChangeNote;
+use super::context::{InjectionContext, PodSet};
+use super::edit::Edit;
+use super::kind::{items, text};
 use super::outcome::InjectError;
 use super::pod;
 use super::providers::{self, BaseUrl};
@@ -17,9 +17,8 @@ use super::sidecar::PodContext;
 pub(super) fn set_base_urls(
     edit: &mut Edit,
     config: &SidecarConfig,
-    namespace: Option<&str>,
+    pods: &PodSet,
     context: &InjectionContext,
-    notes: &mut Vec<ChangeNote>,
 ) -> Result<PodContext, InjectError> {
     let lists: &[&str] = if config.native {
         &["/spec/initContainers", "/spec/containers"]
@@ -28,29 +27,30 @@ pub(super) fn set_base_urls(
         &["/spec/containers"]
     };
     check_container_names(edit, config, lists)?;
-    let provider = config.settings.provider.as_ref().map(|name| name.as_str().to_owned());
-    let config_map =
-        config.settings.config.as_ref().filter(|_| config.settings.upstream.is_empty());
+    let provider = config.settings.provider.clone();
+    let upstream = &config.settings.upstream;
+    let config_map = config.settings.config.as_ref().filter(|_| upstream.is_empty());
     if let Some(name) = config_map {
-        notes.push(ChangeNote::ConfigMapRouting { config: name.to_string(), upstream: None });
+        edit.note(format!(
+            "tokengauge.yaml in ConfigMap {name} defines the upstreams, so containers get no variables"
+        ));
     } else {
         let (base_urls, unknown) =
-            providers::base_urls(&config.settings.upstream, provider.as_deref(), config.listen);
-        notes.extend(unknown.into_iter().map(|upstream| ChangeNote::NoVariable { upstream }));
-        let application = Application { config, namespace, context, base_urls };
+            providers::base_urls(upstream, provider.as_deref(), config.listen);
+        for upstream in unknown {
+            edit.warn(format!(
+                "no SDK environment variable is known for {upstream}; configure the application to call the sidecar"
+            ));
+        }
+        let application = Application { config, pods, context, base_urls };
         for list in lists {
             for index in 0..edit.list(list).len() {
-                application.set_variables(edit, &format!("{list}/{index}"), notes)?;
+                application.set_variables(edit, &format!("{list}/{index}"))?;
             }
         }
     }
-    Ok(PodContext {
-        upstream: config_map.is_none().then(|| providers::upstream_flag(&config.settings.upstream)),
-        provider,
-        declares_listen_port: false,
-        grace_period: pod::grace_period(edit),
-        owner: Vec::new(),
-    })
+    let upstream = config_map.is_none().then(|| providers::upstream_flag(upstream));
+    Ok(PodContext { upstream, provider, declares_listen_port: false })
 }
 
 fn check_container_names(
@@ -73,19 +73,14 @@ type Variables = BTreeMap<String, Option<String>>;
 /// The application of a pod, and the variables that its containers need.
 struct Application<'a> {
     config: &'a SidecarConfig,
-    namespace: Option<&'a str>,
+    pods: &'a PodSet,
     context: &'a InjectionContext,
     base_urls: Vec<BaseUrl>,
 }
 
 impl Application<'_> {
     /// Sets the variables in the container at `pointer` that the container does not set itself.
-    fn set_variables(
-        &self,
-        edit: &mut Edit,
-        pointer: &str,
-        notes: &mut Vec<ChangeNote>,
-    ) -> Result<(), InjectError> {
+    fn set_variables(&self, edit: &mut Edit, pointer: &str) -> Result<(), InjectError> {
         let value = edit.get(pointer).unwrap_or(&Value::Null);
         let container = pod::name(value);
         let names = self.config.containers.as_ref();
@@ -93,19 +88,21 @@ impl Application<'_> {
             return Ok(());
         }
         let (mut existing, unknown_source) = self.variables_from_sources(value);
+        for item in items(value, "/env") {
+            existing.insert(pod::name(item), text(item, "/value").map(str::to_owned));
+        }
         // If the user names the container, the new variables may override variables of an unknown source.
         if let Some(source) = unknown_source.filter(|_| names.is_none()) {
-            notes.push(ChangeNote::UnknownEnvFrom { container, source });
+            edit.warn(format!(
+                "container {container} reads variables from {source}, which is not in this input, so none is set: it \
+                 could override one of {source}; to set them anyway, name the container in tokengauge.dev/containers"
+            ));
             return Ok(());
-        }
-        for item in value.get("env").and_then(Value::as_array).into_iter().flatten() {
-            let text = item.get("value").and_then(Value::as_str);
-            existing.insert(pod::name(item), text.map(str::to_owned));
         }
         let base_urls: Vec<&BaseUrl> = self
             .base_urls
             .iter()
-            .filter(|base_url| is_unset(base_url, &container, &existing, notes))
+            .filter(|base_url| is_unset(edit, base_url, &container, &existing))
             .collect();
         if base_urls.is_empty() {
             return Ok(());
@@ -113,15 +110,16 @@ impl Application<'_> {
         let proxy = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
             .into_iter()
             .find(|name| existing.contains_key(*name));
-        if let Some(proxy) = proxy {
-            let name = proxy.to_owned();
-            notes.push(ChangeNote::HttpProxy { container: container.clone(), name });
+        if let Some(name) = proxy {
+            edit.warn(format!(
+                "container {container} sets {name}; add 127.0.0.1 to its NO_PROXY, or calls bypass the sidecar"
+            ));
         }
-        let names = base_urls.iter().map(|base_url| base_url.variable.name).collect();
-        let variable = |base_url: &&BaseUrl| json!({ "name": base_url.variable.name, "value": base_url.value });
-        let env = base_urls.iter().map(variable).collect();
-        edit.insert(&format!("{pointer}/env"), Position::Last, env)?;
-        notes.push(ChangeNote::VariablesSet { container, names });
+        let env =
+            base_urls.iter().map(|(known, url)| json!({ "name": known.variable, "value": url }));
+        edit.insert(&format!("{pointer}/env/-"), env.collect())?;
+        let names: Vec<&str> = base_urls.iter().map(|(known, _)| known.variable).collect();
+        edit.note(format!("container {container} gets {}", names.join(", ")));
         Ok(())
     }
 
@@ -129,13 +127,13 @@ impl Application<'_> {
     fn variables_from_sources(&self, container: &Value) -> (Variables, Option<String>) {
         let mut variables = Variables::new();
         let mut unknown_source = None;
-        for source in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
-            let prefix = source.get("prefix").and_then(Value::as_str).unwrap_or_default();
+        for source in items(container, "/envFrom") {
+            let prefix = text(source, "/prefix").unwrap_or_default();
             for (key, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
                 let Some(name) = source.get(key).map(pod::name) else {
                     continue;
                 };
-                match self.context.variables(kind, &name, self.namespace) {
+                match self.context.variables(kind, &name, self.pods) {
                     Some(keys) => {
                         variables.extend(keys.iter().map(|key| (format!("{prefix}{key}"), None)));
                     }
@@ -149,35 +147,36 @@ impl Application<'_> {
     }
 }
 
-/// Returns whether the container sets the variable under none of its names. Reports why a variable is not set.
+/// Returns whether the container sets the variable under none of its names. Adds a warning if the container bypasses the
+/// sidecar.
 fn is_unset(
-    base_url: &BaseUrl,
+    edit: &mut Edit,
+    (known, url): &BaseUrl,
     container: &str,
     existing: &Variables,
-    notes: &mut Vec<ChangeNote>,
 ) -> bool {
-    let variable = base_url.variable;
-    let mut names = [variable.name].into_iter().chain(variable.aliases.iter().copied());
+    let mut names = [known.variable].into_iter().chain(known.aliases.iter().copied());
     if let Some((name, value)) = names.find_map(|name| Some((name, existing.get(name)?))) {
-        if value.as_ref() != Some(&base_url.value) {
-            notes.push(ChangeNote::VariableKept {
-                container: container.to_owned(),
-                name,
-                value: value.clone(),
-                prefix: base_url.prefix,
-            });
+        if value.as_ref() != Some(url) {
+            let shown = value.as_ref().map(|value| format!(" ({value})")).unwrap_or_default();
+            let url = value.as_deref().filter(|value| value.starts_with("http")).unwrap_or("URL");
+            edit.warn(format!(
+                "container {container} sets {name} itself{shown}, so these calls bypass the sidecar; to route them, \
+                 remove the variable and set tokengauge.dev/upstream: {}={url}",
+                known.prefix
+            ));
         }
         return false;
     }
-    let azure = existing
-        .keys()
-        .find(|name| name.starts_with("AZURE_OPENAI_") || *name == "OPENAI_API_VERSION");
-    match azure {
-        Some(azure) if variable.name == "OPENAI_BASE_URL" => {
-            let name = azure.clone();
-            notes.push(ChangeNote::AzureOpenAi { container: container.to_owned(), name });
-            false
-        }
-        Some(_) | None => true,
+    // The Azure client in OpenAI's SDKs also reads `OPENAI_BASE_URL` and would send its key there.
+    let mut names = existing.keys().filter(|_| known.variable == "OPENAI_BASE_URL");
+    let azure =
+        names.find(|name| name.starts_with("AZURE_OPENAI_") || *name == "OPENAI_API_VERSION");
+    if let Some(azure) = azure {
+        edit.warn(format!(
+            "container {container} sets {azure}, so OPENAI_BASE_URL is not set: Azure clients read it too and would \
+             send their key to the wrong address"
+        ));
     }
+    azure.is_none()
 }

@@ -1,8 +1,7 @@
 //! The result for one object: a patch, a reason to skip the object, or an error for its owner to fix.
 
 use json_patch::Patch;
-
-use super::note::ChangeNote;
+use serde_json::Value;
 
 /// The result of [`inject`](super::inject) or [`uninject`](super::uninject) for one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +12,35 @@ pub enum Outcome {
     Skipped(SkipReason),
     /// Nothing is changed because the object has an error.
     Refused(InjectError),
+}
+
+/// A note on a change to an object, or on a problem of the object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ChangeNote {
+    pub text: String,
+    /// Whether the user should check the object, because requests may bypass the sidecar or a change was not undone.
+    pub is_warning: bool,
+}
+
+/// A changed object, and how it was changed.
+pub(super) struct Change {
+    pub(super) value: Value,
+    pub(super) patch: Patch,
+    pub(super) notes: Vec<ChangeNote>,
+}
+
+impl From<Change> for Outcome {
+    fn from(Change { patch, notes, .. }: Change) -> Self {
+        Self::Changed { patch, notes }
+    }
+}
+
+/// Reason why no change is planned for an object.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) enum PlanError {
+    Skip(#[from] SkipReason),
+    Refuse(#[from] InjectError),
 }
 
 /// Reason why an object is left unchanged.

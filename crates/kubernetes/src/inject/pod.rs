@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::edit::Edit;
+use super::kind::{items, text};
 
 /// The grace period of a pod that sets none, in seconds.
 const DEFAULT_GRACE_PERIOD: u64 = 30;
@@ -35,13 +36,13 @@ pub(super) fn declared_ports(edit: &Edit, list: &str) -> Vec<DeclaredPort> {
     let containers = edit.list(list).iter().enumerate();
     containers
         .flat_map(|(container, value)| {
-            let ports = value.get("ports").and_then(Value::as_array).into_iter().flatten();
-            ports.enumerate().filter(|(_, port)| is_tcp(port)).filter_map(move |(index, port)| {
+            let ports = items(value, "/ports").iter().enumerate();
+            ports.filter(|(_, port)| is_tcp(port)).filter_map(move |(index, port)| {
                 Some(DeclaredPort {
                     container,
                     container_name: name(value),
                     index,
-                    name: port.get("name").and_then(Value::as_str).map(str::to_owned),
+                    name: text(port, "/name").map(str::to_owned),
                     number: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
                     has_host_port: port.get("hostPort").is_some_and(|port| !port.is_null()),
                 })
@@ -52,12 +53,12 @@ pub(super) fn declared_ports(edit: &Edit, list: &str) -> Vec<DeclaredPort> {
 
 /// Returns whether a port of a container or Service uses TCP, which is the default.
 pub(super) fn is_tcp(port: &Value) -> bool {
-    port.get("protocol").and_then(Value::as_str).is_none_or(|protocol| protocol == "TCP")
+    text(port, "/protocol").is_none_or(|protocol| protocol == "TCP")
 }
 
 /// Returns the `name` field, or an empty string.
 pub(super) fn name(value: &Value) -> String {
-    value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
+    text(value, "/name").unwrap_or_default().to_owned()
 }
 
 /// Returns whether one of the containers runs a known engine.
@@ -106,7 +107,7 @@ pub(super) fn is_windows(edit: &Edit) -> bool {
         "/spec/nodeSelector/beta.kubernetes.io~1os",
     ]
     .into_iter()
-    .any(|pointer| edit.get(pointer).and_then(Value::as_str) == Some("windows"))
+    .any(|pointer| text(edit.template(), pointer) == Some("windows"))
 }
 
 /// Returns the termination grace period in seconds.
@@ -114,9 +115,4 @@ pub(super) fn grace_period(edit: &Edit) -> u64 {
     edit.get("/spec/terminationGracePeriodSeconds")
         .and_then(Value::as_u64)
         .unwrap_or(DEFAULT_GRACE_PERIOD)
-}
-
-/// Returns the name in an object's metadata, or an empty string.
-pub(super) fn metadata_name(object: &Value) -> String {
-    object.get("metadata").map(name).unwrap_or_default()
 }

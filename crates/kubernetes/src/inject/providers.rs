@@ -4,22 +4,15 @@
 
 use tokengauge_types::url::UpstreamTarget;
 
-/// The API of one provider.
+/// The API of one provider, and the environment variable from which its SDK reads the base URL.
 #[derive(Debug)]
-struct Provider {
+pub(super) struct Provider {
     /// Path prefix of its route.
-    prefix: &'static str,
+    pub(super) prefix: &'static str,
     /// Host of its API, always reached over HTTPS.
     host: &'static str,
-    variable: Option<Variable>,
-    /// Whether the variable is set if no upstream is configured.
-    is_default: bool,
-}
-
-/// The environment variable from which an SDK reads its base URL.
-#[derive(Debug)]
-pub(super) struct Variable {
-    pub(super) name: &'static str,
+    /// Name of the environment variable, or an empty text if there is none.
+    pub(super) variable: &'static str,
     /// Path of the SDK's default base URL.
     path: &'static str,
     /// Other variables with the same meaning. None of them is overridden.
@@ -29,74 +22,46 @@ pub(super) struct Variable {
 const fn provider(
     prefix: &'static str,
     host: &'static str,
-    variable: Option<Variable>,
-    is_default: bool,
-) -> Provider {
-    Provider { prefix, host, variable, is_default }
-}
-
-const fn variable(
-    name: &'static str,
+    variable: &'static str,
     path: &'static str,
     aliases: &'static [&'static str],
-) -> Option<Variable> {
-    Some(Variable { name, path, aliases })
+) -> Provider {
+    Provider { prefix, host, variable, path, aliases }
 }
 
+/// Number of [`PROVIDERS`] whose variables are set if no upstream is configured.
+const DEFAULTS: usize = 5;
+
 const PROVIDERS: &[Provider] = &[
-    provider(
-        "/openai",
-        "api.openai.com",
-        variable("OPENAI_BASE_URL", "/v1", &["OPENAI_API_BASE"]),
-        true,
-    ),
+    provider("/openai", "api.openai.com", "OPENAI_BASE_URL", "/v1", &["OPENAI_API_BASE"]),
     provider(
         "/anthropic",
         "api.anthropic.com",
-        variable("ANTHROPIC_BASE_URL", "", &["ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"]),
-        true,
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"],
     ),
-    provider("/cohere", "api.cohere.com", variable("CO_API_URL", "", &[]), true),
-    provider("/groq", "api.groq.com", variable("GROQ_BASE_URL", "", &["GROQ_API_BASE"]), true),
-    provider("/cerebras", "api.cerebras.ai", variable("CEREBRAS_BASE_URL", "", &[]), true),
+    provider("/cohere", "api.cohere.com", "CO_API_URL", "", &[]),
+    provider("/groq", "api.groq.com", "GROQ_BASE_URL", "", &["GROQ_API_BASE"]),
+    provider("/cerebras", "api.cerebras.ai", "CEREBRAS_BASE_URL", "", &[]),
     // WebSockets of Google's Python SDK require TLS, which the loopback listener does not offer: docs/how-to/provider-apis.md.
-    provider(
-        "/gemini",
-        "generativelanguage.googleapis.com",
-        variable("GOOGLE_GEMINI_BASE_URL", "", &[]),
-        false,
-    ),
+    provider("/gemini", "generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL", "", &[]),
     // The Python and Node SDKs expect different values.
-    provider("/together", "api.together.ai", variable("TOGETHER_BASE_URL", "", &[]), false),
-    provider(
-        "/fireworks",
-        "api.fireworks.ai",
-        variable("FIREWORKS_BASE_URL", "/inference", &[]),
-        false,
-    ),
-    provider(
-        "/openrouter",
-        "openrouter.ai",
-        variable("OPENROUTER_BASE_URL", "/api/v1", &[]),
-        false,
-    ),
+    provider("/together", "api.together.ai", "TOGETHER_BASE_URL", "", &[]),
+    provider("/fireworks", "api.fireworks.ai", "FIREWORKS_BASE_URL", "/inference", &[]),
+    provider("/openrouter", "openrouter.ai", "OPENROUTER_BASE_URL", "/api/v1", &[]),
     // `ollama serve` reads the same variable as its listen address.
-    provider("/ollama", "ollama.com", variable("OLLAMA_HOST", "", &[]), false),
-    provider("/mistral", "api.mistral.ai", None, false),
-    provider("/deepseek", "api.deepseek.com", None, false),
-    provider("/xai", "api.x.ai", None, false),
+    provider("/ollama", "ollama.com", "OLLAMA_HOST", "", &[]),
+    provider("/mistral", "api.mistral.ai", "", "", &[]),
+    provider("/deepseek", "api.deepseek.com", "", "", &[]),
+    provider("/xai", "api.x.ai", "", "", &[]),
 ];
 
 /// Some SDKs append `/messages` to Anthropic's base URL, the official ones `/v1/messages`. This route accepts both.
 const ANTHROPIC_MESSAGES: &str = "/anthropic/messages=https://api.anthropic.com/v1/messages";
 
-/// A variable, and the base URL to which it is set.
-#[derive(Clone, Debug)]
-pub(super) struct BaseUrl {
-    pub(super) variable: &'static Variable,
-    pub(super) prefix: &'static str,
-    pub(super) value: String,
-}
+/// A provider, and the base URL to which its variable is set.
+pub(super) type BaseUrl = (&'static Provider, String);
 
 /// Returns the value of `--upstream`: `[/PREFIX=]URL`, separated by commas. Without upstreams it lists all providers.
 pub(super) fn upstream_flag(upstream: &[UpstreamTarget]) -> String {
@@ -126,30 +91,23 @@ pub(super) fn base_urls(
 ) -> (Vec<BaseUrl>, Vec<String>) {
     let url = |prefix: &str, path: &str| format!("http://127.0.0.1:{port}{prefix}{path}");
     if upstream.is_empty() {
-        let defaults = PROVIDERS.iter().filter(|provider| provider.is_default);
-        let base_urls = defaults.filter_map(|provider| {
-            let variable = provider.variable.as_ref()?;
-            let value = url(provider.prefix, variable.path);
-            Some(BaseUrl { variable, prefix: provider.prefix, value })
-        });
+        let defaults = PROVIDERS.iter().take(DEFAULTS);
+        let base_urls = defaults.map(|known| (known, url(known.prefix, known.path)));
         return (base_urls.collect(), Vec::new());
     }
     let mut base_urls: Vec<BaseUrl> = Vec::new();
     let mut unknown = Vec::new();
     for target in upstream {
         let prefix = target.prefix.as_deref().unwrap_or_default();
-        let base_url = find_provider(target, provider, upstream.len() == 1).and_then(|provider| {
-            let variable = provider.variable.as_ref()?;
-            let path = remaining_path(variable.path, &target.url.base_path)?;
-            Some(BaseUrl { variable, prefix: provider.prefix, value: url(prefix, path) })
-        });
-        match base_url {
-            None => unknown.push(target_text(target)),
-            Some(base_url) => {
-                if base_urls.iter().all(|other| other.variable.name != base_url.variable.name) {
-                    base_urls.push(base_url);
-                }
-            }
+        let known = find_provider(target, provider, upstream.len() == 1)
+            .filter(|known| !known.variable.is_empty())
+            .and_then(|known| Some((known, remaining_path(known.path, &target.url.base_path)?)));
+        let Some((known, path)) = known else {
+            unknown.push(target_text(target));
+            continue;
+        };
+        if base_urls.iter().all(|(other, _)| other.variable != known.variable) {
+            base_urls.push((known, url(prefix, path)));
         }
     }
     (base_urls, unknown)

@@ -3,13 +3,12 @@
 //! Paths name list items instead of numbering them (`/spec/containers/vllm/env/OPENAI_BASE_URL`), so that they stay
 //! valid if other items are inserted later.
 
-use json_patch::{Patch, PatchOperation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::note::ChangeNote;
+use super::kind::text;
 use super::outcome::InjectError;
-use super::patch;
+use super::settings::{Mode, choice_name};
 
 /// The annotation that holds the record.
 pub const RECORD_ANNOTATION: &str = "tokengauge.dev/injected";
@@ -29,7 +28,7 @@ pub(super) struct Record {
     /// The sidecar's port, if it took over a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) listen: Option<u16>,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -65,17 +64,9 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// The result of undoing an injection.
-pub(super) struct Undone {
-    pub(super) value: Value,
-    pub(super) patch: Patch,
-    /// Values that were modified or removed after injection.
-    pub(super) notes: Vec<ChangeNote>,
-}
-
 impl Record {
-    pub(super) fn new(mode: Option<&str>, listen: Option<u16>, steps: Vec<Step>) -> Self {
-        Self { version: VERSION, mode: mode.map(str::to_owned), listen, steps }
+    pub(super) fn new(mode: Option<Mode>, listen: Option<u16>, steps: Vec<Step>) -> Self {
+        Self { version: VERSION, mode: mode.map(choice_name), listen, steps }
     }
 
     /// Returns compact JSON.
@@ -99,28 +90,11 @@ impl Record {
         }
         Ok(Some(record))
     }
-
-    /// Undoes every step whose result is still as the injection left it.
-    pub(super) fn undo(&self, object: &Value, base: &str) -> Result<Undone, InjectError> {
-        let mut undo =
-            Undo { value: object.clone(), base, operations: Vec::new(), notes: Vec::new() };
-        // The parents of the record itself go last.
-        let (parents, others): (Vec<&Step>, Vec<&Step>) =
-            self.steps.iter().partition(|step| step.creates_record_parent());
-        for step in others.into_iter().rev() {
-            undo.undo_step(step)?;
-        }
-        undo.remove(RECORD_POINTER)?;
-        for step in parents.into_iter().rev() {
-            undo.undo_step(step)?;
-        }
-        let patch = Patch(drop_redundant_removals(undo.operations));
-        Ok(Undone { value: undo.value, patch, notes: undo.notes })
-    }
 }
 
 impl Step {
-    fn creates_record_parent(&self) -> bool {
+    /// Returns whether the step created a parent of the record itself.
+    pub(super) fn creates_record_parent(&self) -> bool {
         match self {
             Self::Created { path, .. } => path == "/metadata" || path == "/metadata/annotations",
             Self::Added { .. } | Self::Changed { .. } => false,
@@ -128,74 +102,7 @@ impl Step {
     }
 }
 
-struct Undo<'a> {
-    value: Value,
-    base: &'a str,
-    operations: Vec<PatchOperation>,
-    notes: Vec<ChangeNote>,
-}
-
-impl Undo<'_> {
-    fn undo_step(&mut self, step: &Step) -> Result<(), InjectError> {
-        let template = self.value.pointer(self.base).unwrap_or(&Value::Null);
-        let note = match step {
-            Step::Created { path, was_null } => match find(template, path, &Value::Null) {
-                Some((at, value)) if is_empty(value) && *was_null => {
-                    return self.replace(&at, &Value::Null);
-                }
-                Some((at, value)) if is_empty(value) => return self.remove(&at),
-                Some(_) | None => return Ok(()),
-            },
-            Step::Added { path, value: added } => match find(template, path, added) {
-                Some((at, value)) if contains(value, added) => return self.remove(&at),
-                Some(_) => ChangeNote::KeptModified { at: path.clone() },
-                None => ChangeNote::AlreadyRemoved { at: path.clone() },
-            },
-            Step::Changed { path, before, after } => match find(template, path, &Value::Null) {
-                Some((at, value)) if value == after => return self.replace(&at, before),
-                Some(_) => ChangeNote::KeptModified { at: path.clone() },
-                None => ChangeNote::AlreadyRemoved { at: path.clone() },
-            },
-        };
-        self.notes.push(note);
-        Ok(())
-    }
-
-    fn remove(&mut self, at: &str) -> Result<(), InjectError> {
-        self.apply(patch::remove(self.base, at)?)
-    }
-
-    fn replace(&mut self, at: &str, value: &Value) -> Result<(), InjectError> {
-        self.apply(patch::replace(self.base, at, value.clone())?)
-    }
-
-    fn apply(&mut self, operation: PatchOperation) -> Result<(), InjectError> {
-        patch::apply(&mut self.value, &operation)?;
-        self.operations.push(operation);
-        Ok(())
-    }
-}
-
-/// Drops removals inside a value that the next operation removes or replaces as a whole. Text that is removed in one
-/// piece leaves no remains such as an empty list.
-fn drop_redundant_removals(operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
-    let mut kept: Vec<PatchOperation> = Vec::with_capacity(operations.len());
-    for operation in operations {
-        if matches!(operation, PatchOperation::Remove(_) | PatchOperation::Replace(_)) {
-            let inside = format!("{}/", operation.path());
-            while kept.last().is_some_and(|last| {
-                matches!(last, PatchOperation::Remove(_))
-                    && last.path().as_str().starts_with(&inside)
-            }) {
-                kept.pop();
-            }
-        }
-        kept.push(operation);
-    }
-    kept
-}
-
-fn is_empty(value: &Value) -> bool {
+pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
@@ -204,7 +111,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Returns whether a value still has all recorded fields. An API server adds fields with their defaults.
-fn contains(value: &Value, recorded: &Value) -> bool {
+pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     match (value, recorded) {
         (_, Value::Null) => true,
         (Value::Object(fields), Value::Object(recorded)) => recorded
@@ -216,7 +123,7 @@ fn contains(value: &Value, recorded: &Value) -> bool {
 
 /// Returns the identifier of a list item: its name, or the number of a port.
 pub(super) fn item_id(item: &Value) -> String {
-    if let Some(name) = item.get("name").and_then(Value::as_str) {
+    if let Some(name) = text(item, "/name") {
         return name.to_owned();
     }
     let number = item.get("containerPort").or_else(|| item.get("port"));
@@ -264,7 +171,11 @@ pub(super) fn named_path(root: &Value, pointer: &str) -> String {
 
 /// Finds the value at a named path, and its JSON pointer. Among items with the same identifier, the last one that
 /// contains the recorded fields wins.
-fn find<'a>(root: &'a Value, path: &str, recorded: &Value) -> Option<(String, &'a Value)> {
+pub(super) fn find<'a>(
+    root: &'a Value,
+    path: &str,
+    recorded: &Value,
+) -> Option<(String, &'a Value)> {
     let mut at = root;
     let mut pointer = String::new();
     let mut tokens = path.split('/').skip(1).peekable();

@@ -1,15 +1,13 @@
 //! The flags of `inject` and `injector`: defaults that a pod's annotations override.
 
-use std::fmt;
-
 use clap::{Args, ValueEnum};
 
-use super::value::{
-    ClusterName, ConfigMapName, DEFAULT_IMAGE, Image, OtlpUrl, PortName, PortNumber, Quantity,
-};
 use tokengauge_measure::slo::Preset;
-use tokengauge_types::label::Name;
-use tokengauge_types::{url::UpstreamTarget, value::DurationValue};
+use tokengauge_types::url::{UpstreamTarget, Url};
+use tokengauge_types::value::DurationValue;
+
+/// The sidecar image if neither a flag nor an annotation sets one.
+pub(super) const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
 
 /// The position of the sidecar.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -18,21 +16,6 @@ pub enum Mode {
     Inbound,
     /// Next to an application: environment variables point its SDKs to the sidecar.
     Outbound,
-}
-
-impl Mode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Inbound => "inbound",
-            Self::Outbound => "outbound",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// The OTLP transport: the values of `OTEL_EXPORTER_OTLP_PROTOCOL`.
@@ -44,15 +27,6 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-impl OtlpProtocol {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::HttpProtobuf => "http/protobuf",
-        }
-    }
-}
-
 /// The flags of `inject` and `injector`. An annotation of the same name on the pod overrides each of them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
@@ -62,12 +36,12 @@ pub struct Settings {
     pub mode: Option<Mode>,
 
     /// The sidecar's image
-    #[arg(long, value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
-    pub image: Image,
+    #[arg(long, value_name = "IMAGE", value_parser = parse_image, default_value = DEFAULT_IMAGE)]
+    pub image: Option<String>,
 
     /// Inbound: the engine's port, by name or number [default: the only port that the containers declare]
-    #[arg(long, value_name = "PORT")]
-    pub port: Option<PortName>,
+    #[arg(long, value_name = "PORT", value_parser = parse_container_port)]
+    pub port: Option<String>,
 
     /// Outbound: where to forward requests: a URL, or /PREFIX=URL for one path prefix; may be repeated [default: the
     /// providers' own APIs, each under its prefix]
@@ -77,7 +51,7 @@ pub struct Settings {
     /// The provider name in telemetry, such as openai or vllm [default: detected from the engine's image and command,
     /// or from the upstream's host]
     #[arg(long, value_name = "NAME", value_parser = parse_provider)]
-    pub provider: Option<Name>,
+    pub provider: Option<String>,
 
     /// The preset of service level objectives for this use
     #[arg(long, value_name = "PRESET")]
@@ -88,20 +62,20 @@ pub struct Settings {
     pub engine_metrics: Option<bool>,
 
     /// A ConfigMap with a tokengauge.yaml, in the pod's namespace
-    #[arg(long, value_name = "CONFIGMAP")]
-    pub config: Option<ConfigMapName>,
+    #[arg(long, value_name = "CONFIGMAP", value_parser = parse_config_map)]
+    pub config: Option<String>,
 
     /// The sidecar's port for requests [default: 4000]
-    #[arg(long, value_name = "PORT")]
-    pub listen_port: Option<PortNumber>,
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
+    pub listen_port: Option<u16>,
 
     /// The sidecar's port for health and metrics [default: 4001]
-    #[arg(long, value_name = "PORT")]
-    pub admin_port: Option<PortNumber>,
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
+    pub admin_port: Option<u16>,
 
     /// Where to send telemetry; $(K8S_NODE_IP) is the node's address
-    #[arg(long, value_name = "URL")]
-    pub otlp_endpoint: Option<OtlpUrl>,
+    #[arg(long, value_name = "URL", value_parser = parse_otlp_url)]
+    pub otlp_endpoint: Option<String>,
 
     /// The OTLP transport [default: that of tokengauge run]
     #[arg(long, value_name = "PROTOCOL")]
@@ -116,30 +90,115 @@ pub struct Settings {
     pub native: Option<bool>,
 
     /// The cluster's name, exported as k8s.cluster.name
-    #[arg(long, value_name = "NAME")]
-    pub cluster: Option<ClusterName>,
+    #[arg(long, value_name = "NAME", value_parser = parse_cluster)]
+    pub cluster: Option<String>,
 
     /// The sidecar's CPU request [default: 50m]
-    #[arg(long, value_name = "QUANTITY")]
-    pub cpu_request: Option<Quantity>,
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
+    pub cpu_request: Option<String>,
 
     /// The sidecar's memory request [default: 64Mi]
-    #[arg(long, value_name = "QUANTITY")]
-    pub memory_request: Option<Quantity>,
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
+    pub memory_request: Option<String>,
 
     /// The sidecar's memory limit [default: 256Mi]
-    #[arg(long, value_name = "QUANTITY")]
-    pub memory_limit: Option<Quantity>,
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
+    pub memory_limit: Option<String>,
+}
+
+/// Returns the name of a choice, as in flags and annotations.
+#[expect(clippy::needless_pass_by_value, reason = "choices are small and mapped over")]
+pub(super) fn choice_name<T: ValueEnum>(choice: T) -> String {
+    choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Returns the text unchanged if it is valid, and otherwise a message with the expected form.
+fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<String, String> {
+    if is_valid {
+        return Ok(text.to_owned());
+    }
+    Err(format!("\"{text}\" is not {expected}; {hint}"))
 }
 
 /// Parses a provider name with the rules of `--provider` of `run`.
-pub(super) fn parse_provider(text: &str) -> Result<Name, String> {
-    let is_valid =
+pub(super) fn parse_provider(text: &str) -> Result<String, String> {
+    let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
-    if text.is_empty() || text.len() > 63 || !text.chars().all(is_valid) {
-        return Err(format!(
-            "\"{text}\" is not a provider name; write at most 63 lower-case letters, digits and . _ -, such as vllm"
-        ));
+    let is_valid = (1..=63).contains(&text.len()) && text.chars().all(is_allowed);
+    let hint = "write at most 63 lower-case letters, digits and . _ -, such as vllm";
+    checked(text, is_valid, "a provider name", hint)
+}
+
+/// Parses an image reference: `[host[:port]/]path[:tag][@digest]`.
+pub(super) fn parse_image(text: &str) -> Result<String, String> {
+    let is_allowed =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@');
+    let is_edge = |c: char| c.is_ascii_alphanumeric();
+    let is_valid = text.starts_with(is_edge)
+        && text.ends_with(is_edge)
+        && text.len() <= 512
+        && text.chars().all(is_allowed)
+        && !text.contains("//");
+    let hint = "write host/path:tag, such as ghcr.io/example/tokengauge:0.1.0";
+    checked(text, is_valid, "an image reference", hint)
+}
+
+fn is_label(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Parses the name of a ConfigMap: a DNS subdomain.
+pub(super) fn parse_config_map(text: &str) -> Result<String, String> {
+    let mut labels = text.split('.');
+    let is_valid = text.len() <= 253 && labels.all(|label| !label.is_empty() && is_label(label));
+    checked(text, is_valid, "a ConfigMap name", "write lower-case letters, digits, - and .")
+}
+
+/// Parses a cluster name that needs no escaping in `OTEL_RESOURCE_ATTRIBUTES`.
+fn parse_cluster(text: &str) -> Result<String, String> {
+    let is_allowed =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    let is_valid = (1..=255).contains(&text.len()) && text.chars().all(is_allowed);
+    let hint = "write at most 255 letters, digits and . _ - / :";
+    checked(text, is_valid, "a cluster name", hint)
+}
+
+/// Parses the URL of a collector. `$(K8S_NODE_IP)` as its host is the address of the node.
+pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
+    let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
+    // The text is not repeated because a URL may hold credentials.
+    plain.parse::<Url>().map_err(|error| error.to_string())?;
+    let hint = "only the variable $(K8S_NODE_IP) is allowed, and only as the host";
+    checked(text, !plain.contains("$("), "a URL", hint)
+}
+
+/// Parses a Kubernetes quantity, such as `50m`, `64Mi`, `0.5` or `1e3`.
+pub(super) fn parse_quantity(text: &str) -> Result<String, String> {
+    const UNITS: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end).unwrap_or_default();
+    let is_exponent =
+        unit.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i8>().is_ok());
+    let amount: f64 = number.parse().unwrap_or_default();
+    let is_valid = (UNITS.contains(&unit) || is_exponent) && amount > 0.0;
+    let hint = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
+    checked(text, is_valid, "a quantity above zero", hint)
+}
+
+/// Parses a port, 1 to 65535.
+pub(super) fn parse_port(text: &str) -> Result<u16, String> {
+    let number = text.parse().unwrap_or_default();
+    checked(text, number != 0, "a port", "write a number from 1 to 65535").map(|_| number)
+}
+
+/// Parses a port that a container declares, by name or by number.
+pub(super) fn parse_container_port(text: &str) -> Result<String, String> {
+    if text.chars().all(|c| c.is_ascii_digit()) {
+        return parse_port(text).map(|number| number.to_string());
     }
-    Name::new(text).ok_or_else(|| "the provider name is empty".to_owned())
+    let hint = "write its number, or its name (at most 15 lower-case letters, digits and -)";
+    checked(text, text.len() <= 15 && is_label(text), "a container port", hint)
 }

@@ -1,11 +1,10 @@
 //! The sidecar container: `tokengauge run`, configured by its environment.
 
-use clap::ValueEnum;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
-use super::kind::{self, Kind};
-use super::settings::Mode;
+use super::kind::{self, Kind, text};
+use super::settings::{DEFAULT_IMAGE, Mode, Settings, choice_name};
 
 /// Name of the container, and of its port for health and metrics.
 pub(super) const CONTAINER_NAME: &str = "tokengauge";
@@ -32,20 +31,33 @@ pub(super) struct PodContext {
     pub(super) provider: Option<String>,
     /// Whether the sidecar declares its listen port, because the engine's container does not.
     pub(super) declares_listen_port: bool,
-    /// Grace period of the changed pod, in seconds.
-    pub(super) grace_period: u64,
-    /// Resource attributes of the pod's owner.
-    pub(super) owner: Vec<(&'static str, String)>,
 }
 
-pub(super) fn container(config: &SidecarConfig, pod: &PodContext) -> Value {
+/// Resource attributes with their values.
+type Attributes = Vec<(&'static str, String)>;
+
+/// Returns the sidecar container. `grace_period` is that of the changed pod, in seconds, and `owner` has the resource
+/// attributes of the pod's owner.
+pub(super) fn container(
+    config: &SidecarConfig,
+    pod: &PodContext,
+    grace_period: u64,
+    owner: &Attributes,
+) -> Value {
+    let Settings { image, cpu_request, memory_request, memory_limit, .. } = &config.settings;
+    let or = |quantity: &Option<String>, default: &str| {
+        quantity.clone().unwrap_or_else(|| default.to_owned())
+    };
+    let listen = pod.declares_listen_port.then(|| json!({ "containerPort": config.listen }));
+    let admin = json!({ "name": CONTAINER_NAME, "containerPort": config.admin });
+    let ports: Vec<Value> = listen.into_iter().chain([admin]).collect();
     let probe = |path: &str| json!({ "path": path, "port": config.admin });
     let mut container = json!({
         "name": CONTAINER_NAME,
-        "image": config.settings.image.as_str(),
+        "image": or(image, DEFAULT_IMAGE),
         "args": ["run"],
-        "env": environment(config, pod),
-        "ports": ports(config, pod),
+        "env": environment(config, pod, owner),
+        "ports": ports,
         "startupProbe": { "httpGet": probe("/readyz"), "periodSeconds": 1, "failureThreshold": 120 },
         "livenessProbe": { "httpGet": probe("/livez") },
         // With the defaults (10 s, three failures) new calls would reach a draining pod for 30 s.
@@ -60,40 +72,27 @@ pub(super) fn container(config: &SidecarConfig, pod: &PodContext) -> Value {
             "runAsUser": 65532,
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "resources": resources(config),
+        "resources": {
+            "requests": { "cpu": or(cpu_request, "50m"), "memory": or(memory_request, "64Mi") },
+            "limits": { "memory": or(memory_limit, "256Mi") },
+        },
     });
-    if config.native {
-        extend(&mut container, json!({ "restartPolicy": "Always" }));
-    }
-    if let Some(command) = pre_stop_command(config, pod.grace_period) {
-        let hook = json!({ "preStop": { "exec": { "command": command } } });
-        extend(&mut container, json!({ "lifecycle": hook }));
-    }
-    if config.settings.config.is_some() {
-        let mount =
-            json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }]);
-        extend(&mut container, json!({ "volumeMounts": mount }));
+    let hook = pre_stop_command(config, grace_period);
+    let optional = [
+        ("restartPolicy", config.native.then(|| json!("Always"))),
+        ("lifecycle", hook.map(|hook| json!({ "preStop": { "exec": { "command": hook } } }))),
+        ("volumeMounts", config.settings.config.as_ref().map(|_| config_mounts())),
+    ];
+    if let Some(fields) = container.as_object_mut() {
+        let present =
+            optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        fields.extend(present);
     }
     container
 }
 
-fn ports(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
-    let listen = pod.declares_listen_port.then(|| json!({ "containerPort": config.listen }));
-    let admin = json!({ "name": CONTAINER_NAME, "containerPort": config.admin });
-    listen.into_iter().chain([admin]).collect()
-}
-
-fn resources(config: &SidecarConfig) -> Value {
-    let quantity = |configured: &Option<super::value::Quantity>, default: &str| {
-        configured.as_ref().map_or(default, |quantity| quantity.as_str()).to_owned()
-    };
-    json!({
-        "requests": {
-            "cpu": quantity(&config.settings.cpu_request, "50m"),
-            "memory": quantity(&config.settings.memory_request, "64Mi"),
-        },
-        "limits": { "memory": quantity(&config.settings.memory_limit, "256Mi") },
-    })
+fn config_mounts() -> Value {
+    json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }])
 }
 
 /// Returns the command of the preStop hook. Inbound it waits for the last stream. Outbound a native sidecar is stopped
@@ -126,7 +125,7 @@ pub(super) fn drain_seconds(config: &SidecarConfig) -> u64 {
     config.settings.drain.map_or(DEFAULT_DRAIN, |drain| drain.0.as_secs().max(1))
 }
 
-fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
+fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> Vec<Value> {
     let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
     let mut env = vec![
         field("K8S_POD_NAME", "metadata.name"),
@@ -136,12 +135,12 @@ fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
         field("K8S_NODE_IP", "status.hostIP"),
     ];
     let mut set = |name: &str, value: String| env.push(json!({ "name": name, "value": value }));
-    set("OTEL_RESOURCE_ATTRIBUTES", resource_attributes(config, pod));
+    set("OTEL_RESOURCE_ATTRIBUTES", resource_attributes(config, owner));
     if let Some(url) = &config.settings.otlp_endpoint {
-        set("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str().to_owned());
+        set("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone());
     }
     if let Some(protocol) = config.settings.otlp_protocol {
-        set("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.as_str().to_owned());
+        set("OTEL_EXPORTER_OTLP_PROTOCOL", choice_name(protocol));
     }
     if config.settings.config.is_some() {
         set("TOKENGAUGE_CONFIG", "/etc/tokengauge/tokengauge.yaml".to_owned());
@@ -166,12 +165,12 @@ fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&
     if let Some(upstream) = &pod.upstream {
         set("TOKENGAUGE_UPSTREAM", upstream.clone());
     }
-    set("TOKENGAUGE_VANTAGE", config.mode.as_str().to_owned());
+    set("TOKENGAUGE_VANTAGE", choice_name(config.mode));
     if let Some(provider) = pod.provider.as_ref().filter(|_| pod.upstream.is_some()) {
         set("TOKENGAUGE_PROVIDER", provider.clone());
     }
-    if let Some(preset) = config.settings.objectives.and_then(|preset| preset.to_possible_value()) {
-        set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
+    if let Some(preset) = config.settings.objectives {
+        set("TOKENGAUGE_OBJECTIVES", choice_name(preset));
     }
     let engine_metrics = match config.mode {
         Mode::Inbound => Some(config.settings.engine_metrics.unwrap_or(true)),
@@ -184,33 +183,30 @@ fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&
 
 /// Returns `OTEL_RESOURCE_ATTRIBUTES`. The instance id follows OpenTelemetry's rule for Kubernetes:
 /// `namespace.pod.container`.
-fn resource_attributes(config: &SidecarConfig, pod: &PodContext) -> String {
+fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
     let mut text = "service.instance.id=$(K8S_NAMESPACE_NAME).$(K8S_POD_NAME).tokengauge,\
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
                     k8s.node.name=$(K8S_NODE_NAME),k8s.container.name=tokengauge"
         .to_owned();
-    let cluster =
-        config.settings.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
-    for (name, value) in pod.owner.iter().cloned().chain(cluster) {
+    let cluster = config.settings.cluster.clone().map(|name| ("k8s.cluster.name", name));
+    for (name, value) in owner.iter().cloned().chain(cluster) {
         text.push_str(&format!(",{name}={value}"));
     }
     text
 }
 
 /// Returns the resource attributes of the pod's owner, where the object names it.
-pub(super) fn owner_attributes(object: &Value, kind: Kind) -> Vec<(&'static str, String)> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    if let Some(attribute) = kind.resource_attribute() {
-        return text("/metadata/name").map(|name| (attribute, name)).into_iter().collect();
+pub(super) fn owner_attributes(object: &Value, kind: &Kind) -> Attributes {
+    if !kind.resource_attribute.is_empty() {
+        let name = text(object, "/metadata/name").map(str::to_owned);
+        return name.map(|name| (kind.resource_attribute, name)).into_iter().collect();
     }
-    let owner = kind::controller(object).and_then(|controller| {
-        let text = |key: &str| controller.get(key).and_then(Value::as_str);
-        Some((text("kind")?, text("name")?.to_owned()))
-    });
+    let owner = kind::controller(object)
+        .and_then(|owner| Some((text(owner, "/kind")?, text(owner, "/name")?.to_owned())));
     match owner {
         Some(("ReplicaSet", name)) => {
             // A Deployment names its ReplicaSets `NAME-HASH`, and its pods have the hash as a label.
-            let hash = text("/metadata/labels/pod-template-hash");
+            let hash = text(object, "/metadata/labels/pod-template-hash");
             let deployment =
                 hash.and_then(|hash| name.strip_suffix(&format!("-{hash}")).map(str::to_owned));
             let deployment = deployment.map(|name| ("k8s.deployment.name", name));
@@ -220,11 +216,5 @@ pub(super) fn owner_attributes(object: &Value, kind: Kind) -> Vec<(&'static str,
         Some(("DaemonSet", name)) => vec![("k8s.daemonset.name", name)],
         Some(("Job", name)) => vec![("k8s.job.name", name)],
         Some(_) | None => Vec::new(),
-    }
-}
-
-fn extend(object: &mut Value, fields: Value) {
-    if let (Value::Object(object), Value::Object(fields)) = (object, fields) {
-        object.extend::<Map<String, Value>>(fields);
     }
 }

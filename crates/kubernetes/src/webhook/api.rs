@@ -56,43 +56,29 @@ impl ApiServer {
     }
 }
 
-/// Reason why a request failed. `request` is the method and path of the request.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("cannot read {0}: {1}")]
-    ReadFile(PathBuf, std::io::Error),
-    #[error("no usable CA certificate in {0}: {1}")]
-    InvalidCa(PathBuf, String),
-    #[error("{request}: {problem}")]
-    Request { request: String, problem: String },
-    /// `message` holds `reason` and `message` of the returned Status object.
-    #[error("{request}: {status}: {message}")]
-    Status { request: String, status: StatusCode, message: String },
+#[error("{message}")]
+pub struct Error {
+    message: String,
+    /// HTTP status of the response, if there was one.
+    pub status: Option<StatusCode>,
 }
 
-impl Error {
-    /// Returns the HTTP status of the response, if there was one.
-    pub const fn status(&self) -> Option<StatusCode> {
-        match self {
-            Self::Status { status, .. } => Some(*status),
-            Self::ReadFile(..) | Self::InvalidCa(..) | Self::Request { .. } => None,
-        }
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Self { message, status: None }
     }
 }
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Sends requests to the API server.
+#[derive(Debug)]
 pub struct ApiClient {
     server: ApiServer,
     /// Connection pool, and the content of the CA file that it trusts.
     client: Mutex<Option<(Vec<u8>, HttpsClient)>>,
-}
-
-impl std::fmt::Debug for ApiClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiClient").field("server", &self.server).finish_non_exhaustive()
-    }
 }
 
 impl ApiClient {
@@ -100,56 +86,42 @@ impl ApiClient {
         Self { server, client: Mutex::new(None) }
     }
 
-    pub async fn get_secret(&self, namespace: &str, name: &str) -> Result<Value, Error> {
-        self.send(Method::GET, &format!("{}/{name}", secrets(namespace)), None).await
-    }
-
-    pub async fn create_secret(&self, namespace: &str, secret: &Value) -> Result<Value, Error> {
-        self.send(Method::POST, &secrets(namespace), Some(secret)).await
-    }
-
-    /// Replaces a Secret. Fails with 409 if the `resourceVersion` has changed since it was read.
-    pub async fn replace_secret(
+    /// Sends a request. The body of a `PATCH` is a JSON Patch.
+    ///
+    /// # Errors
+    /// Fails with 409 if another client has changed the object since its `resourceVersion` was read.
+    pub async fn send(
         &self,
-        namespace: &str,
-        name: &str,
-        secret: &Value,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
     ) -> Result<Value, Error> {
-        self.send(Method::PUT, &format!("{}/{name}", secrets(namespace)), Some(secret)).await
-    }
-
-    pub async fn get_webhook_configuration(&self, name: &str) -> Result<Value, Error> {
-        self.send(Method::GET, &webhook_configuration(name), None).await
-    }
-
-    /// Applies a JSON Patch to a MutatingWebhookConfiguration.
-    pub async fn patch_webhook_configuration(
-        &self,
-        name: &str,
-        patch: &Value,
-    ) -> Result<Value, Error> {
-        self.send(Method::PATCH, &webhook_configuration(name), Some(patch)).await
-    }
-
-    pub async fn create_event(&self, namespace: &str, event: &Value) -> Result<Value, Error> {
-        self.send(Method::POST, &format!("/api/v1/namespaces/{namespace}/events"), Some(event))
-            .await
-    }
-
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
         let request = format!("{method} {path}");
-        let failed = |problem| Error::Request { request: request.clone(), problem };
-        let token = read(&self.server.token)?;
-        let url = format!("{}{path}", self.server.url);
-        let http_request = http_request(method, url, &token, body);
-        let http_request = http_request.map_err(|error| failed(chain(&error)))?;
+        let failed = |problem: String| Error::from(format!("{request}: {problem}"));
+        let token = String::from_utf8_lossy(&read(&self.server.token)?).into_owned();
+        let media_type = if method == Method::PATCH {
+            "application/json-patch+json"
+        } else {
+            "application/json"
+        };
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let http_request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server.url))
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, media_type)
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::AUTHORIZATION, format!("Bearer {}", token.trim()))
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| failed(chain(&error)))?;
         let client = self.client()?;
         let exchange = async {
             let response = client.request(http_request).await;
             let response = response.map_err(|error| failed(chain(&error)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
-            Ok((status, body.map_err(|error| failed(chain(&*error)))?.to_bytes()))
+            let body = body.map_err(|error| failed(chain(&*error)))?;
+            Ok::<_, Error>((status, body.to_bytes()))
         };
         let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
@@ -158,10 +130,11 @@ impl ApiClient {
         if status.is_success() {
             return body.map_err(|error| failed(error.to_string()));
         }
+        // The body is a Status object.
         let body = body.unwrap_or_default();
         let field = |key| body.get(key).and_then(Value::as_str).unwrap_or_default();
-        let message = format!("{} {}", field("reason"), field("message"));
-        Err(Error::Status { request, status, message })
+        let message = format!("{request}: {status}: {} {}", field("reason"), field("message"));
+        Err(Error { message, status: Some(status) })
     }
 
     /// Returns the connection pool, or a new one if the CA file has changed.
@@ -174,38 +147,12 @@ impl ApiClient {
         {
             return Ok(client.clone());
         }
-        let client =
-            https_client(&pem).map_err(|error| Error::InvalidCa(path.clone(), chain(&*error)))?;
+        let client = https_client(&pem).map_err(|error| {
+            format!("no usable CA certificate in {}: {}", path.display(), chain(&*error))
+        })?;
         *cached = Some((pem, client.clone()));
         Ok(client)
     }
-}
-
-fn secrets(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/secrets")
-}
-
-fn webhook_configuration(name: &str) -> String {
-    format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}")
-}
-
-fn http_request(
-    method: Method,
-    url: String,
-    token: &[u8],
-    body: Option<&Value>,
-) -> http::Result<Request<Full<Bytes>>> {
-    let content_type =
-        if method == Method::PATCH { "application/json-patch+json" } else { "application/json" };
-    let body = body.map(Value::to_string).unwrap_or_default();
-    Request::builder()
-        .method(method)
-        .uri(url)
-        .header(header::ACCEPT, "application/json")
-        .header(header::CONTENT_TYPE, content_type)
-        .header(header::USER_AGENT, USER_AGENT)
-        .header(header::AUTHORIZATION, format!("Bearer {}", String::from_utf8_lossy(token).trim()))
-        .body(Full::new(Bytes::from(body)))
 }
 
 /// Creates a client that trusts the given CA certificates only. Plain HTTP is refused, because it would expose the
@@ -231,8 +178,8 @@ fn https_client(ca: &[u8]) -> Result<HttpsClient, Box<dyn StdError + Send + Sync
         .build(connector))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::ReadFile(path.to_owned(), error))
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// Formats an error with its sources. hyper's own message is only "client error (Connect)".
@@ -271,7 +218,8 @@ mod tests {
         std::fs::write(&ca, certificate.cert.pem()).unwrap();
         let url = "http://127.0.0.1:9".to_owned();
         let api = ApiClient::new(ApiServer { url, token, ca });
-        let error = api.get_secret("a", "b").await.unwrap_err();
+        let error =
+            api.send(Method::GET, "/api/v1/namespaces/a/secrets/b", None).await.unwrap_err();
         assert!(error.to_string().contains("scheme"), "{error}");
     }
 }

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::api::ApiClient;
-use super::log;
-use super::metrics::{EventOutcome, Metrics};
+use super::metrics::{EVENTS, Metrics};
 use super::review::{OwnerEvent, ReviewOutcome, truncate};
 use super::validity::{now, rfc3339};
 use tokengauge_types::clock::{self, MonotonicInstant};
@@ -38,7 +38,7 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// Starts a task that sends events until the recorder is dropped.
-    pub fn start(api: Option<Arc<ApiClient>>, metrics: Arc<Metrics>) -> Self {
+    pub fn start(api: Option<ApiClient>, metrics: Arc<Metrics>) -> Self {
         let queue = api.map(|api| {
             let (queue, events) = mpsc::channel(QUEUE_LENGTH);
             tokio::spawn(send_all(api, events, Arc::clone(&metrics)));
@@ -56,30 +56,27 @@ impl EventRecorder {
         let is_new = recent.insert(&event, clock::now());
         drop(recent);
         if !is_new {
-            self.metrics.record_event(EventOutcome::Limited);
+            self.metrics.count(&EVENTS, "limited");
         } else if queue.try_send(event).is_err() {
-            self.metrics.record_event(EventOutcome::Dropped);
+            self.metrics.count(&EVENTS, "dropped");
         }
     }
 }
 
-async fn send_all(
-    api: Arc<ApiClient>,
-    mut events: mpsc::Receiver<OwnerEvent>,
-    metrics: Arc<Metrics>,
-) {
+async fn send_all(api: ApiClient, mut events: mpsc::Receiver<OwnerEvent>, metrics: Arc<Metrics>) {
     let mut failing = false;
     while let Some(event) = events.recv().await {
         let object = event_object(&event, &rfc3339(now()));
-        match api.create_event(&event.namespace, &object).await {
+        let path = format!("/api/v1/namespaces/{}/events", event.namespace);
+        match api.send(Method::POST, &path, Some(&object)).await {
             Ok(_) => {
                 failing = false;
-                metrics.record_event(EventOutcome::Sent);
+                metrics.count(&EVENTS, "sent");
             }
             Err(error) => {
-                metrics.record_event(EventOutcome::Failed);
+                metrics.count(&EVENTS, "failed");
                 if !failing {
-                    log::EventFailed { error: &error }.emit();
+                    tracing::warn!(%error, "cannot send events");
                 }
                 failing = true;
             }

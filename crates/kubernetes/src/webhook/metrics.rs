@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::review::ReviewOutcome;
 
 /// A metric of `docs/how-to/webhook.md`. A test compares both.
-struct Metric {
+pub struct Metric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
@@ -33,22 +33,22 @@ const EXPIRY: Metric = Metric {
     kind: "gauge",
     help: "Expiry time of the serving certificate, in seconds since 1970. Absent without a certificate.",
 };
-const CERTIFICATES: Metric = Metric {
+pub const CERTIFICATES: Metric = Metric {
     name: "tokengauge_injector_certificate_changes_total",
     kind: "counter",
     help: "Certificates taken into use (shown), issued (made) or rejected as unusable (refused).",
 };
-const BUNDLES: Metric = Metric {
+pub const BUNDLES: Metric = Metric {
     name: "tokengauge_injector_ca_bundle_patches_total",
     kind: "counter",
     help: "Updates of caBundle in the webhook configuration.",
 };
-const API_FAILURES: Metric = Metric {
+pub const API_FAILURES: Metric = Metric {
     name: "tokengauge_injector_api_failures_total",
     kind: "counter",
     help: "Failed checks of the Secret and caBundle. Failed checks are retried.",
 };
-const EVENTS: Metric = Metric {
+pub const EVENTS: Metric = Metric {
     name: "tokengauge_injector_events_total",
     kind: "counter",
     help: "Kubernetes events sent, failed, dropped because the queue was full, or limited as repetitions.",
@@ -57,6 +57,14 @@ const EVENTS: Metric = Metric {
 const ALL: [&Metric; 7] =
     [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
+/// The metrics of [`Metrics::count`] with all values of their label `outcome`. The empty value stands for no label.
+const COUNTERS: [(&Metric, &[&str]); 4] = [
+    (&CERTIFICATES, &["shown", "made", "refused"]),
+    (&BUNDLES, &[""]),
+    (&API_FAILURES, &[""]),
+    (&EVENTS, &["sent", "failed", "dropped", "limited"]),
+];
+
 /// Returns the names of all metrics, without the suffixes of histogram series.
 pub fn metric_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|metric| metric.name)
@@ -64,53 +72,6 @@ pub fn metric_names() -> impl Iterator<Item = &'static str> {
 
 /// Upper bounds of the duration buckets in seconds. The chart's webhook timeout is 5 s.
 const BUCKETS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
-
-/// A counted change of a certificate.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum CertificateChange {
-    /// New connections use the certificate.
-    Shown,
-    /// The certificate was issued and stored in the Secret.
-    Made,
-    /// The certificate is unusable. The previous certificate stays in use.
-    Refused,
-}
-
-impl CertificateChange {
-    const ALL: [Self; 3] = [Self::Shown, Self::Made, Self::Refused];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shown => "shown",
-            Self::Made => "made",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// Result of an event.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum EventOutcome {
-    Sent,
-    Failed,
-    /// The queue was full.
-    Dropped,
-    /// The event repeats a recent event.
-    Limited,
-}
-
-impl EventOutcome {
-    const ALL: [Self; 4] = [Self::Sent, Self::Failed, Self::Dropped, Self::Limited];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-            Self::Limited => "limited",
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Values>);
@@ -121,10 +82,8 @@ struct Values {
     /// Reviews by bucket. The last bucket has no upper bound.
     durations: [u64; BUCKETS.len() + 1],
     duration_sum: Duration,
-    certificate_changes: BTreeMap<CertificateChange, u64>,
-    ca_bundle_patches: u64,
-    check_failures: u64,
-    events: BTreeMap<EventOutcome, u64>,
+    /// Other counters by metric name and outcome.
+    counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Metrics {
@@ -138,20 +97,9 @@ impl Metrics {
         values.duration_sum += duration;
     }
 
-    pub fn record_certificate_change(&self, change: CertificateChange) {
-        *self.lock().certificate_changes.entry(change).or_default() += 1;
-    }
-
-    pub fn record_ca_bundle_patch(&self) {
-        self.lock().ca_bundle_patches += 1;
-    }
-
-    pub fn record_check_failure(&self) {
-        self.lock().check_failures += 1;
-    }
-
-    pub fn record_event(&self, outcome: EventOutcome) {
-        *self.lock().events.entry(outcome).or_default() += 1;
+    /// Increments a counter. `outcome` is one of its values in [`COUNTERS`].
+    pub fn count(&self, metric: &Metric, outcome: &'static str) {
+        *self.lock().counts.entry((metric.name, outcome)).or_default() += 1;
     }
 
     /// Returns the Prometheus text. `expiry` is the expiry time of the serving certificate.
@@ -168,19 +116,13 @@ impl Metrics {
             page.header(&EXPIRY);
             page.sample(EXPIRY.name, "", expiry.unix_timestamp());
         }
-        page.header(&CERTIFICATES);
-        for change in CertificateChange::ALL {
-            let count = values.certificate_changes.get(&change).copied().unwrap_or_default();
-            page.sample(CERTIFICATES.name, &outcome_label(change.as_str()), count);
-        }
-        page.header(&BUNDLES);
-        page.sample(BUNDLES.name, "", values.ca_bundle_patches);
-        page.header(&API_FAILURES);
-        page.sample(API_FAILURES.name, "", values.check_failures);
-        page.header(&EVENTS);
-        for outcome in EventOutcome::ALL {
-            let count = values.events.get(&outcome).copied().unwrap_or_default();
-            page.sample(EVENTS.name, &outcome_label(outcome.as_str()), count);
+        for (metric, outcomes) in COUNTERS {
+            page.header(metric);
+            for &outcome in outcomes {
+                let count = values.counts.get(&(metric.name, outcome)).copied().unwrap_or_default();
+                let labels = format!("{{outcome=\"{outcome}\"}}");
+                page.sample(metric.name, if outcome.is_empty() { "" } else { &labels }, count);
+            }
         }
         page.0
     }
@@ -188,10 +130,6 @@ impl Metrics {
     fn lock(&self) -> MutexGuard<'_, Values> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn outcome_label(outcome: &str) -> String {
-    format!("{{outcome=\"{outcome}\"}}")
 }
 
 /// Prometheus text under construction.
@@ -230,8 +168,8 @@ mod tests {
         let metrics = Metrics::default();
         metrics.record_review(ReviewOutcome::Injected, "injected", Duration::from_micros(400));
         metrics.record_review(ReviewOutcome::Injected, "injected", Duration::from_secs(9));
-        metrics.record_certificate_change(CertificateChange::Refused);
-        metrics.record_event(EventOutcome::Limited);
+        metrics.count(&CERTIFICATES, "refused");
+        metrics.count(&EVENTS, "limited");
         let text = metrics.render(OffsetDateTime::from_unix_timestamp(17).ok());
         for line in [
             "tokengauge_injector_reviews_total{outcome=\"injected\",reason=\"injected\"} 2",

@@ -4,11 +4,9 @@
 //! server, the serving certificate, events and metrics.
 
 mod api;
+mod certificate;
 mod events;
-mod files;
-pub mod log;
 mod metrics;
-mod resolver;
 pub mod review;
 mod rotator;
 mod self_signed;
@@ -23,15 +21,15 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub use self::api::{ApiServer, SERVICE_ACCOUNT};
-pub use self::files::CertificateFiles;
+pub use self::certificate::CertificateFiles;
 pub use self::metrics::metric_names;
 pub use self::rotator::SelfSigned;
 pub use self::self_signed::ServiceName;
 
 use self::api::ApiClient;
+use self::certificate::CertificateResolver;
 use self::events::EventRecorder;
 use self::metrics::Metrics;
-use self::resolver::CertificateResolver;
 use self::server::{AdminService, ServerHandle, WebhookService};
 use crate::inject::Settings;
 
@@ -90,7 +88,7 @@ impl WebhookServer {
         let metrics = Arc::new(Metrics::default());
         let resolver = Arc::new(CertificateResolver::default());
         let accepts_reviews = Arc::new(AtomicBool::new(true));
-        let events = config.events.map(|server| Arc::new(ApiClient::new(server)));
+        let events = config.events.map(ApiClient::new);
         let events = EventRecorder::start(events, Arc::clone(&metrics));
         let webhook = WebhookService::new(config.settings, events, Arc::clone(&metrics));
         let reviews = server::serve_reviews(config.listen, resolver.tls()?, Arc::new(webhook))?;
@@ -101,10 +99,11 @@ impl WebhookServer {
         };
         let admin = server::serve_admin(config.admin, Arc::new(admin))?;
         let certificates = match config.certificate {
-            CertificateSource::Files(files) => tokio::spawn(files::watch(files, resolver, metrics)),
+            CertificateSource::Files(files) => {
+                tokio::spawn(certificate::watch(files, resolver, metrics))
+            }
             CertificateSource::SelfSigned(settings, server) => {
-                let api = Arc::new(ApiClient::new(server));
-                tokio::spawn(rotator::run(settings, api, resolver, metrics))
+                tokio::spawn(rotator::run(settings, ApiClient::new(server), resolver, metrics))
             }
         };
         let shutdown_delay = config.shutdown_delay;
@@ -125,7 +124,7 @@ impl WebhookServer {
     /// finish.
     pub async fn shutdown(self) {
         self.accepts_reviews.store(false, Ordering::Release);
-        log::Stopping { delay: self.shutdown_delay }.emit();
+        tracing::info!(delay = ?self.shutdown_delay, "stopping");
         tokio::time::sleep(self.shutdown_delay).await;
         self.reviews.stop(DRAIN_TIMEOUT).await;
         self.certificates.abort();

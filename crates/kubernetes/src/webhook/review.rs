@@ -7,15 +7,13 @@
 //! gets a response with the review's `uid`. Objects with too many values ([`MAX_VALUES`]) are refused before they are
 //! parsed. serde_json refuses objects with more than 128 levels.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::inject::{ChangeNote, Outcome, SkipReason};
+use crate::inject::{Outcome, SkipReason, controller};
 
 /// Limit for the values and members of an object. Pods have hundreds. A pod that fills etcd's 1.5 MiB with environment
 /// variables of 100 bytes has 45,000.
@@ -76,24 +74,16 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    const fn outcome(self) -> ReviewOutcome {
+    /// Returns the outcome, and the identifier in metrics and audit annotations.
+    const fn outcome_and_reason(self) -> (ReviewOutcome, &'static str) {
         match self {
-            Self::NotAPod | Self::NotCreated | Self::SystemNamespace => ReviewOutcome::Skipped,
-            Self::NotAReview | Self::Unreadable | Self::TooComplex | Self::Panicked => {
-                ReviewOutcome::Failed
-            }
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotAReview => "not_a_review",
-            Self::NotAPod => "not_a_pod",
-            Self::NotCreated => "not_created",
-            Self::SystemNamespace => "system_namespace",
-            Self::Unreadable => "unreadable",
-            Self::TooComplex => "too_complex",
-            Self::Panicked => "panicked",
+            Self::NotAReview => (ReviewOutcome::Failed, "not_a_review"),
+            Self::NotAPod => (ReviewOutcome::Skipped, "not_a_pod"),
+            Self::NotCreated => (ReviewOutcome::Skipped, "not_created"),
+            Self::SystemNamespace => (ReviewOutcome::Skipped, "system_namespace"),
+            Self::Unreadable => (ReviewOutcome::Failed, "unreadable"),
+            Self::TooComplex => (ReviewOutcome::Failed, "too_complex"),
+            Self::Panicked => (ReviewOutcome::Failed, "panicked"),
         }
     }
 }
@@ -135,13 +125,10 @@ struct Request<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct GroupVersionKind<'a> {
-    #[serde(borrow)]
-    group: Cow<'a, str>,
-    #[serde(borrow)]
-    version: Cow<'a, str>,
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
+struct GroupVersionKind {
+    group: String,
+    version: String,
+    kind: String,
 }
 
 /// A review with a valid `uid`.
@@ -276,20 +263,21 @@ impl<'a> Review<'a> {
 
 impl Decision {
     /// Returns the decision for a review for which `inject` was not called or panicked.
-    pub fn bypass(reason: BypassReason) -> Self {
-        let outcome = reason.outcome();
-        let message = reason.to_string();
+    pub fn bypass(bypass: BypassReason) -> Self {
+        let (outcome, reason) = bypass.outcome_and_reason();
+        let message = bypass.to_string();
         let is_failure = outcome == ReviewOutcome::Failed;
         let warnings = is_failure.then(|| warning(&message)).into_iter().collect();
-        Self { outcome, reason: reason.as_str(), message, patch: None, warnings, event: None }
+        Self { outcome, reason, message, patch: None, warnings, event: None }
     }
 
     fn from_outcome(outcome: Outcome) -> Self {
         let (outcome, reason, message, patch, warnings) = match outcome {
             Outcome::Changed { patch, notes } => {
-                let texts: Vec<_> = notes.iter().map(ChangeNote::to_string).collect();
-                let warnings = notes.iter().zip(&texts).filter(|(note, _)| needs_warning(note));
-                let warnings = warnings.map(|(_, text)| warning(text)).take(MAX_WARNINGS).collect();
+                let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
+                // Notes on changes are not warnings, because controllers log every warning of every pod.
+                let warnings = notes.iter().filter(|note| note.is_warning).take(MAX_WARNINGS);
+                let warnings = warnings.map(|note| warning(&note.text)).collect();
                 let patch = serde_json::to_string(&patch).ok();
                 (ReviewOutcome::Injected, "injected", texts.join("; "), patch, warnings)
             }
@@ -305,36 +293,6 @@ impl Decision {
             }
         };
         Self { outcome, reason, message, patch, warnings, event: None }
-    }
-}
-
-/// Returns whether a note is a warning: traffic may bypass the sidecar, so the user should check. Other notes report
-/// changes. They are not warnings, because controllers log every warning of every pod.
-const fn needs_warning(note: &ChangeNote) -> bool {
-    match note {
-        ChangeNote::VariableKept { .. }
-        | ChangeNote::PoolByNumber { .. }
-        | ChangeNote::AzureOpenAi { .. }
-        | ChangeNote::UnknownEnvFrom { .. }
-        | ChangeNote::HttpProxy { .. }
-        | ChangeNote::NoVariable { .. }
-        | ChangeNote::HeadlessService { .. }
-        | ChangeNote::PolicyByNumber { .. }
-        | ChangeNote::KeptModified { .. }
-        | ChangeNote::AlreadyRemoved { .. } => true,
-        ChangeNote::SidecarAdded { .. }
-        | ChangeNote::NamedPortTakenOver { .. }
-        | ChangeNote::NumberedPortTakenOver { .. }
-        | ChangeNote::HandlerPortFixed { .. }
-        | ChangeNote::ProviderDetected { .. }
-        | ChangeNote::PreStopSet { .. }
-        | ChangeNote::PreStopKept { .. }
-        | ChangeNote::GracePeriodRaised { .. }
-        | ChangeNote::VariablesSet { .. }
-        | ChangeNote::ConfigMapRouting { .. }
-        | ChangeNote::ServiceRedirected { .. }
-        | ChangeNote::SidecarReplaced
-        | ChangeNote::SidecarRemoved => false,
     }
 }
 
@@ -358,12 +316,7 @@ pub fn truncate(mut text: String, limit: usize) -> String {
 
 /// Returns a reference to the pod's controller, or to the pod if it has none.
 fn owner(pod: &Value) -> Value {
-    let references = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let controller = references
-        .into_iter()
-        .flatten()
-        .find(|it| it.get("controller") == Some(&Value::Bool(true)));
-    if let Some(controller) = controller {
+    if let Some(controller) = controller(pod) {
         let fields = ["apiVersion", "kind", "name", "uid"].iter().filter_map(|key| {
             let value = controller.get(key)?.as_str()?;
             Some(((*key).to_owned(), Value::from(value)))
@@ -388,7 +341,7 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 fn is_pod(kind: Option<&RawValue>) -> bool {
-    let kind = kind.and_then(|it| serde_json::from_str::<GroupVersionKind<'_>>(it.get()).ok());
+    let kind = kind.and_then(|it| serde_json::from_str::<GroupVersionKind>(it.get()).ok());
     kind.is_some_and(|it| it.group.is_empty() && it.version == "v1" && it.kind == "Pod")
 }
 
@@ -414,7 +367,7 @@ fn count_values(json: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inject::{InjectError, Mode};
+    use crate::inject::{ChangeNote, InjectError};
 
     const REVIEW: &str = include_str!("../../../../tests/fixtures/kube/reviews/outbound.json");
 
@@ -426,11 +379,7 @@ mod tests {
     }
 
     fn sidecar() -> ChangeNote {
-        ChangeNote::SidecarAdded {
-            mode: Mode::Outbound,
-            native: true,
-            image: "an/image:1".to_owned(),
-        }
+        ChangeNote { text: "adds an/image:1".to_owned(), is_warning: false }
     }
 
     #[test]
@@ -452,7 +401,7 @@ mod tests {
             "uid": "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11",
         });
         assert_eq!(event.owner, owner);
-        assert_eq!(event.message, sidecar().to_string());
+        assert_eq!(event.message, sidecar().text);
     }
 
     #[test]

@@ -15,15 +15,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::api::{self, ApiClient};
-use super::log;
-use super::metrics::{CertificateChange, Metrics};
-use super::resolver::{CertificateResolver, ServingCertificate};
-use super::self_signed::{self, Plan, ServiceName, StoredCertificates};
-use super::validity::{now, rfc3339};
+use super::api::ApiClient;
+use super::certificate::{CertificateResolver, ServingCertificate};
+use super::metrics::{API_FAILURES, BUNDLES, CERTIFICATES, Metrics};
+use super::self_signed::{self, ServiceName, StoredCertificates};
+use super::validity::now;
 
 /// Configuration of self-signed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,33 +35,22 @@ pub struct SelfSigned {
     pub check_interval: Duration,
 }
 
+const WEBHOOK_CONFIGURATIONS: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum attempts to write the Secret in one check. After a conflict with another replica, the next attempt usually
 /// reads the Secret of that replica.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Reason why a check failed.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Api(#[from] api::Error),
-    #[error(transparent)]
-    Issue(#[from] self_signed::Error),
-    #[error("another client keeps changing the Secret")]
-    Conflict,
-    #[error(
-        "no webhook of MutatingWebhookConfiguration {configuration} refers to service {service} in namespace {namespace}"
-    )]
-    NoWebhook { configuration: String, service: String, namespace: String },
-    #[error("cannot use the new certificate: {0}")]
-    Unusable(String),
-}
+/// Reason why a check failed, for the log.
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Checks and rotates certificates until it is dropped.
 pub async fn run(
     config: SelfSigned,
-    api: Arc<ApiClient>,
+    api: ApiClient,
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
 ) {
@@ -75,10 +63,10 @@ pub async fn run(
             tokio::time::sleep(check_interval).await;
             continue;
         };
-        rotator.metrics.record_check_failure();
+        rotator.metrics.count(&API_FAILURES, "");
         let problem = error.to_string();
         if last_failure.as_ref().is_none_or(|(last, _)| *last != problem) {
-            log::CertificateCheckFailed { problem: &problem }.emit();
+            tracing::error!(problem, "certificate check failed, will retry");
         }
         let delay = last_failure.map_or(FIRST_RETRY, |(_, delay)| delay * 2).min(check_interval);
         last_failure = Some((problem, delay));
@@ -88,7 +76,7 @@ pub async fn run(
 
 struct CertRotator {
     config: SelfSigned,
-    api: Arc<ApiClient>,
+    api: ApiClient,
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
     in_use: Option<StoredCertificates>,
@@ -106,13 +94,10 @@ impl CertRotator {
         if must_wait || self.in_use.as_ref() == Some(&stored) {
             return Ok(());
         }
-        let certificate = ServingCertificate::from_pem(&stored.certificate, &stored.key);
-        let certificate = certificate.map_err(Error::Unusable)?;
-        let until = rfc3339(certificate.validity.not_after);
-        self.resolver.set(certificate);
+        let certificate = ServingCertificate::from_pem(&stored.certificate, &stored.key)
+            .map_err(|problem| format!("cannot use the new certificate: {problem}"))?;
+        self.resolver.set(certificate, &self.metrics);
         self.in_use = Some(stored);
-        self.metrics.record_certificate_change(CertificateChange::Shown);
-        log::CertificateInUse { until: &until }.emit();
         Ok(())
     }
 
@@ -120,48 +105,53 @@ impl CertRotator {
     async fn read_or_issue(&self) -> Result<StoredCertificates, Error> {
         let SelfSigned { service, secret: name, .. } = &self.config;
         let namespace = &service.namespace;
+        let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+        let path = format!("{secrets}/{name}");
         for _ in 0..MAX_ATTEMPTS {
-            let existing = match self.api.get_secret(namespace, name).await {
+            let existing = match self.api.send(Method::GET, &path, None).await {
                 Ok(secret) => Some(secret),
-                Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => None,
+                Err(error) if error.status == Some(StatusCode::NOT_FOUND) => None,
                 Err(error) => return Err(error.into()),
             };
             let stored = existing.as_ref().and_then(StoredCertificates::from_secret);
-            let (new, reason) = match self_signed::plan(stored, service, now())? {
-                Plan::Keep(stored) => return Ok(stored),
-                Plan::Replace(new, reason) => (new, reason),
+            let (new, reason) = self_signed::renew(stored.as_ref(), service, now())?;
+            let Some(why) = reason else {
+                return Ok(new);
             };
             let secret = new.to_secret(namespace, name, existing.as_ref());
-            let written = match existing {
-                None => self.api.create_secret(namespace, &secret).await,
-                Some(_) => self.api.replace_secret(namespace, name, &secret).await,
+            let (method, path) = match existing {
+                None => (Method::POST, &secrets),
+                Some(_) => (Method::PUT, &path),
             };
-            match written {
+            match self.api.send(method, path, Some(&secret)).await {
                 Ok(_) => {
-                    self.metrics.record_certificate_change(CertificateChange::Made);
-                    log::CertificateCreated { why: reason.as_str() }.emit();
+                    self.metrics.count(&CERTIFICATES, "made");
+                    tracing::info!(why, "certificate created");
                     return Ok(new);
                 }
-                Err(error) if error.status() == Some(StatusCode::CONFLICT) => {}
+                Err(error) if error.status == Some(StatusCode::CONFLICT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Conflict)
+        Err("another client keeps changing the Secret".into())
     }
 
     async fn publish_bundle(&self, bundle: &str) -> Result<(), Error> {
         let SelfSigned { service, webhook_configuration: name, .. } = &self.config;
-        let configuration = self.api.get_webhook_configuration(name).await?;
+        let path = format!("{WEBHOOK_CONFIGURATIONS}/{name}");
+        let configuration = self.api.send(Method::GET, &path, None).await?;
         let patch = ca_bundle_patch(&configuration, service, bundle).ok_or_else(|| {
-            let ServiceName { service, namespace } = service.clone();
-            Error::NoWebhook { configuration: name.clone(), service, namespace }
+            let ServiceName { service, namespace } = service;
+            format!(
+                "no webhook of MutatingWebhookConfiguration {name} refers to service {service} in namespace {namespace}"
+            )
         })?;
         if patch.is_empty() {
             return Ok(());
         }
-        self.api.patch_webhook_configuration(name, &Value::Array(patch)).await?;
-        self.metrics.record_ca_bundle_patch();
-        log::CaBundleUpdated { configuration: name }.emit();
+        self.api.send(Method::PATCH, &path, Some(&Value::Array(patch))).await?;
+        self.metrics.count(&BUNDLES, "");
+        tracing::info!(configuration = name, "caBundle updated");
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::resolver::ServingCertificate;
+use super::certificate::ServingCertificate;
 use super::validity::Validity;
 
 const CA_LIFETIME: Duration = Duration::days(3_650);
@@ -49,18 +49,6 @@ impl ServiceName {
     /// Returns the host name that the API server connects to.
     fn dns_name(&self) -> String {
         format!("{}.{}.svc", self.service, self.namespace)
-    }
-
-    fn all_dns_names(&self) -> Vec<String> {
-        let dns_name = self.dns_name();
-        let full_name = format!("{dns_name}.cluster.local");
-        vec![dns_name, full_name, format!("{}.{}", self.service, self.namespace)]
-    }
-
-    /// Returns the common name of the CA. X.520 limits it to 64 characters, but Go and rustls compare bytes of any
-    /// length.
-    fn ca_name(&self) -> String {
-        format!("tokengauge injector {}", self.namespace)
     }
 }
 
@@ -86,66 +74,42 @@ impl std::fmt::Debug for StoredCertificates {
 #[error("cannot issue a certificate: {0}")]
 pub struct Error(#[from] rcgen::Error);
 
-/// Decision about the stored certificates.
-#[derive(Debug, Eq, PartialEq)]
-pub enum Plan {
-    Keep(StoredCertificates),
-    Replace(StoredCertificates, RenewalReason),
-}
+/// Reason why new certificates are issued.
+pub type RenewalReason = &'static str;
 
-/// Reason why new certificates were issued.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RenewalReason {
-    NotStored,
-    /// The stored certificates are not valid for this service.
-    Invalid,
-    CertificateExpires,
-    CaExpires,
-}
+const NOT_STORED: RenewalReason = "no certificate stored";
+const INVALID: RenewalReason = "stored certificate not valid for this service";
+const CERTIFICATE_EXPIRES: RenewalReason = "certificate expires soon";
+const CA_EXPIRES: RenewalReason = "CA expires soon";
 
-impl RenewalReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotStored => "no certificate stored",
-            Self::Invalid => "stored certificate not valid for this service",
-            Self::CertificateExpires => "certificate expires soon",
-            Self::CaExpires => "CA expires soon",
-        }
-    }
-}
-
-/// Decides whether to keep the stored certificates, and issues new ones if not.
+/// Returns the stored certificates, or new ones with the reason if they must be replaced.
 ///
 /// # Errors
 /// Fails if key generation or signing fails.
-pub fn plan(
-    stored: Option<StoredCertificates>,
+pub fn renew(
+    stored: Option<&StoredCertificates>,
     service: &ServiceName,
     now: OffsetDateTime,
-) -> Result<Plan, Error> {
-    let Some(stored) = stored else {
-        return Ok(Plan::Replace(issue_all(service, None, now)?, RenewalReason::NotStored));
+) -> Result<(StoredCertificates, Option<RenewalReason>), Error> {
+    let replace_all = |reason| Ok((issue_all(service, stored, now)?, Some(reason)));
+    let Some(current) = stored else {
+        return replace_all(NOT_STORED);
     };
-    let replace_all = |reason| Ok(Plan::Replace(issue_all(service, Some(&stored), now)?, reason));
-    if !stored.is_valid(service, now) {
-        return replace_all(RenewalReason::Invalid);
-    }
     let validity = |pem: &str| first_certificate(pem).and_then(|der| Validity::from_der(&der));
-    let Some((ca, certificate)) = validity(&stored.cas).zip(validity(&stored.certificate)) else {
-        return replace_all(RenewalReason::Invalid);
+    let validities = validity(&current.cas).zip(validity(&current.certificate));
+    let Some((ca, certificate)) = validities.filter(|_| current.is_valid(service, now)) else {
+        return replace_all(INVALID);
     };
     if ca.not_after < now + CA_RENEWAL_MARGIN {
-        return replace_all(RenewalReason::CaExpires);
+        return replace_all(CA_EXPIRES);
     }
     if !certificate.is_renewal_due(now) {
-        return Ok(Plan::Keep(stored));
+        return Ok((current.clone(), None));
     }
     // The stored CA key can be malformed or belong to another CA. The renewed certificate is then not valid.
-    match stored.renew_certificate(service, now)? {
-        Some(renewed) if renewed.is_valid(service, now) => {
-            Ok(Plan::Replace(renewed, RenewalReason::CertificateExpires))
-        }
-        _ => replace_all(RenewalReason::Invalid),
+    match current.renew_certificate(service, now)? {
+        Some(renewed) if renewed.is_valid(service, now) => Ok((renewed, Some(CERTIFICATE_EXPIRES))),
+        _ => replace_all(INVALID),
     }
 }
 
@@ -171,7 +135,9 @@ fn issue_all(
 }
 
 fn ca_params(service: &ServiceName, now: OffsetDateTime) -> Result<CertificateParams, Error> {
-    let mut params = params(Vec::new(), &service.ca_name(), now, CA_LIFETIME)?;
+    // X.520 limits common names to 64 characters, but Go and rustls compare bytes of any length.
+    let name = format!("tokengauge injector {}", service.namespace);
+    let mut params = params(Vec::new(), &name, now, CA_LIFETIME)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
@@ -183,7 +149,9 @@ fn issue_certificate(
     ca_key: KeyPair,
     now: OffsetDateTime,
 ) -> Result<(String, String), Error> {
-    let names = service.all_dns_names();
+    let name = service.dns_name();
+    let full_name = format!("{name}.cluster.local");
+    let names = vec![name, full_name, format!("{}.{}", service.service, service.namespace)];
     let mut params = params(names, "tokengauge injector", now, CERTIFICATE_LIFETIME)?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -330,20 +298,17 @@ mod tests {
     }
 
     fn issue(now: OffsetDateTime) -> StoredCertificates {
-        match plan(None, &service(), now).unwrap() {
-            Plan::Replace(certificates, RenewalReason::NotStored) => certificates,
-            plan @ (Plan::Keep(_) | Plan::Replace(..)) => panic!("{plan:?}"),
-        }
+        let (certificates, reason) = renew(None, &service(), now).unwrap();
+        assert_eq!(reason, Some(NOT_STORED));
+        certificates
     }
 
     fn replace(
         stored: &StoredCertificates,
         now: OffsetDateTime,
     ) -> (StoredCertificates, RenewalReason) {
-        match plan(Some(stored.clone()), &service(), now).unwrap() {
-            Plan::Replace(certificates, reason) => (certificates, reason),
-            Plan::Keep(_) => panic!("kept at {now}"),
-        }
+        let (certificates, reason) = renew(Some(stored), &service(), now).unwrap();
+        (certificates, reason.unwrap_or_else(|| panic!("kept at {now}")))
     }
 
     #[test]
@@ -366,11 +331,11 @@ mod tests {
         let stored = issue(now);
         let due = now + CERTIFICATE_LIFETIME - (CERTIFICATE_LIFETIME + MAX_CLOCK_SKEW) / 3;
         for at in [now, due - SECOND] {
-            let plan = plan(Some(stored.clone()), &service(), at).unwrap();
-            assert_eq!(plan, Plan::Keep(stored.clone()));
+            let kept = renew(Some(&stored), &service(), at).unwrap();
+            assert_eq!(kept, (stored.clone(), None));
         }
         let (renewed, reason) = replace(&stored, due);
-        assert_eq!(reason, RenewalReason::CertificateExpires);
+        assert_eq!(reason, CERTIFICATE_EXPIRES);
         assert_eq!(renewed.cas, stored.cas);
         assert!(renewed.certificate != stored.certificate && renewed.key != stored.key);
         assert!(is_trusted_by(&stored.ca_bundle(), &renewed, due));
@@ -384,17 +349,17 @@ mod tests {
         let ca_key = KeyPair::from_pem(&stored.ca_key).unwrap();
         let issued = issue_certificate(&service(), ca_key, due - Duration::DAY).unwrap();
         (stored.certificate, stored.key) = issued;
-        let plan = plan(Some(stored.clone()), &service(), due).unwrap();
-        assert_eq!(plan, Plan::Keep(stored.clone()));
+        let kept = renew(Some(&stored), &service(), due).unwrap();
+        assert_eq!(kept, (stored.clone(), None));
         let due = due + SECOND;
         let (renewed, reason) = replace(&stored, due);
-        assert_eq!(reason, RenewalReason::CaExpires);
+        assert_eq!(reason, CA_EXPIRES);
         assert!(is_trusted_by(&renewed.ca_bundle(), &renewed, due));
         assert!(is_trusted_by(&renewed.ca_bundle(), &stored, due));
         assert!(!is_trusted_by(&stored.ca_bundle(), &renewed, due));
         assert_eq!(certificates(&renewed.cas).unwrap().len(), 2);
         let (later, reason) = replace(&renewed, now + CA_LIFETIME + SECOND);
-        assert_eq!(reason, RenewalReason::Invalid);
+        assert_eq!(reason, INVALID);
         // The first CA has expired. The second one follows the third.
         let cas = certificates(&later.cas).unwrap();
         assert_eq!(cas.len(), 2);
@@ -419,14 +384,14 @@ mod tests {
         ];
         for invalid in invalid {
             let (new, reason) = replace(&invalid, now);
-            assert_eq!(reason, RenewalReason::Invalid);
+            assert_eq!(reason, INVALID);
             assert!(new.is_valid(&service(), now));
         }
         let due = now + CERTIFICATE_LIFETIME - Duration::DAY;
         for ca_key in ["nothing".to_owned(), other.ca_key] {
             let invalid = StoredCertificates { ca_key, ..stored.clone() };
             let (new, reason) = replace(&invalid, due);
-            assert_eq!(reason, RenewalReason::Invalid);
+            assert_eq!(reason, INVALID);
             assert!(new.is_valid(&service(), due));
             assert!(is_trusted_by(&new.ca_bundle(), &stored, due));
         }

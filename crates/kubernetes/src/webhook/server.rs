@@ -23,10 +23,9 @@ use tokio::task::JoinHandle;
 use tower::timeout::error::Elapsed;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
+use super::certificate::CertificateResolver;
 use super::events::EventRecorder;
-use super::log;
 use super::metrics::Metrics;
-use super::resolver::CertificateResolver;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
 use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
@@ -183,29 +182,17 @@ enum RequestError {
 }
 
 impl RequestError {
-    const fn status(&self) -> StatusCode {
+    /// Returns the HTTP status and the value of the label `reason`.
+    const fn status_and_reason(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Path => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Body(_) | Self::InvalidReview(_) => StatusCode::BAD_REQUEST,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-
-    /// Returns the value of the label `reason`.
-    const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Path => "path",
-            Self::Method => "method",
-            Self::ContentType => "content_type",
-            Self::TooLarge => "too_large",
-            Self::Timeout => "late",
-            Self::Body(_) => "broken_off",
-            Self::Overloaded => "busy",
-            Self::InvalidReview(_) => "no_review",
+            Self::Path => (StatusCode::NOT_FOUND, "path"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method"),
+            Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "late"),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "broken_off"),
+            Self::InvalidReview(_) => (StatusCode::BAD_REQUEST, "no_review"),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         }
     }
 }
@@ -219,12 +206,6 @@ impl From<BoxError> for RequestError {
             Err(_) => Self::Overloaded,
         }
     }
-}
-
-/// A complete body, which holds its share of [`MAX_TOTAL_BODY_BYTES`].
-struct Body {
-    bytes: Bytes,
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl WebhookService {
@@ -244,21 +225,24 @@ impl WebhookService {
         request: Request<Incoming>,
     ) -> Result<(Decision, String), RequestError> {
         validate(request.uri().path(), request.method(), request.headers())?;
-        let body = self.receive(request.into_body()).await?;
+        let (body, body_permit) = self.receive(request.into_body()).await?;
         let permit = Arc::clone(&self.decisions).acquire_owned().await;
         // The closure owns the permits, because it runs to its end even if the client disconnects.
         let decision = tokio::task::spawn_blocking(move || {
-            let decision = self.decide(&body.bytes);
-            drop((permit, body));
+            let decision = self.decide(&body);
+            drop((permit, body, body_permit));
             decision
         });
         // The task fails only if the runtime shuts down: `decide` catches panics.
         decision.await.map_err(|_| RequestError::Overloaded)?
     }
 
-    /// Receives a body. Acquires permits as bytes arrive, so that slow clients hold permits only for the bytes that
-    /// they have sent.
-    async fn receive(&self, mut body: Incoming) -> Result<Body, RequestError> {
+    /// Receives a body. Acquires a permit for each byte of [`MAX_TOTAL_BODY_BYTES`] as it arrives, so that slow clients
+    /// hold permits only for the bytes that they have sent.
+    async fn receive(
+        &self,
+        mut body: Incoming,
+    ) -> Result<(BytesMut, Option<OwnedSemaphorePermit>), RequestError> {
         let mut bytes = BytesMut::new();
         let mut permit: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
@@ -277,7 +261,7 @@ impl WebhookService {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Body { bytes: bytes.freeze(), _permit: permit })
+        Ok((bytes, permit))
     }
 
     fn decide(&self, body: &[u8]) -> Result<(Decision, String), RequestError> {
@@ -288,7 +272,7 @@ impl WebhookService {
             .unwrap_or_else(|_| Decision::bypass(BypassReason::Panicked));
         let response = review.response(&decision).to_string();
         let Decision { outcome, reason, message, event, .. } = &mut decision;
-        log::Reviewed { outcome: outcome.as_str(), reason, message }.emit();
+        tracing::debug!(outcome = outcome.as_str(), reason, "review: {message}");
         if let Some(event) = event.take() {
             self.events.record(event);
         }
@@ -306,9 +290,10 @@ impl WebhookService {
                 respond(StatusCode::OK, "application/json", response)
             }
             Err(error) => {
-                self.metrics.record_review(ReviewOutcome::Failed, error.as_str(), duration);
-                log::RequestRejected { problem: &error }.emit();
-                respond(error.status(), PLAIN_TEXT, format!("{error}\n"))
+                let (status, reason) = error.status_and_reason();
+                self.metrics.record_review(ReviewOutcome::Failed, reason, duration);
+                tracing::debug!(problem = %error, "request rejected");
+                respond(status, PLAIN_TEXT, format!("{error}\n"))
             }
         }
     }

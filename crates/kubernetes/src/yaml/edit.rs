@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
+use json_patch::{
+    Patch, PatchOperation,
+    jsonptr::{Pointer, PointerBuf},
+};
 use serde_json::{Map, Value};
 
-use super::error::Error;
-use super::loss::{Loss, LossKind};
 use super::style::{self, Style};
 use super::text::{Splice, line_end, next_line, splice, starts_line};
-use super::tree::{Child, Collection, Kind, MarkKind, Name, Node, Tree};
-use super::{PatchedText, block, flow, read, write};
+use super::tree::{Child, Collection, Kind, Name, Node, Tree};
+use super::{Error, Loss, LossKind, PatchedText, block, flow, read, write};
 
 /// Aliases that one operation replaces by their values. If there are more, the enclosing collection is rewritten.
 const MAX_EXPANDED_ALIASES: usize = 64;
@@ -71,13 +72,14 @@ impl Editor {
         if patched == self.value {
             return Ok(());
         }
-        let path = tokens(operation.path());
-        self.expand_aliases(&path, change);
-        let replaced = self.scalar(&path).filter(|_| change == Change::Replace);
+        let path = operation.path();
+        self.expand_aliases(path, change);
+        let replaced = self.scalar(path).filter(|_| change == Change::Replace);
         let text_before = replaced.as_ref().map(|_| self.text.clone());
-        self.write(&path, change, &patched)?;
+        self.write(path, change, &patched)?;
         if let Some((value, loss)) = replaced
-            && self.text_with(&path, &value) != text_before
+            && self.replace(path, &value).and_then(|splices| splice(&self.text, &splices))
+                != text_before
         {
             self.losses.push(loss);
         }
@@ -85,36 +87,30 @@ impl Editor {
     }
 
     /// Returns the scalar at `path`, and the loss to report if its notation cannot be restored.
-    fn scalar(&self, path: &[String]) -> Option<(Value, Loss)> {
+    fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
         let Kind::Scalar(value) = &node.kind else {
             return None;
         };
-        let notation = self.text.get(node.range.clone())?.to_owned();
+        let text = self.text.get(node.range.clone())?.to_owned();
         let line = self.original_line(path);
-        Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation(notation) }))
-    }
-
-    /// Returns the text after another replacement at `path`.
-    fn text_with(&self, path: &[String], value: &Value) -> Option<String> {
-        splice(&self.text, &self.replace(path, value)?)
+        Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation, text }))
     }
 
     /// Makes the text read as `patched`, which differs from the current value only at `path`.
-    fn write(&mut self, path: &[String], change: Change, patched: &Value) -> Result<(), Error> {
+    fn write(&mut self, path: &Pointer, change: Change, patched: &Value) -> Result<(), Error> {
         if self.attempt(patched, |editor| editor.change(path, change, patched)) {
             return Ok(());
         }
-        for length in (0..path.len()).rev() {
-            let parent = path.get(..length).unwrap_or_default();
-            let value = value_at(patched, parent).unwrap_or(&Value::Null);
+        for parent in std::iter::successors(path.parent(), |path| path.parent()) {
+            let value = patched.pointer(parent.as_str()).unwrap_or(&Value::Null);
             let loss = self.rewriting_loss(parent, value);
             if self.attempt(patched, |editor| editor.replace(parent, value)) {
                 self.losses.extend(loss);
                 return Ok(());
             }
         }
-        Err(Error::Unwritable { path: pointer(path) })
+        Err(Error::Unwritable { path: path.to_string() })
     }
 
     /// Tries splices with literal blocks, then without: an indented comment below a literal block would be its text.
@@ -127,13 +123,14 @@ impl Editor {
 
     /// Returns the loss of rewriting the collection at `path`. An alias is reported as such, and an empty collection
     /// has no notation.
-    fn rewriting_loss(&self, path: &[String], value: &Value) -> Option<Loss> {
+    fn rewriting_loss(&self, path: &Pointer, value: &Value) -> Option<Loss> {
         let is_collection = self.node(path).and_then(Node::collection).is_some();
         let becomes_empty =
             *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
         (is_collection && !becomes_empty).then(|| Loss {
             line: self.original_line(path),
-            kind: LossKind::CollectionNotation(pointer(path)),
+            kind: LossKind::CollectionNotation,
+            text: path.to_string(),
         })
     }
 
@@ -165,29 +162,24 @@ impl Editor {
                 return true;
             };
             let text = self.text.get(mark.range.clone()).unwrap_or_default().to_owned();
-            let kind = match mark.kind {
-                MarkKind::Comment => LossKind::Comment(text),
-                MarkKind::Anchor => LossKind::Anchor(text),
-                MarkKind::Alias => LossKind::Alias(text),
-            };
-            self.losses.push(Loss { line: *line, kind });
+            self.losses.push(Loss { line: *line, kind: mark.kind, text });
             false
         });
     }
 
-    fn change(&self, path: &[String], change: Change, patched: &Value) -> Option<Vec<Splice>> {
-        let Some((last, parent)) = path.split_last() else {
+    fn change(&self, path: &Pointer, change: Change, patched: &Value) -> Option<Vec<Splice>> {
+        let Some((parent, last)) = path.split_back() else {
             return self.replace(path, patched);
         };
         let node = self.node(parent)?;
         let collection = node.collection()?;
-        let index = collection.position(last);
+        let index = collection.position(&last.decoded());
         match change {
             Change::Remove if collection.is_flow => flow::remove(&self.text, node, index?),
             Change::Remove => block::remove(&self.text, collection, index?),
-            Change::Replace => self.replace(path, value_at(patched, path)?),
+            Change::Replace => self.replace(path, patched.pointer(path.as_str())?),
             Change::Add if collection.is_mapping && index.is_some() => {
-                self.replace(path, value_at(patched, path)?)
+                self.replace(path, patched.pointer(path.as_str())?)
             }
             Change::Add => self.add(path, node, collection, patched),
         }
@@ -196,22 +188,23 @@ impl Editor {
     /// Adds an entry to a mapping, or inserts an item into a sequence.
     fn add(
         &self,
-        path: &[String],
+        path: &Pointer,
         node: &Node,
         collection: &Collection,
         patched: &Value,
     ) -> Option<Vec<Splice>> {
-        let (last, parent) = path.split_last()?;
+        let (parent, last) = path.split_back()?;
+        let last = last.decoded();
         let style = self.style();
         if collection.children.is_empty() && !style.is_flow && !self.is_in_flow(parent) {
             // `[]` becomes a block.
-            return self.replace(parent, value_at(patched, parent)?);
+            return self.replace(parent, patched.pointer(parent.as_str())?);
         }
-        let index = collection.position(last).unwrap_or(collection.children.len());
+        let index = collection.position(&last).unwrap_or(collection.children.len());
         let entry = if collection.is_mapping {
-            (Some(last.as_str()), value_at(patched, path)?)
+            (Some(&*last), patched.pointer(path.as_str())?)
         } else {
-            (None, value_at(patched, parent)?.get(index)?)
+            (None, patched.pointer(parent.as_str())?.get(index)?)
         };
         if collection.is_flow {
             flow::insert(&self.text, &style, node, index, entry)
@@ -220,13 +213,13 @@ impl Editor {
         }
     }
 
-    fn replace(&self, path: &[String], value: &Value) -> Option<Vec<Splice>> {
+    fn replace(&self, path: &Pointer, value: &Value) -> Option<Vec<Splice>> {
         let style = self.style();
-        let Some((last, parent)) = path.split_last() else {
+        let Some((parent, last)) = path.split_back() else {
             return Some(vec![self.replace_root(value, &style)]);
         };
         let collection = self.node(parent)?.collection()?;
-        let child = collection.child(last)?;
+        let child = collection.child(&last.decoded())?;
         if collection.is_flow {
             flow::replace(&self.text, &style, collection, child, value)
         } else {
@@ -273,31 +266,31 @@ impl Editor {
     }
 
     /// Returns the node at `path`, unless an alias or a merge key is on the way.
-    fn node(&self, path: &[String]) -> Option<&Node> {
+    fn node(&self, path: &Pointer) -> Option<&Node> {
         let nodes = nodes_along(&self.tree, path);
-        nodes.last().copied().filter(|_| nodes.len() == path.len() + 1)
+        nodes.last().copied().filter(|_| nodes.len() == path.count() + 1)
     }
 
-    fn is_in_flow(&self, path: &[String]) -> bool {
+    fn is_in_flow(&self, path: &Pointer) -> bool {
         let nodes = nodes_along(&self.tree, path);
         let parents = nodes.iter().rev().skip(1);
         parents.filter_map(|node| node.collection()).any(|collection| collection.is_flow)
     }
 
     /// Returns the original line of the value at `path`, or of its nearest parent.
-    fn original_line(&self, path: &[String]) -> usize {
+    fn original_line(&self, path: &Pointer) -> usize {
         let nodes = nodes_along(&self.original, path);
         nodes.last().map_or(1, |node| self.original.line(node.range.start))
     }
 
     /// Replaces the aliases of the values that the change affects, so that the change affects only one place.
-    fn expand_aliases(&mut self, path: &[String], change: Change) {
+    fn expand_aliases(&mut self, path: &Pointer, change: Change) {
         for _ in 0..MAX_EXPANDED_ALIASES {
             let Some(alias) = self.affected_alias(path, change) else {
                 return;
             };
             let unchanged = self.value.clone();
-            let value = value_at(&unchanged, &alias).unwrap_or(&Value::Null);
+            let value = unchanged.pointer(alias.as_str()).unwrap_or(&Value::Null);
             if !self.attempt(&unchanged, |editor| editor.replace(&alias, value)) {
                 return;
             }
@@ -305,26 +298,26 @@ impl Editor {
     }
 
     /// Returns the path of an alias whose value the change affects.
-    fn affected_alias(&self, path: &[String], change: Change) -> Option<Vec<String>> {
+    fn affected_alias(&self, path: &Pointer, change: Change) -> Option<PointerBuf> {
         if self.tree.aliased_anchors.is_empty() {
             return None;
         }
         let nodes = nodes_along(&self.tree, path);
         let mut anchors: Vec<usize> = nodes.iter().filter_map(|node| node.anchor).collect();
-        if change != Change::Add && nodes.len() == path.len() + 1 {
+        if change != Change::Add && nodes.len() == path.count() + 1 {
             collect_anchors(nodes.last()?, &mut anchors);
         }
-        let mut alias = Vec::new();
-        find_alias(self.tree.root.as_ref()?, &anchors, &mut alias).then_some(alias)
+        find_alias(self.tree.root.as_ref()?, &anchors, Pointer::root())
     }
 }
 
 /// Returns the existing nodes on the way from the root to `path`.
-fn nodes_along<'t>(tree: &'t Tree, path: &[String]) -> Vec<&'t Node> {
+fn nodes_along<'t>(tree: &'t Tree, path: &Pointer) -> Vec<&'t Node> {
     let mut nodes: Vec<&Node> = tree.root.iter().collect();
-    for token in path {
+    for token in path.tokens() {
         let collection = nodes.last().and_then(|node| node.collection());
-        let Some(child) = collection.and_then(|collection| collection.child(token)) else {
+        let child = collection.and_then(|collection| collection.child(&token.decoded()));
+        let Some(child) = child else {
             break;
         };
         nodes.push(&child.node);
@@ -344,38 +337,20 @@ fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
     }
 }
 
-/// Finds an alias of one of the anchors. `path` becomes the path of the alias, or of the mapping that merges the alias.
-fn find_alias(node: &Node, anchors: &[usize], path: &mut Vec<String>) -> bool {
+/// Finds an alias of one of the anchors below the node at `path`. Returns the path of the alias, or of the mapping that
+/// merges the alias.
+fn find_alias(node: &Node, anchors: &[usize], path: &Pointer) -> Option<PointerBuf> {
     if let Kind::Alias(anchor) = &node.kind {
-        return anchors.contains(anchor);
+        return anchors.contains(anchor).then(|| path.to_buf());
     }
-    for (index, child) in children(node).enumerate() {
-        let length = path.len();
+    children(node).enumerate().find_map(|(index, child)| {
+        let mut inner = path.to_buf();
         match &child.name {
-            Name::Item => path.push(index.to_string()),
-            Name::Key(key) => path.push(key.clone()),
+            Name::Item => inner.push_back(index),
+            Name::Key(key) => inner.push_back(key),
             Name::Merge => {}
         }
-        if find_alias(&child.node, anchors, path) {
-            if child.name == Name::Merge {
-                path.truncate(length);
-            }
-            return true;
-        }
-        path.truncate(length);
-    }
-    false
-}
-
-fn tokens(path: &Pointer) -> Vec<String> {
-    path.tokens().map(|token| token.decoded().into_owned()).collect()
-}
-
-fn pointer(path: &[String]) -> String {
-    let escape = |token: &String| format!("/{}", token.replace('~', "~0").replace('/', "~1"));
-    path.iter().map(escape).collect()
-}
-
-fn value_at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
-    value.pointer(&pointer(path))
+        let alias = find_alias(&child.node, anchors, &inner)?;
+        Some(if child.name == Name::Merge { inner } else { alias })
+    })
 }

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
-use super::MAX_DEPTH;
-use super::error::Error;
+use super::{Error, MAX_DEPTH};
 
 /// Returns the parser's events. Line numbers in errors count `lines_before`.
 pub(super) fn events<'t>(
@@ -39,8 +38,6 @@ fn syntax_error(error: &ScanError, lines_before: usize) -> Error {
 pub(super) struct Position {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// In characters, from 0.
-    pub(super) column: usize,
     /// Start of the tag.
     pub(super) tag: Option<usize>,
 }
@@ -52,7 +49,6 @@ impl Position {
         Self {
             start,
             end: span.end.byte_offset().unwrap_or_default().max(start),
-            column: span.start.col(),
             tag: span.tag_start().and_then(|mark| mark.byte_offset()),
         }
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::style::Style;
 use super::text::{Splice, column, line_end, line_indent, skip_trivia, starts_line};
 use super::tree::{Child, Collection, Node};
-use super::write::{self, Shape};
+use super::write;
 
 /// The notation of a collection.
 #[derive(Clone, Copy)]
@@ -170,19 +170,21 @@ impl<'s> Layout<'s> {
     fn value(&self, value: &Value) -> String {
         let lines = self.lines.map(|column| column + self.style.mapping_indent);
         let inner = Self { lines, ..*self };
-        match Shape::of(value) {
-            Shape::Mapping(entries) => {
+        match value {
+            Value::Object(entries) if !entries.is_empty() => {
                 let entries = write::ordered(entries).into_iter();
                 let entries = entries.map(|(key, value)| inner.entry(Some(key), value)).collect();
                 self.bracket('{', entries, '}')
             }
-            Shape::Sequence(items) => {
+            Value::Array(items) if !items.is_empty() => {
                 self.bracket('[', items.iter().map(|item| inner.value(item)).collect(), ']')
             }
-            Shape::Leaf => match value.as_str() {
-                Some(text) => self.string(text),
-                None => write::inline(value),
-            },
+            Value::String(text) => self.string(text),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => write::inline(value),
         }
     }
 

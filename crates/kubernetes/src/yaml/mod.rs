@@ -11,10 +11,8 @@
 
 mod block;
 mod edit;
-mod error;
 mod events;
 mod flow;
-mod loss;
 mod scalar;
 mod style;
 mod text;
@@ -22,11 +20,10 @@ mod tree;
 mod value;
 mod write;
 
+use std::fmt;
+
 use json_patch::Patch;
 use serde_json::Value;
-
-pub use error::Error;
-pub use loss::{Loss, LossKind};
 
 /// Maximum length of a text in bytes. etcd stores objects of at most 1.5 MiB, and all definitions of a cluster take a
 /// few MiB.
@@ -49,6 +46,92 @@ pub struct PatchedText {
     pub text: String,
     /// Parts of the original text that are missing, in the order of the original text.
     pub losses: Vec<Loss>,
+}
+
+/// A part of the original text that is missing from the patched text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Line of the original document, from 1.
+    pub line: usize,
+    pub kind: LossKind,
+    /// The missing text. For a rewritten collection, its JSON pointer.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossKind {
+    /// A comment, with its `#`, inside a removed, replaced or rewritten value.
+    Comment,
+    /// An anchor, with its `&`, of a replaced or rewritten value.
+    Anchor,
+    /// An alias, with its `*`. It was replaced by its value because the patch changes only one of the two places.
+    Alias,
+    /// The notation of a replaced scalar. If a later patch restores the value, its quotes, base or lines may differ.
+    ScalarNotation,
+    /// The order and notation of a list or mapping that had to be rewritten.
+    CollectionNotation,
+}
+
+/// Describes the loss without its line.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = &self.text;
+        match self.kind {
+            LossKind::Comment => write!(f, "comment {text:?}, inside a value that changed"),
+            LossKind::Anchor => write!(f, "anchor {text}, whose value was rewritten"),
+            LossKind::Alias => {
+                write!(
+                    f,
+                    "alias {text}, replaced by its value so that it can differ from the anchor"
+                )
+            }
+            LossKind::ScalarNotation => {
+                write!(f, "notation {text:?}; if the value is restored, its notation may differ")
+            }
+            LossKind::CollectionNotation => {
+                write!(f, "order and quotes in {text:?}, which had to be rewritten")
+            }
+        }
+    }
+}
+
+/// Reason why a text cannot be read or a patch cannot be written. Line and column numbers start at 1.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{bytes} bytes of YAML are too long; the limit is {MAX_BYTES}; split the file")]
+    TooLong { bytes: usize },
+    #[error("line {line}:{column}: invalid YAML: {message}")]
+    Syntax { line: usize, column: usize, message: String },
+    #[error(
+        "line {line}: more than {MAX_DEPTH} levels of nested values; close the brackets, or indent less"
+    )]
+    TooDeep { line: usize },
+    #[error("line {line}: duplicate key {key:?} (first in line {first}); remove one")]
+    DuplicateKey { line: usize, key: String, first: usize },
+    #[error("line {line}: a key must be a scalar: {reason}")]
+    InvalidKey { line: usize, reason: &'static str },
+    #[error("line {line}: unsupported tag {tag}; Kubernetes supports only JSON types; remove it")]
+    UnsupportedTag { line: usize, tag: String },
+    #[error("line {line}: {text:?} is not a valid {tag}; remove the tag or correct the value")]
+    TagMismatch { line: usize, text: String, tag: String },
+    #[error("line {line}: JSON does not support the number {text}; quote it if it is a string")]
+    NotJsonNumber { line: usize, text: String },
+    #[error(
+        "line {line}: << merges only mappings; use an alias of a mapping, or a list of such aliases"
+    )]
+    InvalidMerge { line: usize },
+    #[error("line {line}: the alias refers to a value that contains it; write the value out")]
+    AliasCycle { line: usize },
+    #[error(
+        "line {line}: the aliases up to here expand to more than {limit} bytes; write the values out"
+    )]
+    AliasExpansion { line: usize, limit: usize },
+    #[error("the patch does not fit the document: {0}")]
+    Patch(#[from] json_patch::PatchError),
+    #[error("unsupported patch operation at {path:?}; only add, replace and remove are supported")]
+    UnsupportedOperation { path: String },
+    #[error("cannot write the change at {path:?} as YAML; the document is unchanged")]
+    Unwritable { path: String },
 }
 
 /// Splits a text into its documents, whose texts together are the whole text. A document begins at its `---`, or after

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
-use super::error::Error;
+use super::Error;
 
 /// Returns the value of a scalar with its tag.
 pub(super) fn scalar_value(
@@ -103,24 +103,11 @@ fn integer(text: &str) -> Option<Number> {
     Some(Number::from(magnitude))
 }
 
-/// Parses `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` if it is finite.
+/// Parses `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` if it is finite, which is Rust's syntax without the names
+/// of infinity and NaN.
 fn float(text: &str) -> Option<Number> {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-        None => (unsigned, None),
-    };
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_valid = match mantissa.split_once('.') {
-        Some(("", fraction)) => is_digits(fraction),
-        Some((whole, fraction)) => is_digits(whole) && (fraction.is_empty() || is_digits(fraction)),
-        None => is_digits(mantissa),
-    };
-    let exponent = exponent.map(|text| text.strip_prefix(['-', '+']).unwrap_or(text));
-    if !is_valid || !exponent.is_none_or(is_digits) {
-        return None;
-    }
-    Number::from_f64(text.parse().ok()?)
+    let is_named = text.contains(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
+    Number::from_f64(text.parse().ok().filter(|_| !is_named)?)
 }
 
 /// Returns the string that Kubernetes makes of a key. `None` for null, and for fractions that Go writes with an

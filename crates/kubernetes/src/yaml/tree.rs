@@ -4,16 +4,17 @@
 //! skipping blanks and comments after the previous node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Peekable;
 use std::ops::Range;
+use std::vec::IntoIter;
 
 use serde_json::Value;
 use serde_saphyr::granit_parser::{Event, ScalarStyle, StructureStyle};
 
-use super::MAX_DEPTH;
-use super::error::Error;
 use super::events::{Position, events};
 use super::scalar::{self, check_tag, scalar_value};
-use super::text::{skip_trivia, text_start};
+use super::text::{column, skip_trivia, text_start};
+use super::{Error, LossKind, MAX_DEPTH};
 
 /// One document. The root is absent if it has only comments.
 #[derive(Clone, Debug)]
@@ -30,15 +31,8 @@ pub(super) struct Tree {
 /// A comment, an anchor or an alias. A rewrite removes this part of the text.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
-    pub(super) kind: MarkKind,
+    pub(super) kind: LossKind,
     pub(super) range: Range<usize>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum MarkKind {
-    Comment,
-    Anchor,
-    Alias,
 }
 
 #[derive(Clone, Debug)]
@@ -138,7 +132,7 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     for event in events(text, true, lines_before) {
         let (event, position) = event?;
         if matches!(event, Event::Comment(..)) {
-            tree.marks.push(Mark { kind: MarkKind::Comment, range: position.range() });
+            tree.marks.push(Mark { kind: LossKind::Comment, range: position.range() });
         } else if let Event::DocumentStart(is_explicit, _) = event {
             // Without `---` the parser reports the position of the content.
             start = if is_explicit { position.end } else { start };
@@ -154,9 +148,9 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     Ok(tree)
 }
 
-struct Builder<'t, 'b, I: Iterator<Item = (Event<'t>, Position)>> {
+struct Builder<'t, 'b> {
     text: &'t str,
-    events: std::iter::Peekable<I>,
+    events: Peekable<IntoIter<(Event<'t>, Position)>>,
     tree: &'b mut Tree,
     /// The keys of the current mapping, with their lines.
     keys: BTreeMap<String, usize>,
@@ -164,7 +158,7 @@ struct Builder<'t, 'b, I: Iterator<Item = (Event<'t>, Position)>> {
     at: usize,
 }
 
-impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
+impl<'t> Builder<'t, '_> {
     fn document(&mut self) -> Result<Option<Node>, Error> {
         let mut root = None;
         while let Some((event, position)) = self.next_node() {
@@ -206,7 +200,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
             }
             Event::Alias(anchor) => {
                 let range = position.range();
-                self.tree.marks.push(Mark { kind: MarkKind::Alias, range: range.clone() });
+                self.tree.marks.push(Mark { kind: LossKind::Alias, range: range.clone() });
                 self.tree.aliased_anchors.insert(anchor);
                 (Kind::Alias(anchor), range)
             }
@@ -226,7 +220,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
     fn anchor(&mut self) -> Option<Range<usize>> {
         let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
         let range = position.range();
-        self.tree.marks.push(Mark { kind: MarkKind::Anchor, range: range.clone() });
+        self.tree.marks.push(Mark { kind: LossKind::Anchor, range: range.clone() });
         Some(range)
     }
 
@@ -392,6 +386,10 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
 
     fn syntax_error(&self, position: Position, message: &str) -> Error {
         let line = self.tree.line(position.start);
-        Error::Syntax { line, column: position.column + 1, message: message.to_owned() }
+        Error::Syntax {
+            line,
+            column: column(self.text, position.start) + 1,
+            message: message.to_owned(),
+        }
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
-use super::error::Error;
 use super::tree::{Collection, Kind, Name, Node, Tree};
+use super::{Error, MAX_DEPTH};
 
 /// Memory in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can expand to
 /// billions of values, while hand-written manifests stay far below 1 MiB.

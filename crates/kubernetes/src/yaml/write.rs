@@ -16,52 +16,26 @@ pub(super) struct EntryValue {
     pub(super) below: String,
 }
 
-/// A value, classified by its notation.
-pub(super) enum Shape<'v> {
-    Mapping(&'v Map<String, Value>),
-    Sequence(&'v [Value]),
-    /// A scalar or an empty collection.
-    Leaf,
-}
-
-impl<'v> Shape<'v> {
-    pub(super) fn of(value: &'v Value) -> Self {
-        match value {
-            Value::Object(entries) if !entries.is_empty() => Self::Mapping(entries),
-            Value::Array(items) if !items.is_empty() => Self::Sequence(items),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_) => Self::Leaf,
-        }
-    }
-}
-
 /// Keys that are written first. Other keys follow in alphabetical order, as in kubectl.
 const FIRST_KEYS: [&str; 8] =
     ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
 /// Writes the value of a mapping entry whose key is in `column`.
 pub(super) fn mapping_value(value: &Value, column: usize, style: &Style) -> EntryValue {
-    let below = match Shape::of(value) {
-        Shape::Mapping(entries) => mapping(entries, column + style.mapping_indent, style),
-        Shape::Sequence(items) => sequence(items, column + style.list_indent, style),
+    let inner = column + style.mapping_indent;
+    match block(value, inner, column + style.list_indent, style) {
+        Some(below) => EntryValue { head: String::new(), below },
         // `env:`, as in templates.
-        Shape::Leaf if value.is_null() => String::new(),
-        Shape::Leaf => return leaf(value, column + style.mapping_indent, style),
-    };
-    EntryValue { head: String::new(), below }
+        None if value.is_null() => EntryValue { head: String::new(), below: String::new() },
+        None => leaf(value, inner, style),
+    }
 }
 
 /// Writes the value of a list item whose dash is in `column`.
 pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryValue {
     let column = column + 2;
-    let block = match Shape::of(value) {
-        Shape::Mapping(entries) => mapping(entries, column, style),
-        Shape::Sequence(items) => sequence(items, column, style),
-        Shape::Leaf => return leaf(value, column, style),
+    let Some(block) = block(value, column, column, style) else {
+        return leaf(value, column, style);
     };
     let (head, below) = block.split_once(style.newline).unwrap_or((&block, ""));
     EntryValue { head: format!(" {}", head.trim_start()), below: below.to_owned() }
@@ -78,20 +52,20 @@ pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Sty
 
 /// Writes the content of a document. A scalar has no line end.
 pub(super) fn document(value: &Value, style: &Style) -> String {
-    match Shape::of(value) {
-        Shape::Mapping(entries) => mapping(entries, 0, style),
-        Shape::Sequence(items) => sequence(items, 0, style),
-        Shape::Leaf => inline(value),
-    }
+    block(value, 0, 0, style).unwrap_or_else(|| inline(value))
 }
 
-fn mapping(entries: &Map<String, Value>, column: usize, style: &Style) -> String {
-    let entries = ordered(entries).into_iter();
-    entries.map(|(key, value)| entry(Some(key), value, column, style)).collect()
-}
-
-fn sequence(items: &[Value], column: usize, style: &Style) -> String {
-    items.iter().map(|item| entry(None, item, column, style)).collect()
+/// Writes the entries of a mapping or list in their column. Returns `None` for a scalar or an empty collection.
+fn block(value: &Value, keys: usize, dashes: usize, style: &Style) -> Option<String> {
+    let lines: String = match value {
+        Value::Object(entries) => {
+            let entries = ordered(entries).into_iter();
+            entries.map(|(key, value)| entry(Some(key), value, keys, style)).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| entry(None, item, dashes, style)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return None,
+    };
+    Some(lines).filter(|lines| !lines.is_empty())
 }
 
 pub(super) fn ordered(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
@@ -172,19 +146,13 @@ fn is_visible(c: char) -> bool {
 /// Writes a string in double quotes, with the escapes of JSON, which YAML supports.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            c if needs_escape(c) => escape(c, &mut quoted),
-            c => quoted.push(c),
+    for c in Value::from(text).to_string().chars() {
+        if needs_escape(c) {
+            escape(c, &mut quoted);
+        } else {
+            quoted.push(c);
         }
     }
-    quoted.push('"');
     quoted
 }
 
