@@ -73,7 +73,7 @@ pub(super) fn dashboards(args: &DashboardsArgs) -> anyhow::Result<String> {
             let mut problems = differences(&files, folder, |name| name.ends_with(".json"))?;
             for dashboard in dashboards::all() {
                 let faults = dashboards::faults::faults(&dashboard.json()).into_iter();
-                problems.extend(faults.map(|fault| format!("{}: {fault}", dashboard.uid())));
+                problems.extend(faults.map(|fault| format!("{}: {fault}", dashboard.uid)));
             }
             check(&problems, folder, "dashboards")
         }

@@ -21,7 +21,7 @@ fn the_files_are_as_they_are_generated() {
 #[test]
 fn no_panel_lacks_what_a_reader_needs() {
     for dashboard in dashboards::all() {
-        assert_eq!(faults::faults(&dashboard.json()), [""; 0], "{}", dashboard.uid());
+        assert_eq!(faults::faults(&dashboard.json()), [""; 0], "{}", dashboard.uid);
     }
 }
 
@@ -67,7 +67,7 @@ fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
             let text = panel.to_string();
             for link in text.split("\"/d/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
                 let uid = link.split(['?', '/']).next().unwrap();
-                let target = all.iter().find(|dashboard| dashboard.uid() == uid);
+                let target = all.iter().find(|dashboard| dashboard.uid == uid);
                 let target = target.unwrap_or_else(|| panic!("{link}: no such dashboard"));
                 let target = target.json()["templating"].to_string();
                 for set in link.split("var-").skip(1) {
@@ -96,7 +96,7 @@ fn every_variable_that_is_asked_for_is_there_and_asked_for() {
             .map(|variable| variable["name"].as_str().unwrap().to_owned())
             .collect();
         let asked: BTreeSet<String> = asked_for(&json.to_string()).collect();
-        assert_eq!(asked, variables, "{}: left: asked for", dashboard.uid());
+        assert_eq!(asked, variables, "{}: left: asked for", dashboard.uid);
     }
 }
 
@@ -145,7 +145,7 @@ fn queries() -> Vec<(String, String)> {
     for dashboard in dashboards::all() {
         let json = dashboard.json();
         let mut add = |what: &Value, query: &str| {
-            let place = format!("{}, {}", dashboard.uid(), what.as_str().unwrap_or_default());
+            let place = format!("{}, {}", dashboard.uid, what.as_str().unwrap_or_default());
             all.push((place, query.to_owned()));
         };
         for panel in faults::panels(&json) {

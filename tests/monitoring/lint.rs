@@ -70,9 +70,7 @@ fn every_dashboard_keeps_every_rule() {
         let json = dashboard.json();
         for (rule, check) in RULES {
             let told = check(&json);
-            wrong.extend(
-                told.into_iter().map(|what| format!("{}: {rule}: {what}", dashboard.uid())),
-            );
+            wrong.extend(told.into_iter().map(|what| format!("{}: {rule}: {what}", dashboard.uid)));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

@@ -25,7 +25,7 @@ fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
 }
 
 /// Returns the possible labels of each alert, and the faults of the rules.
-fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
+fn labels_of_alerts() -> (BTreeMap<String, Labels>, Vec<String>) {
     let all = rules(&values());
     let mut checker = Checker::new().knows("up", &["job", "instance", "cluster", "namespace"]);
     let mut alerts = BTreeMap::new();
@@ -36,12 +36,12 @@ fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
         let labels = checker.rule(rule.expr()).0.unwrap();
         match rule {
             Rule::Record(recording) => {
-                let own = recording.labels.iter().map(|(name, _)| *name);
+                let own = recording.labels.keys().map(String::as_str);
                 let labels: Vec<&str> = labels.iter().map(String::as_str).chain(own).collect();
                 checker = checker.knows(&recording.record, &labels);
             }
             Rule::Alert(alert) => {
-                alerts.insert(alert.name, labels);
+                alerts.insert(alert.name.clone(), labels);
             }
         }
     }
@@ -298,11 +298,11 @@ fn prometheus_rule_holds_what_the_files_hold() {
 fn every_alert_is_tested_to_fire_and_not_to_fire() {
     let tests = tested();
     for alert in alerts() {
-        let (fires, rests) = tests.get(alert.name).copied().unwrap_or_default();
+        let (fires, rests) = tests.get(&alert.name).copied().unwrap_or_default();
         assert!(fires > 0, "no file in alerts/tests expects {} to fire", alert.name);
         assert!(rests > 0, "no file in alerts/tests expects {} not to fire", alert.name);
     }
-    let known: BTreeSet<String> = alerts().into_iter().map(|alert| alert.name.to_owned()).collect();
+    let known: BTreeSet<String> = alerts().into_iter().map(|alert| alert.name).collect();
     for name in tests.keys() {
         assert!(known.contains(name), "alerts/tests names {name}, which is no alert");
     }

@@ -137,14 +137,8 @@ impl Acceptance {
         comparison: Option<&Comparison>,
         sha256: String,
     ) -> AcceptanceResult {
-        let verdicts: Vec<LimitResult> = self
-            .limits
-            .iter()
-            .map(|limit| match limit.on {
-                LimitBasis::Value => self.absolute(limit, candidate),
-                LimitBasis::Change | LimitBasis::Difference => self.relative(limit, comparison),
-            })
-            .collect();
+        let check = |limit: &Limit| self.check(limit, limit.measure(candidate, comparison));
+        let verdicts: Vec<LimitResult> = self.limits.iter().map(check).collect();
         let passes = |judged: &LimitResult| match judged.verdict {
             Verdict::Held => true,
             Verdict::Broken => false,
@@ -159,74 +153,69 @@ impl Acceptance {
         }
     }
 
-    fn absolute(&self, limit: &Limit, candidate: &Statistics) -> LimitResult {
-        let Some((n, found)) = figure(&limit.measure, limit.statistic, candidate) else {
-            return limit.undecided(None, None, NOT_DEFINED);
-        };
-        if n < self.min_requests {
-            return limit.undecided(Some(found), None, TOO_FEW);
+    fn check(&self, limit: &Limit, measured: Result<Measured, &'static str>) -> LimitResult {
+        let holds = measured.and_then(|measured| self.holds(limit, measured));
+        LimitResult {
+            limit: limit.key.clone(),
+            on: limit.on,
+            bound: limit.bound,
+            value: limit.value,
+            found: measured.ok().map(|measured| measured.value),
+            interval: measured.ok().and_then(|measured| measured.interval),
+            verdict: match holds {
+                Ok(true) => Verdict::Held,
+                Ok(false) => Verdict::Broken,
+                Err(_) => Verdict::Undecided,
+            },
+            why: holds.err(),
         }
-        let verdict =
-            if limit.bound.holds(found, limit.value) { Verdict::Held } else { Verdict::Broken };
-        limit.judged(Some(found), None, verdict)
     }
 
-    fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> LimitResult {
-        let compared = comparison.and_then(|comparison| {
-            comparison.measures.iter().find(|compared| compared.id == limit.measure)
-        });
-        let Some(compared) = compared else {
-            return limit.undecided(None, None, NOT_DEFINED);
-        };
-        let contrast =
-            compared.statistics.iter().find(|contrast| contrast.statistic == limit.statistic);
-        let interval = contrast.and_then(|contrast| match limit.on {
-            LimitBasis::Value | LimitBasis::Difference => Some(contrast.difference),
-            LimitBasis::Change => contrast.change,
-        });
-        let Some(interval) = interval else {
-            return limit.undecided(None, None, FROM_ZERO);
-        };
-        if compared.n_a.min(compared.n_b) < self.min_requests {
-            return limit.undecided(Some(interval.value), Some(interval), TOO_FEW);
+    /// Returns whether a limit holds, or why it is undecided.
+    fn holds(&self, limit: &Limit, measured: Measured) -> Result<bool, &'static str> {
+        if measured.n < self.min_requests {
+            return Err(TOO_FEW);
         }
-        let ends = [interval.low, interval.high].map(|end| limit.bound.holds(end, limit.value));
-        match ends {
-            [true, true] => limit.judged(Some(interval.value), Some(interval), Verdict::Held),
-            [false, false] => limit.judged(Some(interval.value), Some(interval), Verdict::Broken),
-            [true, false] | [false, true] => {
-                limit.undecided(Some(interval.value), Some(interval), STRADDLES)
-            }
+        let interval = measured.interval.map(|interval| [interval.low, interval.high]);
+        let ends = interval.unwrap_or([measured.value; 2]);
+        match ends.map(|end| limit.bound.holds(end, limit.value)) {
+            [low, high] if low == high => Ok(low),
+            _ => Err(STRADDLES),
         }
     }
 }
 
-impl Limit {
-    fn judged(
-        &self,
-        found: Option<f64>,
-        interval: Option<Interval>,
-        verdict: Verdict,
-    ) -> LimitResult {
-        LimitResult {
-            limit: self.key.clone(),
-            on: self.on,
-            bound: self.bound,
-            value: self.value,
-            found,
-            interval,
-            verdict,
-            why: None,
-        }
-    }
+/// A measured value, and the number of requests from which it is computed.
+#[derive(Clone, Copy)]
+struct Measured {
+    n: u64,
+    value: f64,
+    interval: Option<Interval>,
+}
 
-    fn undecided(
+impl Limit {
+    /// Returns the value that the limit applies to, or why it is undefined.
+    fn measure(
         &self,
-        found: Option<f64>,
-        interval: Option<Interval>,
-        why: &'static str,
-    ) -> LimitResult {
-        LimitResult { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
+        candidate: &Statistics,
+        comparison: Option<&Comparison>,
+    ) -> Result<Measured, &'static str> {
+        if self.on == LimitBasis::Value {
+            let found = figure(&self.measure, self.statistic, candidate);
+            let (n, value) = found.ok_or(NOT_DEFINED)?;
+            return Ok(Measured { n, value, interval: None });
+        }
+        let mut measures = comparison.iter().flat_map(|comparison| &comparison.measures);
+        let compared = measures.find(|compared| compared.id == self.measure).ok_or(NOT_DEFINED)?;
+        let mut statistics = compared.statistics.iter();
+        let statistic = statistics.find(|compared| compared.statistic == self.statistic);
+        let interval = statistic.and_then(|compared| match self.on {
+            LimitBasis::Value | LimitBasis::Difference => Some(compared.difference),
+            LimitBasis::Change => compared.change,
+        });
+        let interval = interval.ok_or(FROM_ZERO)?;
+        let n = compared.n_a.min(compared.n_b);
+        Ok(Measured { n, value: interval.value, interval: Some(interval) })
     }
 }
 

@@ -212,17 +212,10 @@ pub fn compare(
         let half = measures.len() / 2;
         let (first, second) = measures.split_at_checked(half).unwrap_or((&[], &measures));
         let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<MeasureComparison>> {
-            let numbered = measures.iter().zip(skipped as u64..);
-            let compared = numbered.map(|(measure, number)| {
-                compare_measure(
-                    log,
-                    measure,
-                    counts,
-                    settings,
-                    Random::stream(settings.seed, number),
-                )
-            });
-            compared.collect()
+            let random = (skipped as u64..).map(|number| Random::stream(settings.seed, number));
+            let measures = measures.iter().zip(random);
+            let compare = |(of, random)| compare_measure(log, of, counts, settings, random);
+            measures.map(compare).collect()
         };
         let other_half = scope.spawn(move || work(first, 0));
         let second = work(second, half);

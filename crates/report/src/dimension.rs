@@ -24,41 +24,28 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    pub const ALL: [Self; 14] = [
-        Self::Model,
-        Self::Route,
-        Self::Variant,
-        Self::Tenant,
-        Self::Session,
-        Self::Conversation,
-        Self::Provider,
-        Self::Operation,
-        Self::Stream,
-        Self::Server,
-        Self::Outcome,
-        Self::Error,
-        Self::InputBucket,
-        Self::OutputBucket,
+    /// Every dimension and its name on the command line.
+    const NAMES: [(Self, &'static str); 14] = [
+        (Self::Model, "model"),
+        (Self::Route, "route"),
+        (Self::Variant, "variant"),
+        (Self::Tenant, "tenant"),
+        (Self::Session, "session"),
+        (Self::Conversation, "conversation"),
+        (Self::Provider, "provider"),
+        (Self::Operation, "operation"),
+        (Self::Stream, "stream"),
+        (Self::Server, "server"),
+        (Self::Outcome, "outcome"),
+        (Self::Error, "error"),
+        (Self::InputBucket, "input_band"),
+        (Self::OutputBucket, "output_band"),
     ];
 
     /// Returns the name on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Route => "route",
-            Self::Variant => "variant",
-            Self::Tenant => "tenant",
-            Self::Session => "session",
-            Self::Conversation => "conversation",
-            Self::Provider => "provider",
-            Self::Operation => "operation",
-            Self::Stream => "stream",
-            Self::Server => "server",
-            Self::Outcome => "outcome",
-            Self::Error => "error",
-            Self::InputBucket => "input_band",
-            Self::OutputBucket => "output_band",
-        }
+    pub fn as_str(self) -> &'static str {
+        let found = Self::NAMES.into_iter().find(|(known, _)| *known == self);
+        found.map_or("", |(_, name)| name)
     }
 
     /// Returns the value in `line`, or `None` if the line has none.
@@ -89,14 +76,14 @@ impl FromStr for Dimension {
     type Err = UnknownDimension;
 
     fn from_str(text: &str) -> Result<Self, UnknownDimension> {
-        let known = Self::ALL.into_iter().find(|known| known.as_str() == text);
-        known.ok_or_else(|| UnknownDimension(text.to_owned()))
+        let known = Self::NAMES.into_iter().find(|(_, name)| *name == text);
+        known.map(|(known, _)| known).ok_or_else(|| UnknownDimension(text.to_owned()))
     }
 }
 
 /// Error for an unknown dimension name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("\"{0}\" is not a known dimension; expected one of {list}", list = Dimension::ALL.map(Dimension::as_str).join(", "))]
+#[error("\"{0}\" is not a known dimension; expected one of {list}", list = Dimension::NAMES.map(|(_, name)| name).join(", "))]
 pub struct UnknownDimension(String);
 
 /// Selects the requests with one value of a dimension, such as `variant=a`.
@@ -143,8 +130,8 @@ mod tests {
 
     #[test]
     fn parses_dimensions_and_selectors() {
-        for dimension in Dimension::ALL {
-            assert_eq!(dimension.as_str().parse(), Ok(dimension));
+        for (dimension, name) in Dimension::NAMES {
+            assert_eq!((name.parse(), dimension.as_str()), (Ok(dimension), name));
         }
         let selector: Selector = "variant=a=b".parse().unwrap();
         assert_eq!((selector.dimension, selector.value.as_str()), (Dimension::Variant, "a=b"));

@@ -93,17 +93,17 @@ impl Runs {
             Compare::Nothing | Compare::Within { .. } => vec![None],
         };
         let run = |side: Option<Side>| {
-            let rows = || of_side(log, side);
-            let extent = RunExtent::of(rows()).ok_or_else(|| Error::NoSide {
-                side: side.map_or("", name),
+            let rows = of_side(log, side);
+            let extent = RunExtent::of(rows.clone()).ok_or_else(|| Error::NoSide {
+                side: side.and_then(Side::name).unwrap_or_default(),
                 is: "its files contain no call of a known API".to_owned(),
             })?;
             let run = Run {
-                side: side.map(name),
+                side: side.and_then(Side::name),
                 from: time::format(extent.from),
                 to: time::format(extent.to),
                 requests: extent.requests,
-                window: window::find(rows, extent, request.warmup, request.ramp_down),
+                window: window::find(&rows, extent, request.warmup, request.ramp_down),
                 saturation: Saturation::of(rows, extent),
             };
             Ok((side, run))
@@ -122,16 +122,8 @@ impl Runs {
     }
 }
 
-fn of_side(log: &Log, side: Option<Side>) -> impl Iterator<Item = &Row> {
+fn of_side(log: &Log, side: Option<Side>) -> impl Iterator<Item = &Row> + Clone {
     log.rows.iter().filter(move |row| side.is_none_or(|side| side == row.side))
-}
-
-const fn name(side: Side) -> &'static str {
-    match side {
-        Side::Neither => "all",
-        Side::A => "A",
-        Side::B => "B",
-    }
 }
 
 fn subjects(log: &Log, request: &Request, runs: &Runs) -> Result<Vec<Subject>, Error> {
@@ -164,7 +156,7 @@ fn subject(
 ) -> Result<Subject, Error> {
     let belongs = |row: &Row| side.is_none_or(|side| side == row.side) && runs.counts(row);
     let mut table = tables(log, 1, |row| belongs(row).then_some(0));
-    let name = side.map_or("all", name);
+    let name = side.and_then(Side::name).unwrap_or("all");
     let Some(extent) = RunExtent::of(of_side(log, side)) else {
         let is = is.unwrap_or_default();
         return Err(Error::NoSide { side: name, is });
@@ -176,7 +168,7 @@ fn subject(
         is,
         throughput: window.and_then(|window| Throughput::of(&statistics, window.length)),
         statistics,
-        timeline: Timeline::of(|| of_side(log, side), run_of(log, runs, extent, side)),
+        timeline: Timeline::of(of_side(log, side), run_of(log, runs, extent, side)),
     })
 }
 

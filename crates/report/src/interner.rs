@@ -1,7 +1,6 @@
 //! Interns strings of a log as small numbers, up to a limit.
 
-use std::collections::HashMap;
-
+use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
 use tokengauge_types::label::OTHER;
@@ -9,8 +8,7 @@ use tokengauge_types::label::OTHER;
 /// Strings in order of first appearance. Strings beyond the limit become `other`.
 #[derive(Debug)]
 pub struct StringInterner {
-    ids: HashMap<Box<str>, u32, FxBuildHasher>,
-    texts: Vec<Box<str>>,
+    texts: IndexSet<Box<str>, FxBuildHasher>,
     most: usize,
     overflow_count: u64,
 }
@@ -18,32 +16,20 @@ pub struct StringInterner {
 impl StringInterner {
     /// Creates an interner for `most` strings, plus `other`.
     pub fn new(most: usize) -> Self {
-        Self { ids: HashMap::default(), texts: Vec::new(), most, overflow_count: 0 }
+        Self { texts: IndexSet::default(), most, overflow_count: 0 }
     }
 
     pub fn intern(&mut self, text: &str) -> u32 {
-        if let Some(id) = self.ids.get(text) {
-            return *id;
-        }
-        if self.texts.len() >= self.most {
-            self.overflow_count += 1;
-            return match self.ids.get(OTHER) {
-                Some(id) => *id,
-                None => self.add(OTHER),
-            };
-        }
-        self.add(text)
-    }
-
-    fn add(&mut self, text: &str) -> u32 {
-        let id = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        self.ids.insert(text.into(), id);
-        self.texts.push(text.into());
-        id
+        let place = self.texts.get_index_of(text).unwrap_or_else(|| {
+            let is_full = self.texts.len() >= self.most;
+            self.overflow_count += u64::from(is_full);
+            self.texts.insert_full(if is_full { OTHER } else { text }.into()).0
+        });
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 
     pub fn resolve(&self, id: u32) -> Option<&str> {
-        self.texts.get(usize::try_from(id).ok()?).map(AsRef::as_ref)
+        self.texts.get_index(usize::try_from(id).ok()?).map(AsRef::as_ref)
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {

@@ -11,7 +11,6 @@ pub mod dimension;
 mod evaluate;
 pub mod html;
 mod interner;
-mod length_buckets;
 mod line;
 pub mod read;
 mod row;

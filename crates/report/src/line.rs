@@ -7,7 +7,6 @@ use std::ops::Deref;
 
 use serde::Deserialize;
 
-use crate::length_buckets::length_bucket;
 use crate::row::{NumericField, Outcome, Quality, QualitySet, Row};
 use crate::time;
 
@@ -24,22 +23,16 @@ impl Deref for Text<'_> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Line<'a> {
-    #[serde(borrow)]
     time: Text<'a>,
-    #[serde(borrow)]
     pub outcome: Text<'a>,
-    #[serde(borrow)]
     pub error_type: Option<Text<'a>>,
     #[serde(default)]
     points: Points,
-    #[serde(borrow)]
     route: Option<Route<'a>>,
-    #[serde(borrow)]
     pub who: Option<Identity<'a>>,
-    #[serde(borrow)]
     pub call: Option<Call<'a>>,
-    #[serde(borrow)]
     pub config: Option<Config<'a>>,
 }
 
@@ -51,38 +44,33 @@ struct Points {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Route<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Identity<'a> {
-    #[serde(borrow)]
     pub tenant: Option<Text<'a>>,
-    #[serde(borrow)]
     pub session: Option<Text<'a>>,
-    #[serde(borrow)]
     pub variant: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Config<'a> {
-    #[serde(borrow)]
     pub hash: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Call<'a> {
-    #[serde(borrow)]
     series: Option<Series<'a>>,
-    #[serde(borrow)]
     request: Option<Request<'a>>,
-    #[serde(borrow)]
     response: Option<Response<'a>>,
-    #[serde(borrow, rename = "bands")]
+    #[serde(rename = "bands")]
     buckets: Option<LengthBuckets<'a>>,
-    #[serde(borrow)]
     pub cost: Option<Cost<'a>>,
     #[serde(default)]
     rates: Rates,
@@ -94,69 +82,38 @@ pub struct Call<'a> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Series<'a> {
-    #[serde(borrow)]
     pub model: Option<Text<'a>>,
-    #[serde(borrow)]
     pub provider: Option<Text<'a>>,
-    #[serde(borrow)]
     pub operation: Option<Text<'a>>,
-    #[serde(borrow)]
     pub server_address: Option<Text<'a>>,
     pub stream: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Request<'a> {
-    #[serde(borrow)]
     conversation: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Response<'a> {
-    #[serde(borrow)]
-    finish_reasons: Option<First<'a>>,
-}
-
-/// The first string of a list. The others are skipped.
-#[derive(Debug)]
-struct First<'a>(Option<Text<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = First<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list of finish reasons")
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut list: A,
-            ) -> Result<First<'de>, A::Error> {
-                let first = list.next_element()?;
-                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-                Ok(First(first))
-            }
-        }
-        deserializer.deserialize_seq(Visitor)
-    }
+    finish_reasons: Option<Vec<Option<Text<'a>>>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct LengthBuckets<'a> {
-    #[serde(borrow)]
     input: Option<Text<'a>>,
-    #[serde(borrow)]
     output: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Cost<'a> {
     amount: f64,
-    #[serde(borrow)]
     pub currency: Text<'a>,
 }
 
@@ -225,7 +182,7 @@ impl<'a> Line<'a> {
     /// Returns the finish reason of the first choice.
     pub fn finish_reason(&self) -> Option<&str> {
         let reasons = self.call.as_ref()?.response.as_ref()?.finish_reasons.as_ref()?;
-        reasons.0.as_deref()
+        reasons.first()?.as_deref()
     }
 
     /// Returns the length bucket of the prompt: the logged one, or the one of its token count.
@@ -266,6 +223,22 @@ impl<'a> Line<'a> {
         }
         Some(row)
     }
+}
+
+/// Exclusive upper bound and name of each bucket. A request of four times the length is a different workload, so
+/// prefill and decode within a bucket differ by less than that.
+const BUCKETS: [(f64, &str); 5] = [
+    (128.0, "<128"),
+    (512.0, "128-512"),
+    (2_048.0, "512-2k"),
+    (8_192.0, "2k-8k"),
+    (32_768.0, "8k-32k"),
+];
+
+/// Returns the bucket of a token count. A bound belongs to the bucket above it.
+pub fn length_bucket(tokens: f64) -> &'static str {
+    let found = BUCKETS.iter().find(|(above, _)| tokens < *above);
+    found.map_or(">=32k", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -342,5 +315,21 @@ mod tests {
             assert!(Line::parse(text.as_bytes()).is_none(), "{text}");
         }
         assert!(Line::parse(&[0xff, 0xfe]).is_none());
+    }
+
+    #[test]
+    fn a_bound_belongs_to_the_bucket_above() {
+        for (tokens, bucket) in [
+            (0.0, "<128"),
+            (127.0, "<128"),
+            (128.0, "128-512"),
+            (512.0, "512-2k"),
+            (2_047.9, "512-2k"),
+            (8_192.0, "8k-32k"),
+            (32_768.0, ">=32k"),
+            (1e9, ">=32k"),
+        ] {
+            assert_eq!(length_bucket(tokens), bucket, "{tokens}");
+        }
     }
 }

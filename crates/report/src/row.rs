@@ -108,14 +108,7 @@ impl Quality {
     }
 
     const fn bit(self) -> u8 {
-        match self {
-            Self::Complete => 1,
-            Self::Empty => 2,
-            Self::Refused => 4,
-            Self::Filtered => 8,
-            Self::ToolJsonInvalid => 16,
-            Self::Unfinished => 32,
-        }
+        1 << self as u8
     }
 }
 
@@ -155,16 +148,24 @@ pub enum Side {
     B,
 }
 
-/// An optional number. NaN represents a missing number, which halves the size of a row.
-#[derive(Clone, Copy, Debug)]
-struct OptionalNumber(f64);
+impl Side {
+    /// Returns the name in reports. `None` means that the request belongs to neither side.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Neither => None,
+            Self::A => Some("A"),
+            Self::B => Some("B"),
+        }
+    }
+}
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Time at which the request headers arrived, in nanoseconds since 1970.
     pub start: u64,
-    numbers: [OptionalNumber; NumericField::COUNT],
+    /// NaN represents a missing number, which halves the size of a row.
+    numbers: [f64; NumericField::COUNT],
     pub group: u32,
     /// Interned finish reason of the first choice.
     pub finish: u16,
@@ -183,7 +184,7 @@ impl Row {
     pub fn new(start: u64, outcome: Outcome) -> Self {
         Self {
             start,
-            numbers: [OptionalNumber(f64::NAN); NumericField::COUNT],
+            numbers: [f64::NAN; NumericField::COUNT],
             group: 0,
             finish: Self::ABSENT,
             currency: Self::ABSENT,
@@ -199,13 +200,12 @@ impl Row {
     pub fn set(&mut self, number: NumericField, value: Option<f64>) {
         let value = value.filter(|value| value.is_finite() && *value >= 0.0);
         if let Some(cell) = self.numbers.get_mut(number as usize) {
-            *cell = OptionalNumber(value.unwrap_or(f64::NAN));
+            *cell = value.unwrap_or(f64::NAN);
         }
     }
 
     pub fn value(&self, number: NumericField) -> Option<f64> {
-        let OptionalNumber(value) = *self.numbers.get(number as usize)?;
-        (!value.is_nan()).then_some(value)
+        self.numbers.get(number as usize).copied().filter(|value| !value.is_nan())
     }
 
     /// Returns a number of a successful request. A fast failure must not count as a fast response.
@@ -276,7 +276,7 @@ impl Rows {
         self.count == 0
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+    pub fn iter(&self) -> impl Iterator<Item = &Row> + Clone {
         self.chunks.iter().flatten()
     }
 }

@@ -60,27 +60,15 @@ impl SliceTotals {
     pub fn add(&mut self, from: u64, to: u64, amount: f64) {
         let (first, last) = (self.grid.slice_index(from), self.grid.slice_index(to));
         if first >= last {
-            return self.add_to_slice(first, amount);
+            return increase(&mut self.within, first, amount);
         }
         let (begin, end) = (self.grid.position(from), self.grid.position(to));
         let density = amount / (end - begin);
-        self.add_to_slice(first, density * ((first + 1) as f64 - begin));
+        increase(&mut self.within, first, density * ((first + 1) as f64 - begin));
         // The last slice takes the rest, which may extend beyond the grid.
-        self.add_to_slice(last, density * (end - last as f64));
-        self.add_step(first + 1, density);
-        self.add_step(last, -density);
-    }
-
-    fn add_to_slice(&mut self, slice: usize, amount: f64) {
-        if let Some(value) = self.within.get_mut(slice) {
-            *value += amount;
-        }
-    }
-
-    fn add_step(&mut self, slice: usize, by: f64) {
-        if let Some(value) = self.changes.get_mut(slice) {
-            *value += by;
-        }
+        increase(&mut self.within, last, density * (end - last as f64));
+        increase(&mut self.changes, first + 1, density);
+        increase(&mut self.changes, last, -density);
     }
 
     /// Returns the sum in each slice.
@@ -94,6 +82,12 @@ impl SliceTotals {
                 f64::max(level + within, 0.0)
             })
             .collect()
+    }
+}
+
+fn increase(values: &mut [f64], place: usize, by: f64) {
+    if let Some(value) = values.get_mut(place) {
+        *value += by;
     }
 }
 

@@ -35,25 +35,22 @@ pub struct Timeline {
 
 impl Timeline {
     /// Returns `None` if the run has no duration.
-    pub fn of<'r, I>(rows: impl Fn() -> I, extent: RunExtent) -> Option<Self>
-    where
-        I: Iterator<Item = &'r Row>,
-    {
+    pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Option<Self> {
         let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();
-        let tokens = window::tokens(rows(), grid).into_iter();
-        let [ttft_p50, ttft_p95] = percentiles(rows(), grid, NumericField::Ttft, [0.5, 0.95]);
-        let [output_tps_p50] = percentiles(rows(), grid, NumericField::OutputTps, [0.5]);
-        let [duration_p50] = percentiles(rows(), grid, NumericField::Duration, [0.5]);
+        let tokens = window::tokens(rows.clone(), grid).into_iter();
+        let [ttft_p50, ttft_p95] = percentiles(rows.clone(), grid, NumericField::Ttft, [0.5, 0.95]);
+        let [output_tps_p50] = percentiles(rows.clone(), grid, NumericField::OutputTps, [0.5]);
+        let [duration_p50] = percentiles(rows.clone(), grid, NumericField::Duration, [0.5]);
         Some(Self {
             slice: seconds,
             throughput: tokens.map(|tokens| tokens / seconds).collect(),
-            concurrency: window::concurrency(rows(), grid),
+            concurrency: window::concurrency(rows.clone(), grid),
             output_tps_p50,
             ttft_p50,
             ttft_p95,
             duration_p50,
-            error_rate: error_rates(rows(), grid),
+            error_rate: error_rates(rows, grid),
         })
     }
 }
@@ -109,13 +106,10 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    pub fn of<'r, I>(rows: impl Fn() -> I, extent: RunExtent) -> Self
-    where
-        I: Iterator<Item = &'r Row>,
-    {
+    pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Self {
         let points = extent.slices().map_or_else(Vec::new, |grid| {
-            let tokens = window::tokens(rows(), grid).into_iter();
-            let concurrency = window::concurrency(rows(), grid).into_iter();
+            let tokens = window::tokens(rows.clone(), grid).into_iter();
+            let concurrency = window::concurrency(rows, grid).into_iter();
             let points = concurrency.zip(tokens);
             let point =
                 |(concurrency, tokens)| Point { concurrency, throughput: tokens / grid.seconds() };
@@ -155,7 +149,7 @@ mod tests {
             })
             .collect();
         let extent = RunExtent::of(rows.iter()).unwrap();
-        let timeline = Timeline::of(|| rows.iter(), extent).unwrap();
+        let timeline = Timeline::of(rows.iter(), extent).unwrap();
         assert!((timeline.slice - 1.0).abs() < 1e-9);
         assert_eq!(timeline.throughput.len(), SLICES);
         assert!(timeline.throughput.iter().all(|tps| (tps - 10.0).abs() < 1e-6));
@@ -163,7 +157,7 @@ mod tests {
         assert_eq!(timeline.ttft_p95[3], Some(0.25));
         assert_eq!(timeline.ttft_p95[63], None, "failed requests do not count");
         assert_eq!((timeline.error_rate[3], timeline.error_rate[63]), (Some(0.0), Some(1.0)));
-        let saturation = Saturation::of(|| rows.iter(), extent);
+        let saturation = Saturation::of(rows.iter(), extent);
         assert_eq!(saturation.saturation_point, None);
     }
 }

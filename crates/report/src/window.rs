@@ -106,18 +106,20 @@ const NO_TIME: &str = "all requests started and ended at the same time";
 const NEVER: &str = "throughput or latency kept changing for more than half of the run";
 
 /// Returns the window of `rows`, which span `extent`.
-pub fn find<'r, I>(rows: impl Fn() -> I, extent: RunExtent, warmup: Trim, ramp_down: Trim) -> Window
-where
-    I: Iterator<Item = &'r Row>,
-{
+pub fn find<'r>(
+    rows: &(impl Iterator<Item = &'r Row> + Clone),
+    extent: RunExtent,
+    warmup: Trim,
+    ramp_down: Trim,
+) -> Window {
     let searched = warmup == Trim::Auto || ramp_down == Trim::Auto;
     let steady = if searched {
-        steady_state(&rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto)
+        steady_state(rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto)
     } else {
         Err("")
     };
     let found = steady.unwrap_or(StartRange::ALL);
-    let starts = || sorted_starts(rows());
+    let starts = || sorted_starts(rows.clone());
     let from = match warmup {
         Trim::Auto => found.from,
         Trim::None => StartRange::ALL.from,
@@ -135,7 +137,10 @@ where
         }
     };
     let bounds = StartRange { from, until };
-    build_window(rows(), extent, bounds, steady.map(|_| searched)).by(method(warmup, ramp_down))
+    Window {
+        method: method(warmup, ramp_down),
+        ..build_window(rows.clone(), extent, bounds, steady.map(|_| searched))
+    }
 }
 
 fn sorted_starts<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<u64> {
@@ -207,31 +212,22 @@ fn build_window<'r>(
     }
 }
 
-impl Window {
-    fn by(self, method: String) -> Self {
-        Self { method, ..self }
-    }
-}
-
-fn steady_state<'r, I>(
-    rows: impl Fn() -> I,
+fn steady_state<'r>(
+    rows: &(impl Iterator<Item = &'r Row> + Clone),
     extent: RunExtent,
     beginning: bool,
     end: bool,
-) -> Result<StartRange, &'static str>
-where
-    I: Iterator<Item = &'r Row>,
-{
+) -> Result<StartRange, &'static str> {
     if extent.requests < MIN_REQUESTS {
         return Err(TOO_FEW);
     }
     let grid = extent.slices().ok_or(NO_TIME)?;
-    let tokens = tokens(rows(), grid);
+    let tokens = tokens(rows.clone(), grid);
     let tail = if end { steady::truncation_of_end(&tokens).ok_or(NEVER)? } else { 0 };
     let left = grid.count.saturating_sub(tail);
     let head = if beginning {
         let by_tokens = tokens.get(..left).and_then(steady::truncation).ok_or(NEVER)?;
-        by_tokens.max(latency_cut(rows(), grid, left)?)
+        by_tokens.max(latency_cut(rows.clone(), grid, left)?)
     } else {
         0
     };
@@ -319,7 +315,7 @@ mod tests {
 
     fn found(rows: &[Row], warmup: Trim, ramp_down: Trim) -> Window {
         let extent = RunExtent::of(rows.iter()).unwrap();
-        find(|| rows.iter(), extent, warmup, ramp_down)
+        find(&rows.iter(), extent, warmup, ramp_down)
     }
 
     #[test]

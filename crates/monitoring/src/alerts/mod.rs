@@ -1,17 +1,13 @@
 //! Prometheus rules, generated from one file of thresholds.
 //!
-//! PromQL is written as text with real names and a few placeholders for the parts that all rules share
-//! (`promql::Template`). Each rules file has a module that defines its rules and documents the reasons. This module
-//! combines the rules and writes the files.
+//! For each rules file, a YAML file defines the rules and documents the reasons. PromQL is written with real names and a
+//! few placeholders, for thresholds and for the parts that all rules share (`template`). This module combines the rules
+//! and writes the files.
 
-mod health;
-pub mod number;
 mod promql;
-mod recording;
 pub mod rule;
-mod slo;
 pub mod span;
-pub mod traffic;
+mod template;
 pub mod values;
 mod yaml;
 
@@ -30,13 +26,14 @@ pub struct Rules {
 
 /// Returns all rules, grouped by file.
 pub fn rules(values: &Values) -> Vec<Rules> {
-    let rules = |name, groups| Rules { name, groups };
-    vec![
-        rules("recording", [recording::groups(values), traffic::recordings(values)].concat()),
-        rules("slo", slo::groups(values)),
-        rules("traffic", traffic::groups(values)),
-        rules("health", health::groups(values)),
-    ]
+    let rules = |(name, text)| Rules { name, groups: template::groups(text, values) };
+    let definitions = [
+        ("recording", include_str!("recording.yaml")),
+        ("slo", include_str!("slo.yaml")),
+        ("traffic", include_str!("traffic.yaml")),
+        ("health", include_str!("health.yaml")),
+    ];
+    definitions.map(rules).into()
 }
 
 /// Divides every duration of the rules, so that a failover test of hours runs in minutes.
@@ -45,13 +42,11 @@ pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
     for group in groups {
         group.interval = by.of(group.interval);
         for rule in &mut group.rules {
-            match rule {
-                Rule::Record(recording) => recording.expr = promql::divided(&recording.expr, by),
-                Rule::Alert(alert) => {
-                    alert.expr = promql::divided(&alert.expr, by);
-                    alert.hold = alert.hold.map(|span| by.of(span));
-                    alert.keep_firing_for = alert.keep_firing_for.map(|span| by.of(span));
-                }
+            let expr = rule.expr_mut();
+            *expr = promql::divided(expr, by);
+            if let Rule::Alert(alert) = rule {
+                alert.hold = alert.hold.map(|span| by.of(span));
+                alert.keep_firing_for = alert.keep_firing_for.map(|span| by.of(span));
             }
         }
     }

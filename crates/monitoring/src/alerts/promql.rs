@@ -1,61 +1,6 @@
-//! PromQL with placeholders for the parts that all rules share, and PromQL durations.
-
-use std::fmt::Display;
+//! Durations in PromQL expressions.
 
 use crate::alerts::span::{Divisor, Span};
-use crate::alerts::values::Values;
-
-/// Labels that identify a deployment, for both scraped and OTLP series. Labels that a series lacks stay absent.
-pub(super) const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
-
-/// A template whose placeholders are words between `<` and `>`:
-///
-/// - `<scope>`: the labels that identify a deployment, for `by (…)`;
-/// - `{<only>}`, or `{<only>, …}`: the configured matchers for every metric selector;
-/// - any other: a value passed to [`Template::with`].
-#[derive(Clone, Debug)]
-pub(super) struct Template {
-    marks: Vec<(String, String)>,
-}
-
-impl Template {
-    pub(super) fn new(values: &Values) -> Self {
-        let only = values.selector.as_str();
-        let (alone, before) = if only.is_empty() {
-            (String::new(), String::new())
-        } else {
-            (format!("{{{only}}}"), format!("{only}, "))
-        };
-        Self {
-            marks: vec![
-                ("<scope>".to_owned(), SCOPE.to_owned()),
-                ("{<only>}".to_owned(), alone),
-                ("<only>, ".to_owned(), before),
-            ],
-        }
-    }
-
-    /// Adds a value for the placeholder `<name>`.
-    pub(super) fn with(mut self, name: &str, value: impl Display) -> Self {
-        self.marks.push((format!("<{name}>"), value.to_string()));
-        self
-    }
-
-    /// Replaces the placeholders in `text` and removes the common indentation of its lines.
-    pub(super) fn fill(&self, text: &str) -> String {
-        let filled = |text: String, (mark, value): &(String, String)| text.replace(mark, value);
-        self.marks.iter().fold(dedented(text), filled)
-    }
-}
-
-/// Removes the common indentation and the empty lines of `text`.
-fn dedented(text: &str) -> String {
-    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
-    let lines = || text.lines().filter(|line| !line.trim().is_empty());
-    let common = lines().map(indent).min().unwrap_or_default();
-    let cut: Vec<&str> = lines().filter_map(|line| line.get(common..)).collect();
-    cut.join("\n")
-}
 
 /// Divides each duration in `expr`: windows, offsets and subquery steps.
 ///
@@ -135,22 +80,5 @@ mod tests {
         ] {
             assert_eq!(divided(expr, by), expected);
         }
-    }
-
-    #[test]
-    fn marks_are_filled_and_an_empty_selector_leaves_no_trace() {
-        let text = "
-            sum by (<scope>) (x{<only>}) > <least>
-              and y{<only>, a=\"b\"}
-        ";
-        let mut values = crate::alerts::values::defaults();
-        let template = Template::new(&values).with("least", 5);
-        assert_eq!(template.fill(text), format!("sum by ({SCOPE}) (x) > 5\n  and y{{a=\"b\"}}"));
-        values.selector = "team=\"a\"".parse().unwrap();
-        let template = Template::new(&values).with("least", 5);
-        assert_eq!(
-            template.fill(text),
-            format!("sum by ({SCOPE}) (x{{team=\"a\"}}) > 5\n  and y{{team=\"a\", a=\"b\"}}")
-        );
     }
 }

@@ -1,16 +1,20 @@
 //! The data model of Prometheus rules.
 
+use indexmap::IndexMap;
+use serde::Deserialize;
+
 use crate::alerts::span::Span;
 
 /// Rules that are evaluated sequentially at one interval.
 #[derive(Clone, Debug)]
 pub struct Group {
-    pub name: &'static str,
+    pub name: String,
     pub interval: Span,
     pub rules: Vec<Rule>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
 pub enum Rule {
     Record(Recording),
     Alert(Alert),
@@ -23,23 +27,35 @@ impl Rule {
             Self::Alert(alert) => &alert.expr,
         }
     }
+
+    pub(super) fn expr_mut(&mut self) -> &mut String {
+        match self {
+            Self::Record(recording) => &mut recording.expr,
+            Self::Alert(alert) => &mut alert.expr,
+        }
+    }
 }
 
 /// A recording rule, named `level:metric:operations`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Recording {
     pub record: String,
     pub expr: String,
-    pub labels: Vec<(&'static str, String)>,
+    #[serde(default)]
+    pub labels: IndexMap<String, String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Alert {
     /// Alert name, and name of the runbook.
-    pub name: &'static str,
+    #[serde(rename = "alert")]
+    pub name: String,
     pub severity: Severity,
     pub expr: String,
     /// How long the condition must hold before the alert fires (`for`).
+    #[serde(rename = "for")]
     pub hold: Option<Span>,
     /// How long the alert keeps firing after the condition has cleared.
     pub keep_firing_for: Option<Span>,
@@ -48,10 +64,11 @@ pub struct Alert {
     /// Description of the problem, including the measured values.
     pub description: String,
     /// Uid of the dashboard that shows the problem.
-    pub dashboard: &'static str,
+    pub dashboard: String,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Pages the engineer on call.
     Critical,
@@ -68,17 +85,5 @@ impl Severity {
             Self::Warning => "warning",
             Self::Info => "info",
         }
-    }
-}
-
-impl From<Recording> for Rule {
-    fn from(recording: Recording) -> Self {
-        Self::Record(recording)
-    }
-}
-
-impl From<Alert> for Rule {
-    fn from(alert: Alert) -> Self {
-        Self::Alert(alert)
     }
 }

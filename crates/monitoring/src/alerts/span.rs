@@ -4,8 +4,6 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer};
-
 /// A duration in milliseconds, the finest unit of PromQL.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Span(u64);
@@ -82,12 +80,6 @@ impl fmt::Display for Span {
             }
         }
         if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -5,11 +5,9 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::alerts::number::{Factor, Share, deserialize_from_str};
 use crate::alerts::span::Span;
-use crate::alerts::traffic::thresholds::{Latency, Money, OutputRate, Provider, Quality};
 
 /// The file of default values, including comments.
 pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
@@ -21,7 +19,7 @@ pub(crate) fn defaults() -> Values {
 }
 
 /// Values that can differ between fleets. The file of default values documents each of them.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Values {
     pub links: Links,
@@ -37,14 +35,14 @@ pub struct Values {
 }
 
 /// Link targets of annotations, without a trailing slash.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
     pub runbooks: Text,
     pub grafana: Text,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
     pub burn_1h: Factor,
@@ -56,7 +54,7 @@ pub struct Slo {
     pub min_events_1d: u64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
     pub absent_for: Span,
@@ -71,7 +69,137 @@ pub struct Health {
     pub memory_share: Share,
 }
 
-deserialize_from_str!(Text, Selector);
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRate {
+    pub min_streams: u64,
+    pub min_reference_streams: u64,
+    pub drop_to: Share,
+    pub anomaly_deviations: Factor,
+    pub anomaly_band: Share,
+    pub collapse_streams: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    pub first_token_ratio: Factor,
+    pub first_token_seconds: Factor,
+    pub first_token_min_calls: u64,
+    pub first_token_min_reference_calls: u64,
+    pub queue_depth: u64,
+    pub queue_ratio: Factor,
+    pub queue_seconds: Factor,
+    pub stalls_per_stream: Share,
+    pub min_stalls: u64,
+    pub stalled_now_share: Share,
+    pub min_stalled_now: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provider {
+    pub down_share: Share,
+    pub error_share: Share,
+    pub limited_share: Share,
+    pub min_failed: u64,
+    pub quota_share: Share,
+    pub quota_min_calls: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quality {
+    pub truncated_share: Share,
+    pub min_truncated: u64,
+    pub count_drift: Share,
+    pub count_drift_min_tokens: u64,
+    pub variant_rate: Factor,
+    pub variant_ratio: Factor,
+    pub variant_share: Share,
+    pub variant_min_answers: u64,
+    pub workload_index: Factor,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Money {
+    pub cost_ratio: Factor,
+    pub cost_per_hour: Factor,
+    pub budget_used: Share,
+}
+
+/// Implements `Deserialize` through `FromStr` and `Serialize` through `Display`, because scalars are handled as text.
+macro_rules! serde_as_text {
+    ($($type:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )+};
+}
+
+serde_as_text!(Text, Selector, Share, Factor, Span);
+
+/// A ratio above 0 and at most 1: `5%` or `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = match text.strip_suffix('%') {
+            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
+            Some(percent) => number(&format!("{}e-2", percent.trim_end())),
+            None => number(text),
+        };
+        number.filter(|share| *share > 0.0 && *share <= 1.0).map(Self).ok_or_else(|| {
+            format!("\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05")
+        })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A factor above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factor(f64);
+
+impl FromStr for Factor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number(text)
+            .filter(|factor| *factor > 0.0)
+            .map(Self)
+            .ok_or_else(|| format!("\"{text}\" is no number above 0; write one, such as 3 or 14.4"))
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    let begins = text.starts_with(|c: char| c.is_ascii_digit());
+    text.parse().ok().filter(|it: &f64| begins && it.is_finite())
+}
 
 /// Text that needs no escaping between quotes in PromQL and YAML, such as a link or a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -98,6 +226,12 @@ impl FromStr for Text {
 }
 
 impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -158,6 +292,24 @@ mod tests {
         }
         for wrong in ["", "a b", "a\"", "a\\"] {
             assert!(wrong.parse::<Text>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_ratios_and_factors() {
+        assert_eq!("5%".parse(), Ok(Share(0.05)));
+        assert_eq!("99.9%".parse(), Ok(Share(0.999)));
+        assert_eq!("1".parse(), Ok(Share(1.0)));
+        assert_eq!("14.4".parse(), Ok(Factor(14.4)));
+    }
+
+    #[test]
+    fn rejects_other_text_with_a_hint() {
+        for wrong in ["0", "0%", "101%", "1.5", "x", "", "-1%", "inf", "NaN"] {
+            assert!(wrong.parse::<Share>().unwrap_err().contains("such as 5%"), "{wrong}");
+        }
+        for wrong in ["0", "-3", "x", "", "inf"] {
+            assert!(wrong.parse::<Factor>().unwrap_err().contains("such as 3"), "{wrong}");
         }
     }
 }

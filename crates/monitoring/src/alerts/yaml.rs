@@ -15,7 +15,7 @@ pub(super) fn groups<'g>(
     let mut out = Writer::default();
     out.line(depth, "groups:");
     for group in groups {
-        out.line(depth + 1, &format!("- name: {}", scalar(group.name)));
+        out.line(depth + 1, &format!("- name: {}", scalar(&group.name)));
         out.line(depth + 2, &format!("interval: {}", group.interval));
         out.line(depth + 2, "rules:");
         for rule in &group.rules {

@@ -4,55 +4,53 @@
 //! matchers of A or of B, and `<range>` stands for the queried time range. All results are ratios or quantiles, so
 //! `increase` is valid for any range.
 
-use super::{Colour, Dashboard, Panel, Scope, Unit, Variable, stat, table, time_series};
+use super::Dashboard;
+use super::dashboard::Row;
+use super::panel::{Colour, Column, Kind, Panel, Thresholds};
+use super::variables::{Scope, Variable};
 
 pub(super) fn dashboard() -> Dashboard {
-    Dashboard::new(
-        "tokengauge-compare",
-        "tokengauge · compare",
-        "Two variants or two models side by side: A is blue, B is orange, and every ratio is B ÷ A. Faster is not better \
-         where answers are shorter or end badly.",
-    )
-    .scope(Scope::Lane)
-    .variable(provider("provider_a", "A: provider"))
-    .variable(model("model_a", "A: model"))
-    .variable(variant("variant_a", "A: variant"))
-    .variable(provider("provider_b", "B: provider"))
-    .variable(model("model_b", "B: model"))
-    .variable(variant("variant_b", "B: variant"))
-    .row(
-        "A (blue): ${provider_a} · ${model_a} · ${variant_a}   against   B (orange): ${provider_b} · ${model_b} · ${variant_b}",
-        summary(),
-    )
-    .row("Is B faster", speed())
-    .row("Is B sooner", latency())
-    .row("Is B shorter or worse", worse())
-    .row("How it ends badly", [by_kind(Side::A), by_kind(Side::B)])
-    .row("What B costs", costs())
+    let row = |title: &str, size, panels| Row {
+        title: title.to_owned(),
+        size: Some(size),
+        panels,
+        ..Row::default()
+    };
+    let sides = "A (blue): ${provider_a} · ${model_a} · ${variant_a}   against   \
+                 B (orange): ${provider_b} · ${model_b} · ${variant_b}";
+    Dashboard {
+        uid: "tokengauge-compare".to_owned(),
+        title: "tokengauge · compare".to_owned(),
+        description: "Two variants or two models side by side: A is blue, B is orange, and every ratio is B ÷ A. Faster is not \
+                      better where answers are shorter or end badly."
+            .to_owned(),
+        from: None,
+        scope: Scope::Lane,
+        variables: ["a", "b"].into_iter().flat_map(variables).collect(),
+        rows: vec![
+            row(sides, (4, 4), summary()),
+            row("Is B faster", (8, 7), speed()),
+            row("Is B sooner", (8, 7), latency()),
+            row("Is B shorter or worse", (8, 7), worse()),
+            row("How it ends badly", (12, 8), vec![by_kind(Side::A), by_kind(Side::B)]),
+            row("What B costs", (12, 7), costs()),
+        ],
+    }
 }
 
-const fn provider(name: &'static str, label: &'static str) -> Variable {
-    Variable::several(
-        name,
-        label,
-        "label_values(tokengauge_requests_finished_total{<lane>}, gen_ai_provider_name)",
-    )
-}
-
-const fn model(name: &'static str, label: &'static str) -> Variable {
-    Variable::several(
-        name,
-        label,
-        "label_values(tokengauge_requests_finished_total{<lane>}, gen_ai_request_model)",
-    )
-}
-
-const fn variant(name: &'static str, label: &'static str) -> Variable {
-    Variable::several(
-        name,
-        label,
-        "label_values(tokengauge_requests_finished_total{<lane>}, tokengauge_variant)",
-    )
+/// Returns the variables that select A or B.
+fn variables(side: &str) -> impl Iterator<Item = Variable> {
+    let labels = [
+        ("provider", "gen_ai_provider_name"),
+        ("model", "gen_ai_request_model"),
+        ("variant", "tokengauge_variant"),
+    ];
+    labels.into_iter().map(move |(name, attribute)| Variable {
+        name: format!("{name}_{side}"),
+        label: format!("{}: {name}", side.to_uppercase()),
+        query: format!("label_values(tokengauge_requests_finished_total{{<lane>}}, {attribute})"),
+        ..Variable::default()
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -62,17 +60,19 @@ enum Side {
 }
 
 impl Side {
-    const fn matchers(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
-            Self::A => {
-                "<lane>, gen_ai_provider_name=~\"$provider_a\", gen_ai_request_model=~\"$model_a\", \
-                 tokengauge_variant=~\"$variant_a\""
-            }
-            Self::B => {
-                "<lane>, gen_ai_provider_name=~\"$provider_b\", gen_ai_request_model=~\"$model_b\", \
-                 tokengauge_variant=~\"$variant_b\""
-            }
+            Self::A => "A",
+            Self::B => "B",
         }
+    }
+
+    fn matchers(self) -> String {
+        let side = self.name().to_lowercase();
+        format!(
+            "<lane>, gen_ai_provider_name=~\"$provider_{side}\", gen_ai_request_model=~\"$model_{side}\", \
+             tokengauge_variant=~\"$variant_{side}\""
+        )
     }
 }
 
@@ -95,7 +95,7 @@ impl Over {
 }
 
 fn asked(question: &str, side: Side, over: Over) -> String {
-    question.replace("<side>", side.matchers()).replace("<range>", over.range())
+    question.replace("<side>", &side.matchers()).replace("<range>", over.range())
 }
 
 /// Returns PromQL for B ÷ A. Absent if A is 0.
@@ -235,91 +235,101 @@ fn summary() -> Vec<Panel> {
 }
 
 /// Two tables, because VictoriaMetrics rejects queries longer than 16 KiB.
-fn side_by_side(title: &'static str, description: &'static str, rows: &[Measure]) -> Panel {
-    let of = |side| measures(rows, side);
-    let ratios = format!("{} / ({} > 0)", of(Side::B), of(Side::A));
-    table(title, Unit::Number, description)
-        .key("measure", "Measure")
-        .key("better", "Better is")
-        .column("A", Unit::Number, of(Side::A))
-        .column("B", Unit::Number, of(Side::B))
-        .column("B ÷ A", Unit::Times, ratios)
-        .decimals(3)
-        .size(12, 10)
+fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
+    let [a, b] = [Side::A, Side::B].map(|side| measures(rows, side));
+    let ratios = format!("{b} / ({a} > 0)");
+    let columns = [("A", "none", a), ("B", "none", b), ("B ÷ A", "suffix:×", ratios)];
+    let column =
+        |(title, unit, query)| (str::to_owned(title), Column { unit: str::to_owned(unit), query });
+    Panel {
+        keys: [("measure", "Measure"), ("better", "Better is")]
+            .map(|(label, title)| (label.to_owned(), title.to_owned()))
+            .into(),
+        columns: columns.map(column).into(),
+        decimals: Some(3),
+        size: Some((12, 10)),
+        ..Panel::new(Kind::Table, title, "none", description)
+    }
 }
 
 /// Verdict on B: faster by more than 5 %, and either a tenth shorter or with one additional failed choice or request
 /// per hundred.
 fn verdict() -> Panel {
-    let of = |question, side| asked(question, side, Over::Shown);
-    let more = |question| {
-        format!("(({}) - ({}) > bool 0.01)", of(question, Side::B), of(question, Side::A))
-    };
+    let more = |question| format!("({} > bool 0.01)", difference(question));
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
     let shorter = format!("({} < bool 0.9)", ratio(LENGTH, Over::Shown));
-    stat(
-        "B is faster but shorter or worse",
-        Unit::Number,
-        "Yes, if in the time range B's median output TPS (tokengauge_request_output_rate_per_second) is more than 5 % above \
-         A's, and its choices are more than 10 % shorter (tokengauge_tokens_standard_total ÷ \
-         tokengauge_choices_finished_total), or the share of those that ended badly, or of requests that failed \
-         (tokengauge_requests_finished_total), is more than one point higher.",
-    )
-    .query(format!(
-        "{faster} * clamp_max({shorter} + {} + {}, 1)",
-        more(ENDED_BADLY),
-        more(FAILED)
-    ))
-    .word(0.0, "No", Colour::Green)
-    .word(1.0, "Yes", Colour::Red)
-    .judged(Colour::Green, &[(1.0, Colour::Red)])
+    let worse = format!("{} + {}", more(ENDED_BADLY), more(FAILED));
+    Panel {
+        query: Some(format!("{faster} * clamp_max({shorter} + {worse}, 1)")),
+        values: vec![(0.0, "No".to_owned(), Colour::Green), (1.0, "Yes".to_owned(), Colour::Red)],
+        thresholds: Some(Thresholds { base: Colour::Green, steps: vec![(1.0, Colour::Red)] }),
+        ..stat(
+            "B is faster but shorter or worse",
+            "none",
+            "Yes, if in the time range B's median output TPS (tokengauge_request_output_rate_per_second) is more than 5 % above \
+             A's, and its choices are more than 10 % shorter (tokengauge_tokens_standard_total ÷ \
+             tokengauge_choices_finished_total), or the share of those that ended badly, or of requests that failed \
+             (tokengauge_requests_finished_total), is more than one point higher.",
+        )
+    }
 }
 
-fn ratio_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
-    stat(title, Unit::Times, description).query(ratio(question, Over::Shown)).decimals(2)
+fn stat(title: &str, unit: &str, description: &str) -> Panel {
+    Panel::new(Kind::Stat, title, unit, description)
 }
 
-fn points_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
-    let of = |side| asked(question, side, Over::Shown);
-    stat(title, Unit::Share, description)
-        .query(format!("({}) - ({})", of(Side::B), of(Side::A)))
-        .decimals(1)
+fn ratio_stat(title: &str, description: &str, question: &str) -> Panel {
+    let query = Some(ratio(question, Over::Shown));
+    Panel { query, decimals: Some(2), ..stat(title, "suffix:×", description) }
+}
+
+fn points_stat(title: &str, description: &str, question: &str) -> Panel {
+    let query = Some(difference(question));
+    Panel { query, decimals: Some(1), ..stat(title, "percentunit", description) }
+}
+
+/// Returns PromQL for B − A over the whole displayed range.
+fn difference(question: &str) -> String {
+    let [a, b] = [Side::A, Side::B].map(|side| asked(question, side, Over::Shown));
+    format!("({b}) - ({a})")
+}
+
+fn time_series(title: &str, unit: &str, description: &str) -> Panel {
+    Panel::new(Kind::TimeSeries, title, unit, description)
 }
 
 /// Time series of A and B with a fixed colour each.
-fn twin(title: &'static str, unit: Unit, description: &'static str, question: &str) -> Panel {
-    time_series(title, unit, description)
-        .line("A", asked(question, Side::A, Over::Step))
-        .line("B", asked(question, Side::B, Over::Step))
-        .coloured("A", Colour::Blue)
-        .coloured("B", Colour::Orange)
-        .size(8, 7)
+fn twin(title: &str, unit: &str, description: &str, question: &str) -> Panel {
+    Panel {
+        lines: [("A", Side::A), ("B", Side::B)]
+            .map(|(name, side)| (name.to_owned(), asked(question, side, Over::Step)))
+            .into(),
+        colours: [("A".to_owned(), Colour::Blue), ("B".to_owned(), Colour::Orange)].into(),
+        ..time_series(title, unit, description)
+    }
 }
 
 /// Time series of B ÷ A with a reference line at 1.
-fn ratios(
-    title: &'static str,
-    description: &'static str,
-    questions: &[(&'static str, &str)],
-) -> Panel {
-    let panel =
-        time_series(title, Unit::Times, description).lines_at(&[(1.0, Colour::Yellow)]).size(8, 7);
-    questions
-        .iter()
-        .fold(panel, |panel, (name, question)| panel.line(name, ratio(question, Over::Step)))
+fn ratios(title: &str, description: &str, questions: &[(&str, &str)]) -> Panel {
+    let line = |(name, question): &(&str, &str)| ((*name).to_owned(), ratio(question, Over::Step));
+    Panel {
+        lines: questions.iter().map(line).collect(),
+        threshold_lines: vec![(1.0, Colour::Yellow)],
+        ..time_series(title, "suffix:×", description)
+    }
 }
 
 fn speed() -> Vec<Panel> {
     vec![
         twin(
             "Output TPS, p50",
-            Unit::TokensPerSecond,
+            "count:tok/s",
             "Half of the streams ran slower, prefill excluded: tokengauge_request_output_rate_per_second.",
             OUTPUT_RATE_P50,
         ),
         twin(
             "Output TPS, p10",
-            Unit::TokensPerSecond,
+            "count:tok/s",
             "One stream in ten ran slower: tokengauge_request_output_rate_per_second.",
             OUTPUT_RATE_P10,
         ),
@@ -330,13 +340,13 @@ fn speed() -> Vec<Panel> {
         ),
         twin(
             "Total TPS, p50",
-            Unit::TokensPerSecond,
+            "count:tok/s",
             "Half of the calls were slower from beginning to end, prefill included: tokengauge_request_total_rate_per_second.",
             TOTAL_RATE_P50,
         ),
         twin(
             "Text while streaming",
-            Unit::TokensPerSecond,
+            "count:tok/s",
             "Text in tokens of one encoding (o200k_base), so that models with different tokenizers compare: \
              tokengauge_tokens_standard_total of streams ÷ tokengauge_stream_time_seconds_total (streaming).",
             TEXT_RATE,
@@ -354,13 +364,13 @@ fn latency() -> Vec<Panel> {
     vec![
         twin(
             "First token, p50",
-            Unit::Seconds,
+            "s",
             "Half of the streams waited longer for their first token: tokengauge_time_to_seconds, point token.",
             FIRST_TOKEN_P50,
         ),
         twin(
             "First token, p95",
-            Unit::Seconds,
+            "s",
             "One stream in twenty waited longer for its first token: tokengauge_time_to_seconds, point token.",
             FIRST_TOKEN_P95,
         ),
@@ -371,13 +381,13 @@ fn latency() -> Vec<Panel> {
         ),
         twin(
             "Between tokens, p50",
-            Unit::Seconds,
+            "s",
             "Gap between token-bearing chunks ÷ tokens in the later one: tokengauge_inter_token_seconds.",
             INTER_TOKEN_P50,
         ),
         twin(
             "Between tokens, p95",
-            Unit::Seconds,
+            "s",
             "One gap in twenty is longer: tokengauge_inter_token_seconds.",
             INTER_TOKEN_P95,
         ),
@@ -393,14 +403,14 @@ fn worse() -> Vec<Panel> {
     vec![
         twin(
             "Length of answers",
-            Unit::Tokens,
+            "count:tok",
             "Tokens of a choice in one encoding (o200k_base): tokengauge_tokens_standard_total ÷ \
              tokengauge_choices_finished_total. Shorter answers are over sooner, and may say less.",
             LENGTH,
         ),
         twin(
             "Choices that ended badly",
-            Unit::Share,
+            "percentunit",
             "Share of choices that were refused, filtered, empty or unfinished, or whose tool arguments are no JSON: \
              tokengauge_choices_finished_total.",
             ENDED_BADLY,
@@ -413,13 +423,13 @@ fn worse() -> Vec<Panel> {
         ),
         twin(
             "Failed requests",
-            Unit::Share,
+            "percentunit",
             "Share of requests that ended in error, timeout, truncated or rejected: tokengauge_requests_finished_total.",
             FAILED,
         ),
         twin(
             "Truncated answers",
-            Unit::Share,
+            "percentunit",
             "Share of requests whose answer the upstream broke off: tokengauge_requests_finished_total.",
             TRUNCATED,
         ),
@@ -432,42 +442,39 @@ fn worse() -> Vec<Panel> {
 }
 
 fn by_kind(side: Side) -> Panel {
-    let (title, description) = match side {
-        Side::A => (
-            "A: how choices ended badly",
-            "A's share of choices, by what became of them: tokengauge_choices_finished_total.",
-        ),
-        Side::B => (
-            "B: how choices ended badly",
-            "B's share of choices, by what became of them: tokengauge_choices_finished_total.",
-        ),
-    };
-    time_series(title, Unit::Share, description)
-        .line("{{tokengauge_choice}}", asked(ENDED_BADLY_BY_KIND, side, Over::Step))
-        .stacked()
-        .empty("None")
+    let side_name = side.name();
+    let line = asked(ENDED_BADLY_BY_KIND, side, Over::Step);
+    Panel {
+        lines: [("{{tokengauge_choice}}".to_owned(), line)].into(),
+        stacked: true,
+        empty: Some("None".to_owned()),
+        ..time_series(
+            &format!("{side_name}: how choices ended badly"),
+            "percentunit",
+            &format!(
+                "{side_name}'s share of choices, by what became of them: tokengauge_choices_finished_total."
+            ),
+        )
+    }
 }
 
 fn costs() -> Vec<Panel> {
-    vec![
-        time_series(
-            "Cost of 1,000 requests",
-            Unit::Money,
-            "By the table of prices, failed requests included, in the currency that the legend names: 1,000 × \
-             tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
-        )
-        .line("A, {{tokengauge_currency}}", asked(COST, Side::A, Over::Step))
-        .line("B, {{tokengauge_currency}}", asked(COST, Side::B, Over::Step))
-        .empty("Nothing that has a price")
-        .size(12, 7),
-        ratios(
-            "Cost, B ÷ A",
-            "Below 1 B is cheaper: tokengauge_cost_total ÷ tokengauge_requests_finished_total, B ÷ A, each currency by itself.",
-            &[("{{tokengauge_currency}}", COST)],
-        )
-        .empty("Nothing that has a price")
-        .size(12, 7),
-    ]
+    let cost = time_series(
+        "Cost of 1,000 requests",
+        "short",
+        "By the table of prices, failed requests included, in the currency that the legend names: 1,000 × \
+         tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
+    );
+    let lines = [Side::A, Side::B].map(|side| {
+        (format!("{}, {{{{tokengauge_currency}}}}", side.name()), asked(COST, side, Over::Step))
+    });
+    let ratio = ratios(
+        "Cost, B ÷ A",
+        "Below 1 B is cheaper: tokengauge_cost_total ÷ tokengauge_requests_finished_total, B ÷ A, each currency by itself.",
+        &[("{{tokengauge_currency}}", COST)],
+    );
+    let empty = Some("Nothing that has a price".to_owned());
+    vec![Panel { lines: lines.into(), empty: empty.clone(), ..cost }, Panel { empty, ..ratio }]
 }
 
 #[cfg(test)]

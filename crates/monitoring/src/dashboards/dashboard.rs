@@ -1,11 +1,12 @@
 //! A dashboard: rows of panels and shared settings. The builder computes ids and positions.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::panel::Panel;
 use super::query::expanded;
-use super::variables::{Scope, Variable};
-use super::{Place, datasource};
+use super::variables::{self, Scope, Variable};
+use super::{datasource, standard_variables};
 
 /// Tag of every dashboard, used for links between them.
 const TAG: &str = "tokengauge";
@@ -13,73 +14,40 @@ const TAG: &str = "tokengauge";
 const WIDTH: u32 = 24;
 
 /// A Grafana dashboard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dashboard {
-    uid: &'static str,
-    title: &'static str,
-    description: &'static str,
-    variables: Vec<Variable>,
-    rows: Vec<Row>,
-    /// Start of the default time range in Grafana notation: `now-1h`.
-    from: &'static str,
+    /// Names the dashboard in links and names its file, so it must not change.
+    pub uid: String,
+    pub(super) title: String,
+    pub(super) description: String,
+    /// Start of the default time range in Grafana notation: `now-6h`.
+    pub(super) from: Option<String>,
+    pub(super) scope: Scope,
+    /// Variables in addition to the standard variables.
+    #[serde(default)]
+    pub(super) variables: Vec<Variable>,
+    pub(super) rows: Vec<Row>,
 }
 
-#[derive(Clone, Debug)]
-struct Row {
-    title: &'static str,
-    panels: Vec<Panel>,
-    folded: bool,
+/// A row of panels from left to right, wrapped to further lines if they do not fit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Row {
+    pub(super) title: String,
+    /// Whether the row runs no queries until a viewer expands it.
+    pub(super) collapsed: bool,
+    /// Size of panels without their own size.
+    pub(super) size: Option<(u32, u32)>,
+    pub(super) panels: Vec<Panel>,
 }
 
 impl Dashboard {
-    /// Creates a dashboard. `uid` names the dashboard in links and names its file, so it must not change.
-    pub fn new(uid: &'static str, title: &'static str, description: &'static str) -> Self {
-        Self { uid, title, description, variables: Vec::new(), rows: Vec::new(), from: "now-1h" }
-    }
-
-    /// Adds the standard variables up to `scope`.
-    #[must_use]
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.variables.extend(scope.variables());
-        self
-    }
-
-    /// Adds a variable.
-    #[must_use]
-    pub fn variable(mut self, variable: Variable) -> Self {
-        self.variables.push(variable);
-        self
-    }
-
-    #[must_use]
-    pub fn from(mut self, from: &'static str) -> Self {
-        self.from = from;
-        self
-    }
-
-    /// Adds a row with panels from left to right, wrapped to further lines if they do not fit.
-    #[must_use]
-    pub fn row(mut self, title: &'static str, panels: impl IntoIterator<Item = Panel>) -> Self {
-        self.rows.push(Row { title, panels: panels.into_iter().collect(), folded: false });
-        self
-    }
-
-    /// Adds a collapsed row, which runs no queries until a viewer expands it.
-    #[must_use]
-    pub fn folded(mut self, title: &'static str, panels: impl IntoIterator<Item = Panel>) -> Self {
-        self = self.row(title, panels);
-        if let Some(row) = self.rows.last_mut() {
-            row.folded = true;
-        }
-        self
-    }
-
-    pub fn uid(&self) -> &'static str {
-        self.uid
-    }
-
     pub fn json(&self) -> Value {
-        let variables: Vec<Value> = self.variables.iter().map(Variable::json).collect();
+        let standard = standard_variables().filter(|variable| variable.scope <= self.scope);
+        let own = self.variables.iter().map(Variable::json);
+        let datasource = std::iter::once(variables::datasource());
+        let variables = datasource.chain(standard.map(|variable| variable.json())).chain(own);
         json!({
             "uid": self.uid,
             "title": self.title,
@@ -94,8 +62,8 @@ impl Dashboard {
             "refresh": "30s",
             "schemaVersion": 39,
             "tags": [TAG, "llm"],
-            "templating": { "list": variables },
-            "time": { "from": self.from, "to": "now" },
+            "templating": { "list": variables.collect::<Vec<_>>() },
+            "time": { "from": self.from.as_deref().unwrap_or("now-1h"), "to": "now" },
             "timepicker": {},
             "timezone": "browser",
             "version": 1,
@@ -108,31 +76,31 @@ impl Dashboard {
         let mut ids = 1..;
         let mut y = 0;
         for row in &self.rows {
-            let id = ids.next().unwrap_or_default();
-            let mut panels = Vec::new();
-            let top = y;
-            y += 1;
-            let mut flow = Flow::from(y);
-            for panel in &row.panels {
-                panels.push(panel.json(ids.next().unwrap_or_default(), flow.place(panel.size)));
-            }
-            let (inside, beside) = if row.folded {
-                (panels, Vec::new())
-            } else {
-                y = flow.bottom;
-                (Vec::new(), panels)
-            };
+            let mut id = || ids.next().unwrap_or_default();
+            let row_id = id();
+            let mut flow = Flow { x: 0, y: y + 1, bottom: y + 1 };
+            let place = |panel: &Panel| panel.json(id(), &flow.place(row.size_of(panel)));
+            let panels: Vec<Value> = row.panels.iter().map(place).collect();
+            let (inside, below) =
+                if row.collapsed { (panels, Vec::new()) } else { (Vec::new(), panels) };
             all.push(json!({
-                "id": id,
+                "id": row_id,
                 "title": row.title,
                 "type": "row",
-                "collapsed": row.folded,
-                "gridPos": Place { x: 0, y: top, width: WIDTH, height: 1 }.json(),
+                "collapsed": row.collapsed,
+                "gridPos": { "x": 0, "y": y, "w": WIDTH, "h": 1 },
                 "panels": inside,
             }));
-            all.extend(beside);
+            all.extend(below);
+            y = if row.collapsed { y + 1 } else { flow.bottom };
         }
         all
+    }
+}
+
+impl Row {
+    fn size_of(&self, panel: &Panel) -> (u32, u32) {
+        panel.size.or(self.size).unwrap_or_else(|| panel.default_size())
     }
 }
 
@@ -144,16 +112,13 @@ struct Flow {
 }
 
 impl Flow {
-    fn from(y: u32) -> Self {
-        Self { x: 0, y, bottom: y }
-    }
-
-    fn place(&mut self, (width, height): (u32, u32)) -> Place {
+    /// Returns the position and the size of the next panel (`gridPos`).
+    fn place(&mut self, (width, height): (u32, u32)) -> Value {
         if self.x + width > WIDTH {
             self.x = 0;
             self.y = self.bottom;
         }
-        let place = Place { x: self.x, y: self.y, width, height };
+        let place = json!({ "x": self.x, "y": self.y, "w": width, "h": height });
         self.x += width;
         self.bottom = self.bottom.max(self.y + height);
         place
@@ -225,30 +190,34 @@ fn links() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Unit, stat};
     use super::*;
 
     #[test]
     fn panels_flow_and_never_overlap() {
-        let mut flow = Flow::from(1);
+        let mut flow = Flow { x: 0, y: 1, bottom: 1 };
         let places: Vec<_> = [(12, 8), (6, 4), (6, 4), (12, 8), (24, 2)]
             .into_iter()
             .map(|size| {
                 let place = flow.place(size);
-                (place.x, place.y)
+                (place["x"].clone(), place["y"].clone())
             })
             .collect();
-        assert_eq!(places, [(0, 1), (12, 1), (18, 1), (0, 9), (0, 17)]);
+        assert_eq!(
+            places,
+            [(0, 1), (12, 1), (18, 1), (0, 9), (0, 17)].map(|(x, y)| (x.into(), y.into()))
+        );
         assert_eq!(flow.bottom, 19);
     }
 
     #[test]
-    fn a_folded_row_holds_its_panels_and_takes_one_line() {
-        let panel = || stat("A", Unit::Number, "a").query("1");
-        let json = Dashboard::new("d", "D", "d")
-            .folded("One", [panel(), panel()])
-            .row("Two", [panel()])
-            .json();
+    fn a_collapsed_row_holds_its_panels_and_takes_one_line() {
+        let panel = "{title: A, type: stat, unit: none, description: a, query: \"1\"}";
+        let text = format!(
+            "{{uid: d, title: D, description: d, scope: process, rows: [\
+             {{title: One, collapsed: true, panels: [{panel}, {panel}]}}, \
+             {{title: Two, panels: [{panel}]}}]}}"
+        );
+        let json = serde_saphyr::from_str::<Dashboard>(&text).unwrap().json();
         let panels = json["panels"].as_array().unwrap();
         assert_eq!(panels.len(), 3);
         assert_eq!(panels[0]["panels"].as_array().unwrap().len(), 2);

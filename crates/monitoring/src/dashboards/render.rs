@@ -1,85 +1,51 @@
 //! Renders panels as classic Grafana JSON, schema version 39.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
-use super::panel::{Drawing, Kind, Panel, Query, Stacking, Table};
+use super::datasource;
+use super::panel::{Colour, Kind, Link, Panel, Query};
 use super::query::expanded;
-use super::unit::Unit;
-use super::{Place, datasource, merged};
+
+/// Default text for an absent value, because an idle proxy is not an error.
+const NO_TRAFFIC: &str = "No traffic";
 
 impl Panel {
-    pub(super) fn json(&self, id: u32, place: Place) -> Value {
-        let common = json!({
+    /// Returns the panel at the position `place`.
+    pub(super) fn json(&self, id: u32, place: &Value) -> Value {
+        let panel = json!({
             "id": id,
             "title": self.title,
             "description": self.description,
-            "type": self.type_name(),
-            "gridPos": place.json(),
+            "type": self.kind,
+            "gridPos": place,
             "options": self.options(),
-        });
-        if let Kind::Text(_) = self.kind {
-            return common;
-        }
-        let asks = json!({
             "datasource": datasource(),
             "fieldConfig": { "defaults": self.defaults(), "overrides": self.overrides() },
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        let panel = merged(common, asks);
-        match self.kind {
-            // Grafana 11.0 treats a chart without a version as the previous format and converts it.
-            Kind::XyChart => merged(panel, json!({ "pluginVersion": "11.1.0" })),
-            Kind::Stat
-            | Kind::TimeSeries(_)
-            | Kind::Heatmap
-            | Kind::BarGauge
-            | Kind::Table(_)
-            | Kind::StateTimeline
-            | Kind::Text(_) => panel,
-        }
-    }
-
-    fn type_name(&self) -> &'static str {
-        match self.kind {
-            Kind::Stat => "stat",
-            Kind::TimeSeries(_) => "timeseries",
-            Kind::Heatmap => "heatmap",
-            Kind::BarGauge => "bargauge",
-            Kind::Table(_) => "table",
-            Kind::XyChart => "xychart",
-            Kind::StateTimeline => "state-timeline",
-            Kind::Text(_) => "text",
-        }
+        // Grafana 11.0 treats a scatter chart without a version as the previous format and converts it.
+        let version =
+            matches!(self.kind, Kind::XyChart).then(|| ("pluginVersion", "11.1.0".into()));
+        with(panel, version)
     }
 
     fn targets(&self) -> Value {
-        (self.queries.iter().enumerate()).map(|(at, query)| self.target(at, query)).collect()
+        (self.queries().iter().enumerate()).map(|(at, query)| self.target(at, query)).collect()
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
         let text = expanded(&query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
-            Kind::Table(_) => (true, "table"),
+            Kind::Table => (true, "table"),
             Kind::Heatmap => (false, "heatmap"),
-            Kind::TimeSeries(_) | Kind::XyChart | Kind::StateTimeline | Kind::Text(_) => {
-                (false, "time_series")
-            }
+            Kind::TimeSeries | Kind::XyChart | Kind::StateTimeline => (false, "time_series"),
         };
         // Exemplars need a time axis, and only histograms of durations link to traces.
-        let exemplar = match self.kind {
-            Kind::TimeSeries(_) | Kind::Heatmap => text.contains("_seconds_bucket"),
-            Kind::Stat
-            | Kind::BarGauge
-            | Kind::Table(_)
-            | Kind::XyChart
-            | Kind::StateTimeline
-            | Kind::Text(_) => false,
-        };
-        let legend = match (query.name, &self.kind) {
+        let exemplar = matches!(self.kind, Kind::TimeSeries | Kind::Heatmap)
+            && text.contains("_seconds_bucket");
+        let legend = match (query.name.as_str(), self.kind) {
             ("", Kind::Heatmap) => "{{le}}",
             ("", _) => "__auto",
             (name, _) => name,
@@ -98,74 +64,66 @@ impl Panel {
     }
 
     fn defaults(&self) -> Value {
-        let mut defaults = json!({
-            "unit": self.unit.as_str(),
-            "noValue": self.empty,
+        let numbers = [
+            ("min", self.min.map(Value::from)),
+            ("max", self.max.map(Value::from)),
+            ("decimals", self.decimals.map(Value::from)),
+        ];
+        let defaults = json!({
+            "unit": self.unit,
+            "noValue": self.empty(),
             "mappings": self.mappings(),
             "thresholds": self.thresholds(),
             "color": { "mode": self.colour_mode() },
             "custom": self.custom(),
         });
-        if let Some(fields) = defaults.as_object_mut() {
-            let (least, most) = self.range;
-            let optional = [
-                ("min", least.map(Value::from)),
-                ("max", most.map(Value::from)),
-                ("decimals", self.decimals.map(Value::from)),
-            ];
-            for (name, value) in optional {
-                if let Some(value) = value {
-                    fields.insert(name.into(), value);
-                }
-            }
-        }
-        defaults
+        with(defaults, numbers.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
+
+    fn empty(&self) -> &str {
+        self.empty.as_deref().unwrap_or(NO_TRAFFIC)
     }
 
     fn mappings(&self) -> Value {
         // NaN from 0 ÷ 0 is not an error: the denominator was empty.
         let nan = json!({
             "type": "special",
-            "options": { "match": "nan", "result": { "index": 0, "text": self.empty } },
+            "options": { "match": "nan", "result": { "index": 0, "text": self.empty() } },
         });
-        let words: Map<String, Value> = (self.words.iter().enumerate())
-            .map(|(at, (number, word, colour))| {
-                let said = json!({ "color": colour.as_str(), "index": at, "text": word });
-                (number.to_string(), said)
+        if self.values.is_empty() {
+            return json!([nan]);
+        }
+        let values: Map<String, Value> = (self.values.iter().enumerate())
+            .map(|(at, (number, text, colour))| {
+                (number.to_string(), json!({ "color": colour, "index": at, "text": text }))
             })
             .collect();
-        if words.is_empty() {
-            json!([nan])
-        } else {
-            json!([nan, { "type": "value", "options": words }])
-        }
+        json!([nan, { "type": "value", "options": values }])
     }
 
     fn thresholds(&self) -> Value {
-        let mut steps = vec![match &self.judgement {
-            Some(judgement) => json!({ "color": judgement.base.as_str(), "value": null }),
-            None => json!({ "color": "text", "value": null }),
-        }];
-        for (value, colour) in self.judgement.iter().flat_map(|judgement| &judgement.steps) {
-            steps.push(json!({ "color": colour.as_str(), "value": value }));
-        }
+        let (base, steps) = match &self.thresholds {
+            Some(thresholds) => (thresholds.base, &thresholds.steps),
+            None => (Colour::Text, &self.threshold_lines),
+        };
+        let base = json!({ "color": base, "value": null });
+        let steps = steps.iter().map(|(value, colour)| json!({ "color": colour, "value": value }));
+        let steps: Vec<Value> = std::iter::once(base).chain(steps).collect();
         json!({ "mode": "absolute", "steps": steps })
     }
 
-    fn colour_mode(&self) -> &'static str {
+    const fn colour_mode(&self) -> &'static str {
         match self.kind {
-            Kind::Stat | Kind::BarGauge | Kind::Table(_) | Kind::StateTimeline => "thresholds",
-            Kind::TimeSeries(_) | Kind::Heatmap | Kind::XyChart | Kind::Text(_) => {
-                "palette-classic"
-            }
+            Kind::Stat | Kind::BarGauge | Kind::Table | Kind::StateTimeline => "thresholds",
+            Kind::TimeSeries | Kind::Heatmap | Kind::XyChart => "palette-classic",
         }
     }
 
     /// Returns the field options of this panel type.
     fn custom(&self) -> Value {
-        match &self.kind {
-            Kind::TimeSeries(drawing) => self.drawn_as(*drawing),
-            Kind::Table(_) => json!({
+        match self.kind {
+            Kind::TimeSeries => self.drawing_style(),
+            Kind::Table => json!({
                 "align": "auto",
                 "cellOptions": { "type": "auto" },
                 "filterable": false,
@@ -177,115 +135,85 @@ impl Panel {
                 "axisSoftMin": 0,
             }),
             Kind::Heatmap => json!({ "scaleDistribution": { "type": "linear" } }),
-            Kind::Stat | Kind::BarGauge | Kind::Text(_) => json!({}),
+            Kind::Stat | Kind::BarGauge => json!({}),
         }
     }
 
-    fn drawn_as(&self, drawing: Drawing) -> Value {
-        let stacking = match drawing.stacking {
-            Stacking::None => "none",
-            Stacking::Normal => "normal",
-            Stacking::Share => "percent",
-        };
-        let scale = if drawing.logarithmic {
+    fn drawing_style(&self) -> Value {
+        let threshold_style = if self.threshold_lines.is_empty() { "off" } else { "dashed" };
+        let scale = if self.logarithmic {
             json!({ "type": "log", "log": 10 })
         } else {
             json!({ "type": "linear" })
         };
-        let lines = (self.judgement.as_ref()).is_some_and(|judgement| judgement.lines);
-        let mut custom = json!({
-            "drawStyle": if drawing.bars { "bars" } else { "line" },
-            "fillOpacity": if drawing.stacking == Stacking::None { 10 } else { 60 },
+        let style = json!({
+            "drawStyle": if self.bars { "bars" } else { "line" },
+            "fillOpacity": if self.stacked { 60 } else { 10 },
             "lineWidth": 1,
             "lineInterpolation": "linear",
             "pointSize": 4,
             "scaleDistribution": scale,
             "showPoints": "auto",
             "spanNulls": false,
-            "stacking": { "group": "A", "mode": stacking },
-            "thresholdsStyle": { "mode": if lines { "dashed" } else { "off" } },
+            "stacking": { "group": "A", "mode": if self.stacked { "normal" } else { "none" } },
+            "thresholdsStyle": { "mode": threshold_style },
         });
-        if let (false, Some(fields)) = (drawing.logarithmic, custom.as_object_mut()) {
-            fields.insert("axisSoftMin".into(), json!(0));
-        }
-        custom
+        with(style, (!self.logarithmic).then(|| ("axisSoftMin", 0.into())))
     }
 
+    /// Returns the properties of single fields, which differ from those of the panel.
     fn overrides(&self) -> Value {
-        let axes = self.axes.iter().map(|(name, unit)| {
-            by_name(
-                name,
-                &[
-                    json!({ "id": "unit", "value": unit.as_str() }),
-                    json!({ "id": "custom.axisPlacement", "value": "right" }),
-                ],
-            )
+        let unit = |unit: &str| json!({ "id": "unit", "value": unit });
+        let axes = self.right_axis.iter().map(|(name, line)| {
+            let right = json!({ "id": "custom.axisPlacement", "value": "right" });
+            by_name(name, &[unit(&line.unit), right])
         });
         let colours = self.colours.iter().map(|(name, colour)| {
-            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
+            let fixed = json!({ "mode": "fixed", "fixedColor": colour });
             by_name(name, &[json!({ "id": "color", "value": fixed })])
         });
-        let columns = self.queries.iter().filter_map(|query| {
-            let unit = query.unit?;
-            Some(by_name(query.name, &[json!({ "id": "unit", "value": unit.as_str() })]))
+        let columns =
+            self.columns.iter().map(|(name, column)| by_name(name, &[unit(&column.unit)]));
+        let keys = self.keys.values().map(|title| by_name(title, &[unit("string")]));
+        let links = self.links.iter().map(|Link { column, title, url }| {
+            let link = json!({ "title": title, "url": url, "targetBlank": false });
+            by_name(column, &[json!({ "id": "links", "value": [link] })])
         });
-        let keys = match &self.kind {
-            Kind::Table(table) => table.keys.as_slice(),
-            Kind::Stat
-            | Kind::TimeSeries(_)
-            | Kind::Heatmap
-            | Kind::BarGauge
-            | Kind::XyChart
-            | Kind::StateTimeline
-            | Kind::Text(_) => &[],
-        };
-        let keys = keys.iter().map(|(_, title)| {
-            by_name(title, &[json!({ "id": "unit", "value": Unit::Text.as_str() })])
-        });
-        let mut linked: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-        for link in &self.links {
-            let to = json!({ "title": link.title, "url": link.url, "targetBlank": false });
-            linked.entry(link.column).or_default().push(to);
-        }
-        let links = linked
-            .into_iter()
-            .map(|(column, to)| by_name(column, &[json!({ "id": "links", "value": to })]));
         axes.chain(colours).chain(columns).chain(keys).chain(links).collect()
     }
 
     fn transformations(&self) -> Value {
-        match &self.kind {
-            Kind::Table(table) => self.organised(table),
+        match self.kind {
+            Kind::Table => self.table_columns(),
             // Joins all lines into one frame with a column each, so that one line can be the axis of another.
             Kind::XyChart => json!([
                 { "id": "joinByField", "options": { "byField": "Time", "mode": "outer" } },
             ]),
             Kind::Stat
-            | Kind::TimeSeries(_)
+            | Kind::TimeSeries
             | Kind::Heatmap
             | Kind::BarGauge
-            | Kind::StateTimeline
-            | Kind::Text(_) => json!([]),
+            | Kind::StateTimeline => json!([]),
         }
     }
 
     /// Returns the transformation to one row per key, with columns in definition order and with their titles.
-    fn organised(&self, table: &Table) -> Value {
-        let keys = table.keys.iter().map(|(label, title)| ((*label).to_owned(), *title));
-        let values = (self.queries.iter().enumerate()).map(|(at, query)| {
+    fn table_columns(&self) -> Value {
+        let keys = self.keys.iter().map(|(label, title)| (label.clone(), title));
+        let values = self.columns.keys().enumerate().map(|(at, title)| {
             // With several queries, Grafana appends the query id to the name of the value column. With one query, it
             // does not.
-            let column = match self.queries.len() {
+            let field = match self.columns.len() {
                 1 => "Value".to_owned(),
                 _ => format!("Value #{}", ref_id(at)),
             };
-            (column, query.name)
+            (field, title)
         });
         let mut order = Map::new();
         let mut titles = Map::new();
-        for (at, (column, title)) in keys.chain(values).enumerate() {
-            order.insert(column.clone(), json!(at));
-            titles.insert(column, json!(title));
+        for (at, (field, title)) in keys.chain(values).enumerate() {
+            order.insert(field.clone(), json!(at));
+            titles.insert(field, json!(title));
         }
         json!([
             { "id": "merge", "options": {} },
@@ -305,20 +233,20 @@ impl Panel {
             "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": true,
         });
         let reduced = json!({ "calcs": ["lastNotNull"], "fields": "", "values": false });
-        match &self.kind {
+        match self.kind {
             Kind::Stat => json!({
-                "colorMode": if self.judgement.is_some() { "background" } else { "none" },
+                "colorMode": if self.thresholds.is_some() { "background" } else { "none" },
                 "graphMode": "none",
                 "justifyMode": "auto",
                 "orientation": "auto",
                 "reduceOptions": reduced,
                 "textMode": "auto",
             }),
-            Kind::TimeSeries(_) => json!({
+            Kind::TimeSeries => json!({
                 "legend": legend,
                 "tooltip": { "mode": "multi", "sort": "desc" },
             }),
-            Kind::Heatmap => heatmap_options(self.unit),
+            Kind::Heatmap => heatmap_options(&self.unit),
             Kind::BarGauge => json!({
                 "displayMode": "basic",
                 "orientation": "horizontal",
@@ -326,7 +254,7 @@ impl Panel {
                 "showUnfilled": true,
                 "valueMode": "text",
             }),
-            Kind::Table(_) => json!({ "cellHeight": "sm", "showHeader": true }),
+            Kind::Table => json!({ "cellHeight": "sm", "showHeader": true }),
             Kind::XyChart => self.xy_options(&legend),
             Kind::StateTimeline => json!({
                 "alignValue": "left",
@@ -336,7 +264,6 @@ impl Panel {
                 "showValue": "never",
                 "tooltip": { "mode": "single", "sort": "none" },
             }),
-            Kind::Text(markdown) => json!({ "mode": "markdown", "content": markdown }),
         }
     }
 
@@ -344,9 +271,8 @@ impl Panel {
     /// and draws every other line over its `x`.
     fn xy_options(&self, legend: &Value) -> Value {
         let by_name = |name: &str| json!({ "matcher": { "id": "byName", "options": name } });
-        let mut names = self.queries.iter().map(|query| query.name);
-        let x = names.next().unwrap_or_default();
-        let series: Vec<Value> = names
+        let x = self.columns.keys().next().map_or("", String::as_str);
+        let series: Vec<Value> = (self.lines.keys())
             .map(|y| {
                 json!({
                     "name": { "fixed": y },
@@ -366,7 +292,7 @@ impl Panel {
     }
 }
 
-fn heatmap_options(unit: Unit) -> Value {
+fn heatmap_options(unit: &str) -> Value {
     json!({
         "calculate": false,
         "cellGap": 1,
@@ -379,8 +305,16 @@ fn heatmap_options(unit: Unit) -> Value {
         "legend": { "show": true },
         "rowsFrame": { "layout": "auto" },
         "tooltip": { "mode": "single", "showColorScale": false, "yHistogram": true },
-        "yAxis": { "axisPlacement": "left", "reverse": false, "unit": unit.as_str() },
+        "yAxis": { "axisPlacement": "left", "reverse": false, "unit": unit },
     })
+}
+
+/// Adds `fields` to a JSON object.
+fn with(mut object: Value, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        object.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    object
 }
 
 /// Returns an override for the field with this name.

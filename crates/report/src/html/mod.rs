@@ -8,8 +8,9 @@ use std::fmt::Write;
 
 use crate::acceptance::AcceptanceResult;
 use crate::cells::{comparison_rows, sections, verdict_rows, visible_dimensions};
+use crate::saturation_point::Point;
 use crate::{Report, Run, Subject};
-use plot::{Axis, Line, Marks, Plot};
+use plot::{Line, Plot};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -208,11 +209,12 @@ fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -
         .fold(0.0, f64::max);
     let plot = Plot {
         title,
-        x: Axis { name: "s", most: seconds },
-        y: Axis { name: "", most: highest },
+        x_unit: "s",
+        x_max: seconds,
+        y_max: highest,
         shaded,
         lines,
-        marks: Marks::default(),
+        ..Plot::default()
     };
     plot.render()
 }
@@ -228,8 +230,8 @@ fn shaded(report: &Report) -> Vec<(f64, f64)> {
 
 fn saturation(out: &mut String, run: &Run) {
     let saturation = &run.saturation;
-    let points: Vec<(f64, f64)> =
-        saturation.points.iter().map(|point| (point.concurrency, point.throughput)).collect();
+    let coordinates = |point: &Point| (point.concurrency, point.throughput);
+    let points: Vec<(f64, f64)> = saturation.points.iter().map(coordinates).collect();
     if points.is_empty() {
         return;
     }
@@ -244,24 +246,21 @@ fn saturation(out: &mut String, run: &Run) {
     };
     paragraph(out, &about);
     let most = |axis: fn(&(f64, f64)) -> f64| points.iter().map(axis).fold(0.0, f64::max);
-    let curve = saturation.curve.iter().map(|point| Some((point.concurrency, point.throughput)));
+    let curve = saturation.curve.iter().map(coordinates).map(Some);
     let plot = Plot {
         title: "Output tokens/s by requests in flight, per slice of time",
-        x: Axis { name: "in flight", most: most(|point| point.0) },
-        y: Axis { name: "", most: most(|point| point.1) },
-        shaded: Vec::new(),
+        x_unit: "in flight",
+        x_max: most(|point| point.0),
+        y_max: most(|point| point.1),
         lines: vec![Line {
             name: "mean".to_owned(),
             colour: 0,
             dashed: false,
             points: curve.collect(),
         }],
-        marks: Marks {
-            saturation_point: saturation
-                .saturation_point
-                .map(|point| (point.concurrency, point.throughput)),
-            points,
-        },
+        saturation_point: saturation.saturation_point.as_ref().map(coordinates),
+        points,
+        ..Plot::default()
     };
     out.push_str(&plot.render());
 }

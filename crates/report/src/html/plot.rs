@@ -17,12 +17,6 @@ const RULES: f64 = 4.0;
 /// Number of colours in the style sheet.
 const COLOURS: usize = 3;
 
-pub(super) struct Axis<'a> {
-    pub(super) name: &'a str,
-    /// Upper end of the axis. The lower end is 0.
-    pub(super) most: f64,
-}
-
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
@@ -31,21 +25,19 @@ pub(super) struct Line {
     pub(super) points: Vec<Option<(f64, f64)>>,
 }
 
-/// Marks in the plot in addition to the lines.
 #[derive(Default)]
-pub(super) struct Marks {
-    pub(super) points: Vec<(f64, f64)>,
-    pub(super) saturation_point: Option<(f64, f64)>,
-}
-
 pub(super) struct Plot<'a> {
     pub(super) title: &'a str,
-    pub(super) x: Axis<'a>,
-    pub(super) y: Axis<'a>,
+    /// Unit of the x axis.
+    pub(super) x_unit: &'a str,
+    /// Upper end of each axis. The lower end is 0.
+    pub(super) x_max: f64,
+    pub(super) y_max: f64,
     /// Start and end on the x axis.
     pub(super) shaded: Vec<(f64, f64)>,
     pub(super) lines: Vec<Line>,
-    pub(super) marks: Marks,
+    pub(super) points: Vec<(f64, f64)>,
+    pub(super) saturation_point: Option<(f64, f64)>,
 }
 
 impl Plot<'_> {
@@ -64,7 +56,7 @@ impl Plot<'_> {
             );
         }
         self.axes(&mut out);
-        for (x, y) in &self.marks.points {
+        for (x, y) in &self.points {
             put!(
                 out,
                 "<circle class=\"dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>",
@@ -75,7 +67,7 @@ impl Plot<'_> {
         for line in &self.lines {
             self.line(&mut out, line);
         }
-        if let Some((x, y)) = self.marks.saturation_point {
+        if let Some((x, y)) = self.saturation_point {
             put!(
                 out,
                 "<circle class=\"knee\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>",
@@ -89,15 +81,15 @@ impl Plot<'_> {
     }
 
     fn across(&self, x: f64) -> f64 {
-        LEFT + share(x, self.x.most) * (WIDTH - LEFT - RIGHT)
+        LEFT + share(x, self.x_max) * (WIDTH - LEFT - RIGHT)
     }
 
     fn down(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - share(y, self.y.most) * (HEIGHT - TOP - BOTTOM)
+        HEIGHT - BOTTOM - share(y, self.y_max) * (HEIGHT - TOP - BOTTOM)
     }
 
     fn axes(&self, out: &mut String) {
-        for y in rules(self.y.most) {
+        for y in rules(self.y_max) {
             let down = self.down(y);
             put!(
                 out,
@@ -109,14 +101,14 @@ impl Plot<'_> {
                 tick(y)
             );
         }
-        for x in rules(self.x.most) {
+        for x in rules(self.x_max) {
             put!(
                 out,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} {}</text>\n",
                 self.across(x),
                 HEIGHT - 6.0,
                 tick(x),
-                escaped(self.x.name)
+                escaped(self.x_unit)
             );
         }
     }
@@ -198,11 +190,12 @@ mod tests {
         let points = vec![Some((0.0, 0.0)), None, Some((5.0, 1.0)), Some((10.0, 2.0))];
         let plot = Plot {
             title: "a<b",
-            x: Axis { name: "s", most: 10.0 },
-            y: Axis { name: "", most: 2.0 },
+            x_unit: "s",
+            x_max: 10.0,
+            y_max: 2.0,
             shaded: vec![(0.0, 5.0)],
             lines: vec![Line { name: String::new(), colour: 0, dashed: false, points }],
-            marks: Marks::default(),
+            ..Plot::default()
         };
         let svg = plot.render();
         assert!(
@@ -231,11 +224,12 @@ mod tests {
     fn an_empty_plot_contains_no_nan() {
         let plot = Plot {
             title: "",
-            x: Axis { name: "", most: 0.0 },
-            y: Axis { name: "", most: 0.0 },
+            x_unit: "",
+            x_max: 0.0,
+            y_max: 0.0,
             shaded: Vec::new(),
             lines: Vec::new(),
-            marks: Marks::default(),
+            ..Plot::default()
         };
         assert!(!plot.render().contains("NaN"));
     }

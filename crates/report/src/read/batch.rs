@@ -91,11 +91,7 @@ impl Batch {
 /// Writes the values of a row's group. Absent values are empty.
 fn group_key(key: &mut String, line: &Line<'_>, side: Side, selection: &Selection) {
     if let SideRule::ByFile = selection.sides {
-        key.push_str(match side {
-            Side::Neither => "",
-            Side::A => "A",
-            Side::B => "B",
-        });
+        key.push_str(side.name().unwrap_or_default());
         if !selection.by.is_empty() {
             key.push(SEPARATOR);
         }

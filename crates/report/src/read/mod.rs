@@ -199,17 +199,7 @@ fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (
 
 fn input_summary(file: &File, source: Source, broken: Option<String>) -> Input {
     let (bytes, sha256) = source.finish();
-    Input {
-        path: display(&file.path),
-        side: match file.side {
-            Side::Neither => None,
-            Side::A => Some("A"),
-            Side::B => Some("B"),
-        },
-        bytes,
-        sha256,
-        broken,
-    }
+    Input { path: display(&file.path), side: file.side.name(), bytes, sha256, broken }
 }
 
 fn display(path: &Path) -> String {
