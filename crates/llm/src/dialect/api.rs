@@ -157,90 +157,45 @@ impl Api {
         match self.operation() {
             Operation::ImageGeneration => Some("image"),
             Operation::Speech => Some("speech"),
-            Operation::Chat
-            | Operation::TextCompletion
-            | Operation::GenerateContent
-            | Operation::Transcription
-            | Operation::Embeddings
-            | Operation::FetchResponse
-            | Operation::CountTokens
-            | Operation::Rerank
-            | Operation::Moderation
-            | Operation::Realtime => None,
+            _ => None,
         }
     }
 }
 
-/// The operation of a call: a value of `gen_ai.operation.name`, or an additional one.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Operation {
-    Chat,
-    TextCompletion,
-    GenerateContent,
-    /// Speech to text, translated or not. Not in the standard.
-    Transcription,
-    Embeddings,
-    /// Fetches a response that was generated earlier.
-    FetchResponse,
-    /// Not in the standard, as all below.
-    CountTokens,
-    Rerank,
-    Moderation,
-    ImageGeneration,
-    Speech,
-    /// A session of many responses over one connection. Counted as chat, sessions of an hour would distort its durations.
-    Realtime,
+named! {
+    /// The operation of a call: a value of `gen_ai.operation.name`, or an additional one.
+    pub enum Operation {
+        Chat = "chat",
+        TextCompletion = "text_completion",
+        GenerateContent = "generate_content",
+        /// Speech to text, translated or not. Not in the standard.
+        Transcription = "transcription",
+        Embeddings = "embeddings",
+        /// Fetches a response that was generated earlier.
+        FetchResponse = "fetch_response",
+        /// Not in the standard, as all below.
+        CountTokens = "count_tokens",
+        Rerank = "rerank",
+        Moderation = "moderation",
+        ImageGeneration = "image_generation",
+        Speech = "speech",
+        /// A session of many responses over one connection. Counted as chat, sessions of an hour would distort its
+        /// durations.
+        Realtime = "realtime",
+    }
 }
 
 impl Operation {
-    pub const ALL: [Self; 12] = [
-        Self::Chat,
-        Self::TextCompletion,
-        Self::GenerateContent,
-        Self::Transcription,
-        Self::Embeddings,
-        Self::FetchResponse,
-        Self::CountTokens,
-        Self::Rerank,
-        Self::Moderation,
-        Self::ImageGeneration,
-        Self::Speech,
-        Self::Realtime,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::TextCompletion => "text_completion",
-            Self::GenerateContent => "generate_content",
-            Self::Transcription => "transcription",
-            Self::Embeddings => "embeddings",
-            Self::FetchResponse => "fetch_response",
-            Self::CountTokens => "count_tokens",
-            Self::Rerank => "rerank",
-            Self::Moderation => "moderation",
-            Self::ImageGeneration => "image_generation",
-            Self::Speech => "speech",
-            Self::Realtime => "realtime",
-        }
-    }
-
     /// Whether the operation generates text token by token.
     pub const fn generates(self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Chat
-            | Self::TextCompletion
-            | Self::GenerateContent
-            | Self::Transcription
-            | Self::Realtime => true,
-            Self::Embeddings
-            | Self::FetchResponse
-            | Self::CountTokens
-            | Self::Rerank
-            | Self::Moderation
-            | Self::ImageGeneration
-            | Self::Speech => false,
-        }
+                | Self::TextCompletion
+                | Self::GenerateContent
+                | Self::Transcription
+                | Self::Realtime
+        )
     }
 }
 

@@ -1,13 +1,13 @@
 //! Helpers that emit events, shared by all formats.
 
-use super::{Event, Part, Timings, Usage};
+use super::{Event, EventSink, Part, Timings, Usage};
 
 /// The most tool calls of one response that are distinguished. Agents request a few dozen. Further calls are counted
 /// with the last one.
 const MOST_CALLS: usize = 256;
 
 /// Emits a piece of generated text unless it is empty.
-pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl FnMut(Event<'_>)) {
+pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl EventSink) {
     if !text.is_empty() {
         out(Event::Text { choice, part, text });
     }
@@ -18,7 +18,7 @@ pub fn emit_call(
     (choice, number): (u32, u32),
     id: Option<&str>,
     name: Option<&str>,
-    out: &mut impl FnMut(Event<'_>),
+    out: &mut impl EventSink,
 ) {
     if id.or(name).is_some() {
         out(Event::Call { choice, number, id, name });
@@ -26,14 +26,14 @@ pub fn emit_call(
 }
 
 /// Emits token counts unless there are none.
-pub fn emit_usage(usage: Usage, out: &mut impl FnMut(Event<'_>)) {
+pub fn emit_usage(usage: Usage, out: &mut impl EventSink) {
     if usage != Usage::default() {
         out(Event::Usage(usage));
     }
 }
 
 /// Emits durations unless there are none.
-pub fn emit_timings(timings: Timings, out: &mut impl FnMut(Event<'_>)) {
+pub fn emit_timings(timings: Timings, out: &mut impl EventSink) {
     if timings != Timings::default() {
         out(Event::Timings(timings));
     }
@@ -54,12 +54,7 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    pub fn started(
-        &mut self,
-        id: Option<&str>,
-        model: Option<&str>,
-        out: &mut impl FnMut(Event<'_>),
-    ) {
+    pub fn started(&mut self, id: Option<&str>, model: Option<&str>, out: &mut impl EventSink) {
         let id = first(&mut self.id, id);
         let model = first(&mut self.model, model);
         if id.or(model).is_some() {
@@ -71,7 +66,7 @@ impl Preamble {
         &mut self,
         service_tier: Option<&str>,
         system_fingerprint: Option<&str>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         let service_tier = first(&mut self.service_tier, service_tier);
         let system_fingerprint = first(&mut self.system_fingerprint, system_fingerprint);

@@ -7,7 +7,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use super::Event;
-use super::error_field::ErrorField;
 use super::json::{ShortText, Value};
 use super::lenient::{Code, FromAny, Text, impl_lenient};
 
@@ -65,6 +64,52 @@ impl ErrorValue<'_> {
     }
 }
 
+/// A place of a body that may describe an error, from the most to the least specific name of its kind.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum ErrorField {
+    /// The error itself: an object or a message.
+    Error,
+    Type,
+    /// Google: a name beside a numeric code.
+    Status,
+    Code,
+    /// MiniMax: status of the response, `0` for success.
+    ResponseStatus,
+    /// AWS.
+    AwsName,
+    /// SageMaker and TGI.
+    ServerType,
+    TopType,
+    TopCode,
+    /// Type of the whole body, `error` in some old formats.
+    ObjectType,
+}
+
+/// The places of all formats: gateways and clouds put their own error objects in place of those of the API.
+pub const ERROR_ROWS: &[(&str, ErrorField)] = &[
+    ("error", ErrorField::Error),
+    ("errors.*", ErrorField::Error),
+    ("error.type", ErrorField::Type),
+    ("errors.*.type", ErrorField::Type),
+    ("error.status", ErrorField::Status),
+    ("error.code", ErrorField::Code),
+    ("errors.*.code", ErrorField::Code),
+    ("base_resp.status_code", ErrorField::ResponseStatus),
+    ("__type", ErrorField::AwsName),
+    ("Output.__type", ErrorField::AwsName),
+    ("ErrorCode|error_type", ErrorField::ServerType),
+    ("type", ErrorField::TopType),
+    ("code|error_code", ErrorField::TopCode),
+    ("object", ErrorField::ObjectType),
+    // An error that ends a choice, or a stream of Groq.
+    ("choices.*.error", ErrorField::Error),
+    ("choices.*.error.type", ErrorField::Type),
+    ("choices.*.error.code", ErrorField::Code),
+    ("x_groq.error", ErrorField::Error),
+    ("x_groq.error.type", ErrorField::Type),
+    ("x_groq.error.code", ErrorField::Code),
+];
+
 /// Collects what a body says about an error.
 #[derive(Debug, Default)]
 pub struct ErrorScanner {
@@ -94,14 +139,7 @@ impl ErrorScanner {
             // An HTTP status, which says less than a code.
             ErrorField::Status if word.parse::<u64>().is_ok() => return,
             ErrorField::AwsName => unqualified(&word),
-            ErrorField::Error
-            | ErrorField::Type
-            | ErrorField::Status
-            | ErrorField::Code
-            | ErrorField::ResponseStatus
-            | ErrorField::ServerType
-            | ErrorField::TopType
-            | ErrorField::TopCode => &word,
+            _ => &word,
         };
         self.is_error |= matches!(
             field,

@@ -34,6 +34,11 @@ pub enum Event<'a> {
     ParseError(ParseError),
 }
 
+/// Receives the events of a response.
+pub trait EventSink: FnMut(Event<'_>) {}
+
+impl<F: FnMut(Event<'_>)> EventSink for F {}
+
 /// The text of a choice that a piece belongs to. Pieces of one part of one choice are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Part {
@@ -65,28 +70,14 @@ impl Part {
     }
 }
 
-/// Kinds of generated text, as a label.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum TextKind {
-    Text,
-    Reasoning,
-    Tool,
-    Refusal,
-    Transcript,
-}
-
-impl TextKind {
-    pub const ALL: [Self; 5] =
-        [Self::Text, Self::Reasoning, Self::Tool, Self::Refusal, Self::Transcript];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Reasoning => "reasoning",
-            Self::Tool => "tool",
-            Self::Refusal => "refusal",
-            Self::Transcript => "transcript",
-        }
+named! {
+    /// Kinds of generated text, as a label.
+    pub enum TextKind {
+        Text = "text",
+        Reasoning = "reasoning",
+        Tool = "tool",
+        Refusal = "refusal",
+        Transcript = "transcript",
     }
 }
 

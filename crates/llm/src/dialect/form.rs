@@ -5,7 +5,7 @@
 use memchr::memchr;
 
 use super::characters::whole_characters;
-use super::json::{Meaning, Position, Value};
+use super::json::{Position, Value, ValueSink};
 use super::request::{RequestField, RequestPaths};
 
 /// The longest boundary that is read. The standard allows 70 characters after two hyphens.
@@ -68,11 +68,7 @@ impl Form {
     }
 
     /// Reads the next bytes.
-    pub fn push(
-        &mut self,
-        bytes: &[u8],
-        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
-    ) {
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<RequestField>) {
         let mut rest = bytes;
         while !rest.is_empty() && self.state != State::Done {
             rest = match self.state {
@@ -87,8 +83,8 @@ impl Form {
     fn in_line<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let end = memchr(b'\n', rest);
         let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
-        let room = LONGEST_HEADER.saturating_sub(self.held.len());
-        self.held.extend(line.iter().take(room));
+        let free = LONGEST_HEADER.saturating_sub(self.held.len());
+        self.held.extend(line.iter().take(free));
         if self.state == State::Boundary && self.held.len() > LONGEST_BOUNDARY {
             self.state = State::Done;
         }
@@ -138,11 +134,7 @@ impl Form {
         self.field = field.filter(|_| !is_file).map_or(0, |field| self.paths.key(field).ended);
     }
 
-    fn in_field<'a>(
-        &mut self,
-        rest: &'a [u8],
-        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
-    ) -> &'a [u8] {
+    fn in_field<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<RequestField>) -> &'a [u8] {
         let Some(wanted) = self.delimiter.get(self.found).filter(|_| self.found > 0) else {
             let end = memchr(b'\n', rest);
             let (piece, after) =
@@ -168,11 +160,7 @@ impl Form {
     }
 
     /// Adds a piece of the field.
-    fn hold(
-        &mut self,
-        piece: &[u8],
-        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
-    ) {
+    fn hold(&mut self, piece: &[u8], out: &mut impl ValueSink<RequestField>) {
         if self.field == 0 {
             return;
         }
@@ -190,7 +178,7 @@ impl Form {
         }
     }
 
-    fn end_field(&mut self, out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>)) {
+    fn end_field(&mut self, out: &mut impl ValueSink<RequestField>) {
         let held = std::mem::take(&mut self.held);
         if self.field == 0 {
             return;
@@ -208,11 +196,7 @@ impl Form {
         self.field = 0;
     }
 
-    fn emit(
-        &self,
-        value: Value<'_>,
-        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
-    ) {
+    fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<RequestField>) {
         for meaning in self.paths.meanings(self.field) {
             out(meaning, Position::default(), value);
         }
@@ -234,6 +218,7 @@ fn scalar(text: &str) -> Option<Value<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::json::Meaning;
 
     static PATHS: RequestPaths = RequestPaths::new(&[
         ("model", RequestField::Model),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::emit::emit_timings;
 use super::errors::identifier;
-use super::uncached_usage::UncachedUsage;
-use super::{Event, Timings};
+use super::usage::UncachedUsage;
+use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
 
 /// Duration of the call in milliseconds: TGI, OpenAI and Bedrock.
@@ -16,7 +16,7 @@ const TOTALS: [&str; 3] =
 
 /// Emits what the headers report. `whole`: the response is not a stream. The time to the headers of a stream covers an
 /// undefined part of the work and is not read.
-pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl FnMut(Event<'_>)) {
+pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSink) {
     if failed {
         // AWS: the name of the exception, sometimes followed by a colon and a namespace.
         let kind = headers.get("x-amzn-errortype");

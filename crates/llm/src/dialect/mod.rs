@@ -1,27 +1,46 @@
 //! API formats: reads requests as facts, and frames of responses as events.
 //!
-//! Each format is one module with a row of `families!`. It has a `Reader` of responses, `reader` that creates it, and
-//! `request_paths`. A format never returns an error: it skips what it does not understand and reports malformed input as
-//! an [`ParseError`](crate::frame::ParseError).
+//! [`reader`] and [`request_paths`] choose the format of an API. Most formats are a table ([`table::Table`]); the others
+//! implement [`response::Format`]. A format never returns an error: it skips what it does not understand and reports
+//! malformed input as a [`ParseError`](crate::frame::ParseError).
 
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "a reader matches the fields that it uses and skips the others"
 )]
 
-mod aleph_alpha;
+/// Defines an enum whose variants have names in labels, configuration and documentation.
+macro_rules! named {
+    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum $name {
+            $($(#[$of])* $variant,)*
+        }
+
+        impl $name {
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
+
+            /// Returns the name in labels, configuration and documentation.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text),*
+                }
+            }
+        }
+    };
+}
+
 mod anthropic;
 mod api;
 mod bedrock;
 mod characters;
-mod cloudflare;
+mod clouds;
 mod cohere;
 mod cumulative;
-mod dashscope;
 mod detect;
 mod emit;
-mod engine_request;
-mod error_field;
+mod engines;
 mod errors;
 mod event;
 mod form;
@@ -29,8 +48,6 @@ mod google;
 pub mod headers;
 mod json;
 mod lenient;
-mod llama_cpp;
-mod ollama;
 mod openai;
 mod provider;
 mod rate_limits;
@@ -39,20 +56,14 @@ mod replicate;
 mod request;
 mod request_reader;
 mod response;
-mod result_usage;
-mod sglang;
 mod table;
 #[cfg(test)]
 mod testing;
-mod tgi;
-mod triton;
-mod uncached_usage;
-mod vllm;
-mod watsonx;
+mod usage;
 
 pub use api::{Api, Operation};
 pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
-pub use event::{ByModality, Event, Part, RequestFacts, TextKind, Timings, Usage};
+pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
 pub use openai::Realtime;
 pub use provider::provider;
 pub use rate_limits::{RateLimit, RateLimits};
@@ -60,82 +71,129 @@ pub use request_reader::RequestReader;
 
 use crate::frame::Frame;
 use request::RequestPaths;
+use response::FormatReader;
+use table::TableReader;
 
 /// The first status whose body is an error and nothing else.
 const FIRST_ERROR: u16 = 400;
 
-macro_rules! families {
-    ($($family:ident = $name:literal in $module:ident;)*) => {
-        /// A family of formats, which the setting `dialect` of a route may name.
-        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-        pub enum Family {
-            $($family),*
+named! {
+    /// A family of formats, which the setting `dialect` of a route may name.
+    pub enum Family {
+        OpenAi = "openai",
+        Anthropic = "anthropic",
+        Google = "google",
+        Bedrock = "bedrock",
+        Cohere = "cohere",
+        Ollama = "ollama",
+        Tgi = "tgi",
+        LlamaCpp = "llama_cpp",
+        Sglang = "sglang",
+        Vllm = "vllm",
+        Triton = "triton",
+        Watsonx = "watsonx",
+        Replicate = "replicate",
+        DashScope = "dashscope",
+        Cloudflare = "cloudflare",
+        AlephAlpha = "aleph_alpha",
+    }
+}
+
+/// Reads the response of one call.
+#[derive(Debug)]
+pub struct ResponseReader(Reader);
+
+impl ResponseReader {
+    /// Creates a reader of the response to `request`. The body of an error status is read only as an error.
+    pub fn new(api: Api, request: &RequestFacts, status: u16) -> Self {
+        Self(reader(api, request, is_error(status)))
+    }
+
+    /// Reads the next frame and passes its events to `out`.
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
+        self.0.read(frame, out);
+    }
+}
+
+macro_rules! readers {
+    ($($variant:ident($reader:ty),)*) => {
+        /// The reader of one format.
+        #[derive(Debug)]
+        enum Reader {
+            $($variant(Box<$reader>)),*
         }
 
-        impl Family {
-            pub const ALL: [Self; [$(stringify!($family)),*].len()] = [$(Self::$family),*];
-
-            /// Returns the name in configuration and documentation.
-            pub const fn as_str(self) -> &'static str {
+        impl Reader {
+            fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
                 match self {
-                    $(Self::$family => $name),*
+                    $(Self::$variant(reader) => reader.read(frame, out)),*
                 }
             }
         }
 
-        /// Reads the response of one call.
-        #[derive(Debug)]
-        pub struct ResponseReader(Format);
-
-        #[derive(Debug)]
-        enum Format {
-            $($family(Box<$module::Reader>)),*
-        }
-
-        impl ResponseReader {
-            /// Creates a reader of the response to `request`. The body of an error status is read only as an error.
-            pub fn new(api: Api, request: &RequestFacts, status: u16) -> Self {
-                let failed = is_error(status);
-                Self(match api.family() {
-                    $(Family::$family => Format::$family(Box::new($module::reader(api, request, failed)))),*
-                })
+        $(impl From<$reader> for Reader {
+            fn from(reader: $reader) -> Self {
+                Self::$variant(Box::new(reader))
             }
-
-            /// Reads the next frame and passes its events to `out`.
-            pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-                match &mut self.0 {
-                    $(Format::$family(reader) => reader.read(frame, out)),*
-                }
-            }
-        }
-
-        /// Returns the values of a request that are read.
-        pub fn request_paths(api: Api) -> &'static RequestPaths {
-            match api.family() {
-                $(Family::$family => $module::request_paths(api)),*
-            }
-        }
+        })*
     };
 }
 
-// Family = name, module.
-families! {
-    OpenAi = "openai" in openai;
-    Anthropic = "anthropic" in anthropic;
-    Google = "google" in google;
-    Bedrock = "bedrock" in bedrock;
-    Cohere = "cohere" in cohere;
-    Ollama = "ollama" in ollama;
-    Tgi = "tgi" in tgi;
-    LlamaCpp = "llama_cpp" in llama_cpp;
-    Sglang = "sglang" in sglang;
-    Vllm = "vllm" in vllm;
-    Triton = "triton" in triton;
-    Watsonx = "watsonx" in watsonx;
-    Replicate = "replicate" in replicate;
-    DashScope = "dashscope" in dashscope;
-    Cloudflare = "cloudflare" in cloudflare;
-    AlephAlpha = "aleph_alpha" in aleph_alpha;
+readers! {
+    Table(TableReader),
+    Chat(FormatReader<openai::Chat>),
+    Responses(FormatReader<openai::Responses>),
+    Media(openai::MediaReader),
+    Messages(FormatReader<anthropic::Messages>),
+    Generate(FormatReader<google::Generate>),
+    Invoke(bedrock::Invoke),
+    Replicate(replicate::Replicate),
+}
+
+/// Returns a reader of the response to `request`. `failed`: the status says that the response is an error.
+fn reader(api: Api, request: &RequestFacts, failed: bool) -> Reader {
+    let table = match api.family() {
+        Family::OpenAi => return openai::reader(api, failed),
+        Family::Anthropic => return anthropic::reader(failed),
+        Family::Google => return google::reader(api, request, failed),
+        Family::Bedrock => return bedrock::reader(api, failed),
+        Family::Replicate => return replicate::Replicate::new(failed).into(),
+        Family::Watsonx if api == Api::WatsonxChat => {
+            return openai::reader(Api::OpenAiChat, failed);
+        }
+        Family::Cohere => cohere::table(api),
+        Family::Watsonx => &clouds::WATSONX,
+        Family::DashScope => &clouds::DASHSCOPE,
+        Family::Cloudflare => &clouds::CLOUDFLARE,
+        Family::AlephAlpha => &clouds::ALEPH_ALPHA,
+        Family::Ollama => &engines::OLLAMA,
+        Family::Tgi => &engines::TGI,
+        Family::LlamaCpp => &engines::LLAMA_CPP,
+        Family::Sglang => &engines::SGLANG,
+        Family::Vllm => &engines::VLLM,
+        Family::Triton => &engines::TRITON,
+    };
+    table.reader(request, failed).into()
+}
+
+/// Returns the values of a request that are read.
+pub fn request_paths(api: Api) -> &'static RequestPaths {
+    match api.family() {
+        Family::OpenAi => &openai::REQUEST,
+        Family::Anthropic => &anthropic::REQUEST,
+        Family::Google => &google::REQUEST,
+        Family::Bedrock => bedrock::request_paths(api),
+        Family::Cohere => &cohere::REQUEST,
+        Family::Replicate => &replicate::REQUEST,
+        Family::Watsonx => &clouds::WATSONX_REQUEST,
+        Family::DashScope => &clouds::DASHSCOPE_REQUEST,
+        Family::Cloudflare => &clouds::CLOUDFLARE_REQUEST,
+        Family::AlephAlpha => &clouds::ALEPH_ALPHA_REQUEST,
+        Family::Ollama => &engines::OLLAMA_REQUEST,
+        Family::Tgi | Family::LlamaCpp | Family::Sglang | Family::Vllm | Family::Triton => {
+            &engines::REQUEST
+        }
+    }
 }
 
 /// Returns whether the body of a response with this status is an error.

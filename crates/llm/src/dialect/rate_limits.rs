@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use tokengauge_types::event::Headers;
 
@@ -32,76 +34,44 @@ pub struct RateLimit {
     pub reset: Option<Duration>,
 }
 
-/// Names of the headers of one limit. The first that is present holds.
-struct HeaderNames {
-    limit: &'static [&'static str],
-    remaining: &'static [&'static str],
-    reset: &'static [&'static str],
-}
+/// Names of the headers of one limit, with `{}` for `limit`, `remaining` or `reset`. The first that is present holds.
+type HeaderNames = &'static [&'static str];
 
-const REQUESTS: HeaderNames = HeaderNames {
-    limit: &[
-        "x-ratelimit-limit-requests",
-        "anthropic-ratelimit-requests-limit",
-        "x-ratelimit-limit",
-        "ratelimit-limit",
-    ],
-    remaining: &[
-        "x-ratelimit-remaining-requests",
-        "anthropic-ratelimit-requests-remaining",
-        "x-ratelimit-remaining",
-        "ratelimit-remaining",
-    ],
-    reset: &[
-        "x-ratelimit-reset-requests",
-        "anthropic-ratelimit-requests-reset",
-        "x-ratelimit-reset",
-        "ratelimit-reset",
-    ],
-};
+const REQUESTS: HeaderNames = &[
+    "x-ratelimit-{}-requests",
+    "anthropic-ratelimit-requests-{}",
+    "x-ratelimit-{}",
+    "ratelimit-{}",
+];
 
-const TOKENS: HeaderNames = HeaderNames {
-    limit: &["x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit", "x-tokenlimit-limit"],
-    remaining: &[
-        "x-ratelimit-remaining-tokens",
-        "anthropic-ratelimit-tokens-remaining",
-        "x-tokenlimit-remaining",
-    ],
-    reset: &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
-};
+const TOKENS: HeaderNames =
+    &["x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}", "x-tokenlimit-{}"];
 
-const INPUT_TOKENS: HeaderNames = HeaderNames {
-    limit: &["anthropic-ratelimit-input-tokens-limit"],
-    remaining: &["anthropic-ratelimit-input-tokens-remaining"],
-    reset: &["anthropic-ratelimit-input-tokens-reset"],
-};
+const INPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-input-tokens-{}"];
 
-const OUTPUT_TOKENS: HeaderNames = HeaderNames {
-    limit: &["anthropic-ratelimit-output-tokens-limit"],
-    remaining: &["anthropic-ratelimit-output-tokens-remaining"],
-    reset: &["anthropic-ratelimit-output-tokens-reset"],
-};
+const OUTPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-output-tokens-{}"];
 
 impl RateLimits {
     /// Reads the limits. Returns `None` if no header reports one. `now`: time since 1970, for resets that are dates.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
-        let quota = Self {
-            requests: REQUESTS.read(headers, now),
-            tokens: TOKENS.read(headers, now),
-            input_tokens: INPUT_TOKENS.read(headers, now),
-            output_tokens: OUTPUT_TOKENS.read(headers, now),
+        let limits = Self {
+            requests: RateLimit::read(REQUESTS, headers, now),
+            tokens: RateLimit::read(TOKENS, headers, now),
+            input_tokens: RateLimit::read(INPUT_TOKENS, headers, now),
+            output_tokens: RateLimit::read(OUTPUT_TOKENS, headers, now),
         };
-        (quota != Self::default()).then_some(quota)
+        (limits != Self::default()).then_some(limits)
     }
 }
 
-impl HeaderNames {
-    fn read(&self, headers: &Headers, now: Duration) -> RateLimit {
-        let first = |names: &[&str]| names.iter().find_map(|name| headers.get(name));
-        RateLimit {
-            limit: first(self.limit).and_then(count),
-            remaining: first(self.remaining).and_then(count),
-            reset: first(self.reset).and_then(|text| until(text, now)),
+impl RateLimit {
+    fn read(names: HeaderNames, headers: &Headers, now: Duration) -> Self {
+        let first =
+            |kind: &str| names.iter().find_map(|name| headers.get(&name.replace("{}", kind)));
+        Self {
+            limit: first("limit").and_then(count),
+            remaining: first("remaining").and_then(count),
+            reset: first("reset").and_then(|text| until(text, now)),
         }
     }
 }
@@ -151,28 +121,10 @@ fn length(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// Parses a date and time of RFC 3339 in UTC as the time since 1970, without fractions of a second.
+/// Parses a date and time of RFC 3339 as the time since 1970.
 fn date(text: &str) -> Option<Duration> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
-    let marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")];
-    let shaped = marks.iter().all(|(at, mark)| text.get(*at..at + 1) == Some(mark));
-    let utc = text.ends_with('Z') || text.ends_with("+00:00");
-    if !shaped || !utc {
-        return None;
-    }
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let valid = (1970..=9999).contains(&year)
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second <= 60;
-    // Days since 1970. Years start in March, so that the leap day is the last day of a year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
-    let days = days.checked_sub(719_469)?;
-    valid.then(|| Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    Duration::try_from(at - OffsetDateTime::UNIX_EPOCH).ok()
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl RequestState {
             _ => {
                 self.flag(field, value);
                 self.number(field, value);
-                self.word(field, value);
+                self.read_string(field, value);
             }
         }
     }
@@ -198,7 +198,7 @@ impl RequestState {
     }
 
     /// Reads a short string.
-    fn word(&mut self, field: RequestField, value: Value<'_>) {
+    fn read_string(&mut self, field: RequestField, value: Value<'_>) {
         let Some(word) = self.string(value) else {
             return;
         };

@@ -7,11 +7,11 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::Event;
 use super::errors::{ErrorDetail, ErrorScanner, identifier};
 use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
 use super::lenient::List;
 use super::repair;
+use super::{Event, EventSink};
 use crate::frame::{Frame, ParseError};
 
 /// One API format: how a message of a stream and a value of a JSON body become events.
@@ -19,14 +19,16 @@ pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// Whether a JSON object among server-sent events is an error, whatever its keys.
-    const BARE_OBJECT_IS_ERROR: bool = true;
-
     /// Returns the values of a JSON body that are read.
     fn paths(&self) -> &'static Paths<Self::Field>;
 
+    /// Whether a JSON object among server-sent events is an error, whatever its keys.
+    fn bare_object_is_error(&self) -> bool {
+        false
+    }
+
     /// Reads one message of a stream. Errors in it are emitted as [`Event::Failed`].
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>));
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink);
 
     /// Reads one value of a JSON body.
     fn value(
@@ -34,11 +36,11 @@ pub trait Format: fmt::Debug {
         field: Self::Field,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     );
 
     /// Ends a JSON body. `is_error`: the body describes an error.
-    fn end(&mut self, _is_error: &mut bool, _out: &mut impl FnMut(Event<'_>)) {}
+    fn end(&mut self, _is_error: &mut bool, _out: &mut impl EventSink) {}
 }
 
 /// A message of a stream.
@@ -54,24 +56,33 @@ pub struct Message<'m> {
 
 /// A message that may report an error.
 pub trait ErrorReport {
-    fn is_error(&self) -> bool;
+    fn is_error(&self) -> bool {
+        false
+    }
 
     /// Returns the kind of the error, if known.
-    fn error_kind(&self) -> Option<&str>;
+    fn error_kind(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<'m> Message<'m> {
+    /// Creates a message without a name.
+    pub const fn of(data: &'m [u8]) -> Self {
+        Self { name: b"", data: data.trim_ascii(), is_error: false }
+    }
+
     /// Parses the message into a struct and passes it to `read`, unless only an error is read. Reports its error.
-    /// Malformed text is repaired in `room`.
-    pub fn parse<M: Deserialize<'m> + ErrorReport, Out: FnMut(Event<'_>)>(
+    /// Malformed text is repaired in `buffer`.
+    pub fn parse<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
-        room: &'m mut Option<repair::Repaired>,
+        buffer: &'m mut Option<repair::Repaired>,
         out: &mut Out,
         read: impl FnOnce(&M, &mut Out),
     ) {
         // Serde also reads a list as a struct, its first element as the first field.
         let is_object = self.data.first() == Some(&b'{');
-        match is_object.then(|| repair::read::<M>(self.data, room)).flatten() {
+        match is_object.then(|| repair::read::<M>(self.data, buffer)).flatten() {
             Some((message, is_lossy)) => {
                 report_lossy(is_lossy, out);
                 self.deliver(&message, out, read);
@@ -81,16 +92,16 @@ impl<'m> Message<'m> {
     }
 
     /// Parses a message that may be a list of messages.
-    pub fn parse_all<M: Deserialize<'m> + ErrorReport, Out: FnMut(Event<'_>)>(
+    pub fn parse_all<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
-        room: &'m mut Option<repair::Repaired>,
+        buffer: &'m mut Option<repair::Repaired>,
         out: &mut Out,
         mut read: impl FnMut(&M, &mut Out),
     ) {
         if !self.data.starts_with(b"[") {
-            return self.parse(room, out, read);
+            return self.parse(buffer, out, read);
         }
-        match repair::read::<List<M>>(self.data, room) {
+        match repair::read::<List<M>>(self.data, buffer) {
             Some((messages, is_lossy)) => {
                 report_lossy(is_lossy, out);
                 messages.iter().for_each(|message| self.deliver(message, out, &mut read));
@@ -99,7 +110,7 @@ impl<'m> Message<'m> {
         }
     }
 
-    fn deliver<M: ErrorReport, Out: FnMut(Event<'_>)>(
+    fn deliver<M: ErrorReport, Out: EventSink>(
         self,
         message: &M,
         out: &mut Out,
@@ -114,14 +125,14 @@ impl<'m> Message<'m> {
         }
     }
 
-    fn malformed(self, out: &mut impl FnMut(Event<'_>)) {
+    fn malformed(self, out: &mut impl EventSink) {
         if !self.is_error {
             out(Event::ParseError(ParseError::BadJson));
         }
     }
 }
 
-fn report_lossy(is_lossy: bool, out: &mut impl FnMut(Event<'_>)) {
+fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
     if is_lossy {
         out(Event::ParseError(ParseError::BadText));
     }
@@ -132,12 +143,16 @@ fn report_lossy(is_lossy: bool, out: &mut impl FnMut(Event<'_>)) {
 pub struct FormatReader<F: Format> {
     format: F,
     body: Option<Box<Body<F::Field>>>,
+    /// An error among server-sent events whose JSON has not ended.
+    bare_error: Option<Box<Body<()>>>,
     /// The status says that the response is an error and nothing else.
     failed: bool,
     detail: ErrorDetail,
     /// The stream has ended.
     is_done: bool,
 }
+
+static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
 
 /// A JSON body that is being read.
 #[derive(Debug)]
@@ -149,11 +164,12 @@ struct Body<T: 'static> {
 impl<F: Format> FormatReader<F> {
     /// `failed`: the status says that the response is an error.
     pub const fn new(format: F, failed: bool) -> Self {
-        Self { format, body: None, failed, detail: ErrorDetail::None, is_done: false }
+        let detail = ErrorDetail::None;
+        Self { format, body: None, bare_error: None, failed, detail, is_done: false }
     }
 
     /// Reads the next frame.
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name, data } => self.message(name, data.trim_ascii(), out),
             Frame::Exception { name, .. } => {
@@ -167,7 +183,7 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    fn message(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn message(&mut self, name: &[u8], data: &[u8], out: &mut impl EventSink) {
         if data.is_empty() {
             return;
         }
@@ -191,30 +207,39 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Reads a line among server-sent events that is not a field of one. Servers and gateways report errors this way.
-    fn bare(&mut self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        if !line.starts_with(b"{") {
+    /// Reads a line among server-sent events that is not a field of one. Servers and gateways report errors this way, as
+    /// a JSON object in one line or several.
+    fn bare(&mut self, line: &[u8], out: &mut impl EventSink) {
+        if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
         }
-        if F::BARE_OBJECT_IS_ERROR {
-            return self.message(b"error", line, out);
-        }
-        self.message(b"", line, &mut |event| {
-            if let Event::Failed { .. } = event {
-                out(event);
+        let mut body = self.bare_error.take().unwrap_or_else(|| Box::new(Body::new(&BARE_ERROR)));
+        let Body { scanner, errors } = &mut *body;
+        let mut read = |meaning, _: Position<'_>, value: Value<'_>| {
+            if let Meaning::Error(field) = meaning {
+                errors.read(field, value);
             }
-        });
+        };
+        scanner.push(line, &mut read);
+        scanner.push(b"\n", &mut read);
+        match scanner.finish(&mut read) {
+            Outcome::Complete if self.format.bare_object_is_error() || errors.is_error() => {
+                self.fail(errors.kind(), out);
+            }
+            Outcome::Cut => self.bare_error = Some(body),
+            Outcome::Complete | Outcome::Malformed => {}
+        }
     }
 
     /// Reports an error outside the messages of the format.
-    pub fn fail(&mut self, kind: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
+    fn fail(&mut self, kind: Option<&str>, out: &mut impl EventSink) {
         let event = Event::Failed { kind };
         if self.detail.admits(&event) {
             out(event);
         }
     }
 
-    fn piece(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn piece(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
         let body = || Box::new(Body::new(format.paths()));
         let Body { scanner, errors } = &mut **self.body.get_or_insert_with(body);
@@ -230,7 +255,7 @@ impl<F: Format> FormatReader<F> {
         });
     }
 
-    fn end(&mut self, out: &mut impl FnMut(Event<'_>)) {
+    fn end(&mut self, out: &mut impl EventSink) {
         let Some(mut body) = self.body.take() else {
             return;
         };

@@ -6,22 +6,19 @@
 use serde::Deserialize;
 
 use super::emit::{Preamble, ToolBlocks, emit_call, emit_text};
-use super::error_field::ERROR_ROWS;
 use super::errors::ErrorValue;
-use super::json::{Paths, Position, ShortText, SmallObject, Value};
+use super::json::{Paths, Position, Value};
 use super::lenient::{Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
 use super::response::{ErrorReport, Format, FormatReader, Message};
-use super::uncached_usage::UncachedUsage;
-use super::{Api, Event, Part, RequestFacts, Usage};
+use super::table::{Field, Table, TableFormat};
+use super::usage::UncachedUsage;
+use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
 
 /// The only choice.
 const CHOICE: u32 = 0;
 
-/// Reads the response of one call.
-pub type Reader = FormatReader<Messages>;
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Messages {
     preamble: Preamble,
     blocks: ToolBlocks,
@@ -30,43 +27,28 @@ pub struct Messages {
     usage: UncachedUsage,
     /// Output at the start of the message. It counts only if no other is reported.
     first_output: Option<u64>,
-    text: ShortText,
-    object: SmallObject,
-    /// Id and name of the current tool call of a body.
-    call: [Option<String>; 2],
+    /// Reads a body.
+    body: TableFormat,
 }
 
-/// Meaning of a value of a JSON body.
-#[derive(Clone, Copy, Debug)]
-pub enum MessageField {
-    Id,
-    Model,
-    StopReason,
-    Usage,
-    Text,
-    Thinking,
-    Block,
-    CallId,
-    CallName,
-    Input,
-}
+static BODY: Table = Table {
+    has_blocks: true,
+    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.counts().usage(),
+    ..Table::new(&[
+        ("id", Field::Id),
+        ("model", Field::Model),
+        ("stop_reason", Field::StopReason),
+        ("usage{}", Field::Usage),
+        ("completion|content", Field::Text(Part::Text)),
+        ("content.*.text", Field::Text(Part::Text)),
+        ("content.*.thinking", Field::Text(Part::Reasoning)),
+        ("content.*.id", Field::CallId),
+        ("content.*.name", Field::CallName),
+        ("content.*.input{}", Field::Arguments),
+    ])
+};
 
-static PATHS: Paths<MessageField> = Paths::new(&[
-    ("id", MessageField::Id),
-    ("model", MessageField::Model),
-    ("stop_reason", MessageField::StopReason),
-    ("usage{}", MessageField::Usage),
-    ("completion|content", MessageField::Text),
-    ("content.*", MessageField::Block),
-    ("content.*.text", MessageField::Text),
-    ("content.*.thinking", MessageField::Thinking),
-    ("content.*.id", MessageField::CallId),
-    ("content.*.name", MessageField::CallName),
-    ("content.*.input{}", MessageField::Input),
-])
-.with_errors(ERROR_ROWS);
-
-static REQUEST: RequestPaths = RequestPaths::new(&[
+pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("model", RequestField::Model),
     ("stream", RequestField::Stream),
     ("messages.*.content", RequestField::Prompt),
@@ -169,22 +151,30 @@ struct OutputDetails {
     thinking_tokens: Count,
 }
 
-pub fn reader(_: Api, _: &RequestFacts, failed: bool) -> Reader {
-    FormatReader::new(Messages::default(), failed)
-}
-
-pub const fn request_paths(_: Api) -> &'static RequestPaths {
-    &REQUEST
+pub fn reader(failed: bool) -> Reader {
+    let messages = Messages {
+        preamble: Preamble::default(),
+        blocks: ToolBlocks::default(),
+        complete_block: None,
+        usage: UncachedUsage::default(),
+        first_output: None,
+        body: TableFormat::new(&BODY, &RequestFacts::default()),
+    };
+    FormatReader::new(messages, failed).into()
 }
 
 impl Format for Messages {
-    type Field = MessageField;
+    type Field = Field;
 
-    fn paths(&self) -> &'static Paths<MessageField> {
-        &PATHS
+    fn bare_object_is_error(&self) -> bool {
+        true
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn paths(&self) -> &'static Paths<Field> {
+        self.body.paths()
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
             self.chunk(message.name, chunk, out);
         });
@@ -192,48 +182,17 @@ impl Format for Messages {
 
     fn value(
         &mut self,
-        field: MessageField,
+        field: Field,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
-        let block = u64::from(position.list(0));
-        let part = match field {
-            MessageField::Text => Part::Text,
-            MessageField::Thinking => Part::Reasoning,
-            MessageField::Input => Part::Tool(self.blocks.call(block)),
-            MessageField::Usage => {
-                if let Some(json) = self.object.feed(value) {
-                    let raw: RawUsage<'_> = serde_json::from_str(&json).unwrap_or_default();
-                    self.usage(&raw, raw.counts(), out);
-                }
-                return;
-            }
-            MessageField::Block => {
-                if value == Value::End {
-                    self.end_block(block, out);
-                }
-                return;
-            }
-            MessageField::Id
-            | MessageField::Model
-            | MessageField::StopReason
-            | MessageField::CallId
-            | MessageField::CallName => {
-                if let Some(word) = self.text.feed(value) {
-                    self.word(field, word, out);
-                }
-                return;
-            }
-        };
-        if let Value::Text(text) = value {
-            emit_text(CHOICE, part, text, out);
-        }
+        self.body.value(field, position, value, out);
     }
 }
 
 impl Messages {
-    fn chunk(&mut self, name: &[u8], chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn chunk(&mut self, name: &[u8], chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let index = chunk.index.0.unwrap_or_default();
         if let Some(delta) = &chunk.delta.0 {
             self.delta(index, delta, out);
@@ -263,7 +222,7 @@ impl Messages {
         }
     }
 
-    fn begin_block(&mut self, index: u64, block: &Block<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn begin_block(&mut self, index: u64, block: &Block<'_>, out: &mut impl EventSink) {
         self.blocks.begin(index);
         self.complete_block = self.complete_block.filter(|known| *known != index);
         if let Some(name) = block.name.some() {
@@ -280,7 +239,7 @@ impl Messages {
         }
     }
 
-    fn delta(&mut self, index: u64, delta: &Delta<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn delta(&mut self, index: u64, delta: &Delta<'_>, out: &mut impl EventSink) {
         emit_text(CHOICE, Part::Reasoning, &delta.thinking.0, out);
         emit_text(CHOICE, Part::Text, &delta.text.0, out);
         if let Some(input) = delta.partial_json.some()
@@ -291,39 +250,8 @@ impl Messages {
         emit_stopped(delta.stop_reason.some(), out);
     }
 
-    /// Ends a block of a body.
-    fn end_block(&mut self, block: u64, out: &mut impl FnMut(Event<'_>)) {
-        let [id, name] = std::mem::take(&mut self.call);
-        if let Some(name) = name {
-            let number = self.blocks.call(block);
-            emit_call((CHOICE, number), id.as_deref(), Some(&name), out);
-        }
-    }
-
-    /// Reads a short string of a body.
-    fn word(&mut self, field: MessageField, word: String, out: &mut impl FnMut(Event<'_>)) {
-        let [id, name] = &mut self.call;
-        match field {
-            MessageField::CallId => *id = Some(word),
-            MessageField::CallName => *name = Some(word),
-            MessageField::Id => self.preamble.started(Some(&word), None, out),
-            MessageField::Model => self.preamble.started(None, Some(&word), out),
-            MessageField::StopReason => emit_stopped(Some(&word), out),
-            MessageField::Usage
-            | MessageField::Text
-            | MessageField::Thinking
-            | MessageField::Block
-            | MessageField::Input => {}
-        }
-    }
-
     /// Emits usage. Counts are cumulative, and later ones overwrite earlier ones field by field.
-    fn usage(
-        &mut self,
-        raw: &RawUsage<'_>,
-        counts: UncachedUsage,
-        out: &mut impl FnMut(Event<'_>),
-    ) {
+    fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
         if let Some(usage) = self.usage.usage() {
@@ -361,7 +289,7 @@ impl ErrorReport for Chunk<'_> {
     }
 }
 
-fn emit_stopped(reason: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
+fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
     if let Some(reason) = reason {
         out(Event::Stopped { choice: CHOICE, reason });
     }

@@ -90,8 +90,8 @@ fn ignores_messages_without_content() {
     }
 }
 
-fn anthropic_response() -> super::Reader {
-    super::reader(Api::AnthropicMessages, &RequestFacts::default(), false)
+fn anthropic_response() -> ResponseReader {
+    ResponseReader::new(Api::AnthropicMessages, &RequestFacts::default(), 200)
 }
 
 #[test]

@@ -17,21 +17,13 @@ use serde::Deserialize;
 
 use super::emit::emit_timings;
 use super::lenient::{Object, Text};
-use super::response::FormatReader;
-use super::{Api, Event, RequestFacts, Usage};
+use super::{Api, Event, EventSink, Reader, Usage};
 use crate::frame::{Frame, Framer, JsonFraming, ParseError};
-use converse::{Converse, RawUsage};
+use converse::RawUsage;
 use model_format::ModelReader;
 
 /// Key that Bedrock adds to the last message of the stream of a model.
 const METRICS: &str = "amazon-bedrock-invocationMetrics";
-
-/// Reads the response of one call.
-#[derive(Debug)]
-pub enum Reader {
-    Converse(Box<FormatReader<Converse>>),
-    Invoke(Box<Invoke>),
-}
 
 /// Reads a response in the format of the model.
 #[derive(Debug)]
@@ -62,20 +54,11 @@ struct Measured {
     metrics: Object<RawUsage>,
 }
 
-pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
+pub fn reader(api: Api, failed: bool) -> Reader {
     if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
-        Reader::Converse(Box::new(FormatReader::new(Converse::default(), failed)))
+        converse::reader(failed).into()
     } else {
-        Reader::Invoke(Box::new(Invoke::new(failed)))
-    }
-}
-
-impl Reader {
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        match self {
-            Self::Converse(reader) => reader.read(frame, out),
-            Self::Invoke(reader) => reader.read(frame, out),
-        }
+        Invoke::new(failed).into()
     }
 }
 
@@ -91,28 +74,24 @@ impl Invoke {
         }
     }
 
-    fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+    /// Reads the next frame.
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name: b"PayloadPart", data } => self.part(data, out),
             Frame::Event { name: b"chunk", data } => self.wrapped(data, out),
-            Frame::Event { .. }
-            | Frame::Exception { .. }
-            | Frame::BareJson(_)
-            | Frame::BodyChunk(_)
-            | Frame::BodyEnd
-            | Frame::ParseError(_) => self.model.read(frame, out),
+            _ => self.model.read(frame, out),
         }
     }
 
     /// Reads a part of a stream of SageMaker.
-    fn part(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn part(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let model = &mut self.model;
         let framer = || Box::new(Framer::new(None, JsonFraming::Lines));
         self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
     /// Reads a message of a stream of Bedrock.
-    fn wrapped(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         self.message.clear();
         let decoded = STANDARD.decode_vec(wrapped.bytes.0.as_bytes(), &mut self.message);
@@ -134,7 +113,7 @@ impl Invoke {
 
     /// Reads the metrics of Bedrock in the last message. They complete the counts of the model, which take precedence:
     /// they come from the generator.
-    fn measured(&self, out: &mut impl FnMut(Event<'_>)) {
+    fn measured(&self, out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(&self.message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {
             return;

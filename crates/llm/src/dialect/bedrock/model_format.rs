@@ -3,12 +3,9 @@
 //! The identifier of a model may hide its provider (a profile, an endpoint, a copy), and the models of one provider have
 //! several formats. The first key that only one format has decides.
 
-use super::converse::Converse;
-use super::models;
+use super::{converse, models};
 use crate::dialect::json::{JsonScanner, Meaning, Paths, Position, Value};
-use crate::dialect::response::FormatReader;
-use crate::dialect::table::TableReader;
-use crate::dialect::{Api, Event, RequestFacts, anthropic, openai};
+use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
 
 /// The most bytes of a body that are held until its format is known. The first few keys decide. A body without any of
@@ -57,10 +54,7 @@ static PATHS: Paths<Hint> = Paths::new(&[
 #[derive(Debug)]
 pub enum ModelReader {
     Unknown(Box<Detector>),
-    Anthropic(Box<anthropic::Reader>),
-    OpenAi(Box<openai::Reader>),
-    Nova(Box<FormatReader<Converse>>),
-    Other(Box<TableReader>),
+    Known(Reader),
 }
 
 /// The start of a body whose format is unknown.
@@ -109,13 +103,13 @@ impl ModelReader {
     /// `failed`: the status says that the response is an error. Errors are alike in all formats.
     pub fn new(failed: bool) -> Self {
         if failed {
-            Self::Other(Box::new(models::TABLE.reader(&RequestFacts::default(), true)))
+            Self::Known(models::reader(true).into())
         } else {
             Self::Unknown(Box::default())
         }
     }
 
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match self {
             Self::Unknown(detector) => match frame {
                 Frame::Event { data, .. } => self.first_message(data, frame, out),
@@ -132,27 +126,28 @@ impl ModelReader {
                 }
                 Frame::BareJson(_) | Frame::ParseError(_) => {}
             },
-            Self::Anthropic(reader) => reader.read(frame, out),
-            Self::OpenAi(reader) => reader.read(frame, out),
-            Self::Nova(reader) => reader.read(frame, out),
-            Self::Other(reader) => reader.read(frame, out),
+            // The trait object ends the recursion of types: a reader may be that of Bedrock again.
+            Self::Known(reader) => {
+                let mut out: &mut dyn FnMut(Event<'_>) = out;
+                reader.read(frame, &mut out);
+            }
         }
     }
 
     /// Reads a message of a stream whose format is unknown. A message without a hint, such as a ping, has no text, but
     /// may be malformed or an error.
-    fn first_message(&mut self, data: &[u8], frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn first_message(&mut self, data: &[u8], frame: &Frame<'_>, out: &mut impl EventSink) {
         match Detector::default().push(data) {
             Some(format) => {
                 *self = Self::of(format);
                 self.read(frame, out);
             }
-            None => models::TABLE.reader(&RequestFacts::default(), false).read(frame, out),
+            None => models::reader(false).read(frame, out),
         }
     }
 
     /// Reads what was held in the format that was found.
-    fn settle(&mut self, found: Option<ModelFormat>, out: &mut impl FnMut(Event<'_>)) {
+    fn settle(&mut self, found: Option<ModelFormat>, out: &mut impl EventSink) {
         let reader = Self::of(found.unwrap_or(ModelFormat::Other));
         if let Self::Unknown(detector) = std::mem::replace(self, reader)
             && !detector.held.is_empty()
@@ -162,17 +157,12 @@ impl ModelReader {
     }
 
     fn of(format: ModelFormat) -> Self {
-        let request = &RequestFacts::default();
-        let openai = |api| Self::OpenAi(Box::new(openai::reader(api, request, false)));
-        match format {
-            ModelFormat::Anthropic => {
-                let api = Api::AnthropicMessages;
-                Self::Anthropic(Box::new(anthropic::reader(api, request, false)))
-            }
-            ModelFormat::OpenAiChat => openai(Api::OpenAiChat),
-            ModelFormat::OpenAiCompletions => openai(Api::OpenAiCompletions),
-            ModelFormat::Nova => Self::Nova(Box::new(FormatReader::new(Converse::nova(), false))),
-            ModelFormat::Other => Self::Other(Box::new(models::TABLE.reader(request, false))),
-        }
+        Self::Known(match format {
+            ModelFormat::Anthropic => anthropic::reader(false),
+            ModelFormat::OpenAiChat => openai::reader(Api::OpenAiChat, false),
+            ModelFormat::OpenAiCompletions => openai::reader(Api::OpenAiCompletions, false),
+            ModelFormat::Nova => converse::reader(false).into(),
+            ModelFormat::Other => models::reader(false).into(),
+        })
     }
 }

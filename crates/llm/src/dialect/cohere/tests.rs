@@ -114,8 +114,8 @@ fn reads_generated_text() {
         first(Api::CohereV1Generate, &[answer, "{}"])[1..],
         [
             r#"0 Text " One""#.to_owned(),
-            end[0].clone(),
             r#"1 Text " Two""#.to_owned(),
+            end[0].clone(),
             end[1].clone(),
         ]
     );

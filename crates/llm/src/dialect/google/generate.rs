@@ -2,15 +2,16 @@
 
 use serde::Deserialize;
 
-use super::calls::CandidateCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
-use crate::dialect::error_field::ERROR_ROWS;
 use crate::dialect::errors::ErrorValue;
 use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
 use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
-use crate::dialect::{Event, Part, Usage};
+use crate::dialect::{Event, EventSink, Part, Usage};
+
+/// The most candidates whose calls are numbered separately, which the format does not do. Google allows 8.
+const MOST_CANDIDATES: usize = 128;
 
 /// How much text of a part is held back until the flag behind it shows whether it is a thought. Summaries of thoughts
 /// have a few kilobytes. Longer text belongs to the answer.
@@ -74,7 +75,7 @@ static PATHS: Paths<GenerateField> = Paths::new(&[
     ("candidates.*.content.parts.*.functionCall|toolCall.args{}", GenerateField::Arguments),
     ("candidates.*.content.parts.*.executableCode.code", GenerateField::Arguments),
 ])
-.with_errors(ERROR_ROWS)
+.with_errors()
 .unwraps(&["response"]);
 
 /// A message of a stream. Strings are borrowed from the frame. Rare fields are boxed to keep the struct small.
@@ -156,7 +157,7 @@ impl Format for Generate {
         &PATHS
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         // An error may be wrapped in a list.
         message.parse_all::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
             self.chunk(chunk.unwrapped(), out);
@@ -168,7 +169,7 @@ impl Format for Generate {
         field: GenerateField,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         let choice = position.list(0);
         match (field, value) {
@@ -193,30 +194,24 @@ impl Format for Generate {
                     self.usage(&serde_json::from_str(&json).unwrap_or_default(), out);
                 }
             }
-            (
-                GenerateField::Part
-                | GenerateField::Thought
-                | GenerateField::Text
-                | GenerateField::Call
-                | GenerateField::Arguments,
-                _,
-            ) => {}
+            (GenerateField::Part | GenerateField::Thought | GenerateField::Text, _)
+            | (GenerateField::Call | GenerateField::Arguments, _) => {}
             (field, value) => {
                 if let Some(word) = self.text.feed(value) {
-                    self.word(field, choice, &word, out);
+                    self.read_string(field, choice, &word, out);
                 }
             }
         }
     }
 
-    fn end(&mut self, _: &mut bool, out: &mut impl FnMut(Event<'_>)) {
+    fn end(&mut self, _: &mut bool, out: &mut impl EventSink) {
         self.end_part(out);
         emit_usage(Usage { input: self.embedded, ..Usage::default() }, out);
     }
 }
 
 impl Generate {
-    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         self.preamble.started(chunk.response_id.some(), chunk.model_version.some(), out);
         let mut has_candidates = false;
         for (position, candidate) in (0..).zip(chunk.candidates.iter()) {
@@ -244,7 +239,7 @@ impl Generate {
 
     /// Reads a part of a candidate. The model wrote the code that Google runs, as the arguments of a tool, but not its
     /// output.
-    fn part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl EventSink) {
         let text_part = if part.thought.0 { Part::Reasoning } else { Part::Text };
         emit_text(choice, text_part, &part.text.0, out);
         if let Some(call) = &part.function_call.0 {
@@ -265,7 +260,7 @@ impl Generate {
     }
 
     /// Emits usage, which is cumulative and part of nearly every message.
-    fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
         self.preamble.tier(usage.tier(), None, out);
         if let Some(usage) = usage.usage() {
             out(Event::Usage(usage));
@@ -273,12 +268,12 @@ impl Generate {
     }
 
     /// Reads a short value of a body.
-    fn word(
+    fn read_string(
         &mut self,
         field: GenerateField,
         choice: u32,
         word: &str,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         match field {
             GenerateField::Id => self.preamble.started(Some(word), None, out),
@@ -304,17 +299,12 @@ impl Generate {
             GenerateField::CallName => {
                 emit_call((choice, self.calls.number(choice)), None, Some(word), out);
             }
-            GenerateField::Usage
-            | GenerateField::Part
-            | GenerateField::Text
-            | GenerateField::Thought
-            | GenerateField::Call
-            | GenerateField::Arguments => {}
+            _ => {}
         }
     }
 
     /// Holds back text of a part until its kind is known.
-    fn hold(&mut self, text: &str, out: &mut impl FnMut(Event<'_>)) {
+    fn hold(&mut self, text: &str, out: &mut impl EventSink) {
         self.held.push_str(text);
         if self.held.len() > LONGEST_HELD {
             self.is_thought.get_or_insert(false);
@@ -324,12 +314,12 @@ impl Generate {
         }
     }
 
-    fn end_part(&mut self, out: &mut impl FnMut(Event<'_>)) {
+    fn end_part(&mut self, out: &mut impl EventSink) {
         self.flush(out);
         self.is_thought = None;
     }
 
-    fn flush(&mut self, out: &mut impl FnMut(Event<'_>)) {
+    fn flush(&mut self, out: &mut impl EventSink) {
         let part = if self.is_thought == Some(true) { Part::Reasoning } else { Part::Text };
         emit_text(self.choice, part, &self.held, out);
         self.held.clear();
@@ -353,7 +343,7 @@ impl ErrorReport for Chunk<'_> {
 }
 
 impl Call<'_> {
-    fn emit(&self, (choice, number): (u32, u32), out: &mut impl FnMut(Event<'_>)) {
+    fn emit(&self, (choice, number): (u32, u32), out: &mut impl EventSink) {
         emit_call((choice, number), self.id.some(), self.name.some(), out);
         let part = Part::Tool(number);
         emit_text(choice, part, &self.args.0, out);
@@ -362,6 +352,38 @@ impl Call<'_> {
             emit_text(choice, part, &argument.number_value.0, out);
             emit_text(choice, part, &argument.bool_value.0, out);
         }
+    }
+}
+
+/// How many calls each candidate has.
+#[derive(Debug, Default)]
+struct CandidateCalls(Vec<u32>);
+
+impl CandidateCalls {
+    /// Begins a call and returns the part of its arguments.
+    fn begin(&mut self, choice: u32) -> Part {
+        if let Some(calls) = self.of(choice) {
+            *calls = calls.saturating_add(1);
+        }
+        self.current(choice)
+    }
+
+    /// Returns the part of the arguments of the latest call.
+    fn current(&mut self, choice: u32) -> Part {
+        Part::Tool(self.number(choice))
+    }
+
+    /// Returns the number of the latest call.
+    fn number(&mut self, choice: u32) -> u32 {
+        self.of(choice).map_or(0, |calls| calls.saturating_sub(1))
+    }
+
+    fn of(&mut self, choice: u32) -> Option<&mut u32> {
+        let choice = usize::try_from(choice).ok().filter(|choice| *choice < MOST_CANDIDATES)?;
+        if self.0.len() <= choice {
+            self.0.resize(choice + 1, 0);
+        }
+        self.0.get_mut(choice)
     }
 }
 

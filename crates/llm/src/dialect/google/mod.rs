@@ -3,102 +3,128 @@
 //! A streamed generateContent is server-sent events or one list of the same messages. It has no end mark: the finish
 //! reason of each candidate shows the end.
 
-mod calls;
 mod generate;
-mod interactions;
-mod request;
 mod usage;
 
-pub use request::request_paths;
+pub use generate::Generate;
 
-use super::error_field::ERROR_ROWS;
-use super::errors::ErrorScanner;
-use super::json::{JsonScanner, Meaning, Paths, Value};
+use super::request::{RequestField, RequestPaths};
 use super::response::FormatReader;
-use super::{Api, Event, RequestFacts};
-use crate::frame::Frame;
-use generate::Generate;
-use interactions::Interactions;
+use super::table::{Field, Table};
+use super::{Api, Part, Reader, RequestFacts};
+use usage::RawUsage;
 
-/// Reads the response of one call.
-#[derive(Debug)]
-pub struct Reader {
-    format: Format,
-    bare_error: Option<Box<BareError>>,
-}
+/// Final statuses that are errors, without a kind.
+const ERROR_STATUSES: &[(&str, Option<&str>)] = &[("failed", None)];
 
-#[derive(Debug)]
-enum Format {
-    Generate(Box<FormatReader<Generate>>),
-    Interactions(Box<FormatReader<Interactions>>),
-}
+const UNFINISHED: &[&str] = &["in_progress", "queued"];
 
-/// An error among server-sent events as plain JSON, spread over lines: Google reports that way that a stream cannot go
-/// on.
-#[derive(Debug)]
-struct BareError {
-    scanner: JsonScanner<()>,
-    errors: ErrorScanner,
-}
+/// An interaction is a list of steps (thoughts, answers, calls of tools and their results). In a stream, a step begins,
+/// grows by deltas and ends. The first version of the API called a step the content of an output.
+static INTERACTION: Table = Table {
+    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage(),
+    no_reasons: UNFINISHED,
+    error_reasons: ERROR_STATUSES,
+    has_blocks: true,
+    bare_object_is_error: false,
+    ..Table::new(&[
+        ("id", Field::Id),
+        ("model|agent", Field::Model),
+        ("service_tier", Field::ServiceTier),
+        ("status", Field::StopReason),
+        ("usage{}", Field::Usage),
+        ("steps|outputs.*.text", Field::Text(Part::Text)),
+        ("steps|outputs.*.content.*.text", Field::Text(Part::Text)),
+        ("steps|outputs.*.summary.*.text", Field::Text(Part::Reasoning)),
+        ("steps|outputs.*.arguments{}", Field::Arguments),
+        // Streams.
+        ("interaction.id", Field::Id),
+        ("interaction.model|agent", Field::Model),
+        ("interaction.service_tier", Field::ServiceTier),
+        ("interaction.status", Field::StopReason),
+        ("interaction.usage{}", Field::Usage),
+        ("index", Field::Block),
+        ("step|content|delta.text", Field::Text(Part::Text)),
+        // A summary of a thought.
+        ("step|content|delta.content.text", Field::Text(Part::Reasoning)),
+        ("step|content.arguments{}", Field::FirstArguments),
+        ("delta.arguments{}", Field::Arguments),
+        ("", Field::Report),
+    ])
+};
 
-/// The root, whose end completes the error.
-static BARE_ERROR: Paths<()> = Paths::new(&[("", ())]).with_errors(ERROR_ROWS);
+/// An interaction that was generated, and counted, earlier and is only fetched.
+static STORED_INTERACTION: Table = Table {
+    no_reasons: UNFINISHED,
+    error_reasons: ERROR_STATUSES,
+    bare_object_is_error: false,
+    ..Table::new(&[
+        ("id", Field::Id),
+        ("model|agent", Field::Model),
+        ("service_tier", Field::ServiceTier),
+        ("status", Field::StopReason),
+        ("", Field::Report),
+    ])
+    .unwraps(&["interaction"])
+};
 
-pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
-    let format = match api {
-        Api::GeminiInteractions | Api::GeminiStoredInteraction => {
-            let is_stored = api == Api::GeminiStoredInteraction;
-            let interactions = FormatReader::new(Interactions::new(is_stored), failed);
-            Format::Interactions(Box::new(interactions))
-        }
-        _ => Format::Generate(Box::new(FormatReader::new(Generate::default(), failed))),
-    };
-    Reader { format, bare_error: None }
-}
+/// Google accepts every field in both spellings of protocol buffers, `topK` and `top_k`.
+///
+/// Some requests contain others: those that count tokens, batches of embeddings, and all of Code Assist.
+pub static REQUEST: RequestPaths = RequestPaths::new(&[
+    ("model|agent", RequestField::ModelUnlessInPath),
+    ("stream", RequestField::StreamUnlessInPath),
+    ("contents.*.parts.*.text", RequestField::Prompt),
+    ("content|systemInstruction|system_instruction.parts.*.text", RequestField::Prompt),
+    ("tools.*", RequestField::Tools),
+    ("serviceTier|service_tier", RequestField::ServiceTier),
+    // Vertex AI. The keys of a custom model are unknown, but only embeddings have `content`.
+    ("instances.*.content|prompt|text", RequestField::Prompt),
+    ("instances.*.content", RequestField::Api(Api::VertexPredict)),
+    // Interactions.
+    ("input", RequestField::Api(Api::GeminiInteractions)),
+    ("input|system_instruction", RequestField::Prompt),
+    ("input.text", RequestField::Prompt),
+    ("input.*.text|content", RequestField::Prompt),
+    ("input.*.content.*.text", RequestField::Prompt),
+    // Settings.
+    ("temperature", RequestField::Temperature),
+    ("topP|top_p", RequestField::TopP),
+    ("topK|top_k", RequestField::TopK),
+    ("candidateCount|candidate_count|sampleCount", RequestField::Choices),
+    ("maxOutputTokens|max_output_tokens", RequestField::MaxTokens),
+    ("stopSequences|stop_sequences.*", RequestField::Stop),
+    ("seed", RequestField::Seed),
+    ("presencePenalty|presence_penalty", RequestField::PresencePenalty),
+    ("frequencyPenalty|frequency_penalty", RequestField::FrequencyPenalty),
+    ("responseMimeType|response_mime_type", RequestField::OutputMedia),
+    ("responseModalities|response_modalities", RequestField::OutputMedia),
+    ("responseModalities|response_modalities.*", RequestField::OutputMedia),
+    ("thinkingLevel|thinking_level", RequestField::ReasoningLevel),
+    ("thinkingConfig|thinking_config.thinkingLevel|thinking_level", RequestField::ReasoningLevel),
+    (
+        "thinkingConfig|thinking_config.thinkingBudget|thinking_budget",
+        RequestField::ReasoningLevelUnlessGiven,
+    ),
+    ("outputDimensionality|output_dimensionality", RequestField::Dimensions),
+])
+.unwraps(&[
+    "request",
+    "requests",
+    "generateContentRequest",
+    "generate_content_request",
+    "generationConfig",
+    "generation_config",
+    "embedContentConfig",
+    "embed_content_config",
+    "parameters",
+]);
 
-impl Reader {
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        if let Frame::BareJson(line) = frame {
-            return self.bare_line(line, out);
-        }
-        match &mut self.format {
-            Format::Generate(reader) => reader.read(frame, out),
-            Format::Interactions(reader) => reader.read(frame, out),
-        }
-    }
-
-    fn bare_line(&mut self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        let error = self.bare_error.get_or_insert_with(|| Box::new(BareError::new()));
-        if !error.is_complete_after(line) {
-            return;
-        }
-        let error = self.bare_error.take().filter(|error| error.errors.is_error());
-        let Some(error) = error else {
-            return;
-        };
-        match &mut self.format {
-            Format::Generate(reader) => reader.fail(error.errors.kind(), out),
-            Format::Interactions(reader) => reader.fail(error.errors.kind(), out),
-        }
-    }
-}
-
-impl BareError {
-    fn new() -> Self {
-        Self { scanner: JsonScanner::new(&BARE_ERROR), errors: ErrorScanner::default() }
-    }
-
-    /// Reads the next line, which has no line end. Returns whether the error is complete.
-    fn is_complete_after(&mut self, line: &[u8]) -> bool {
-        let errors = &mut self.errors;
-        let mut is_complete = false;
-        for piece in [line, b"\n"] {
-            self.scanner.push(piece, &mut |meaning, _, value| match meaning {
-                Meaning::Error(field) => errors.read(field, value),
-                Meaning::Field(()) => is_complete |= value == Value::End,
-            });
-        }
-        is_complete
+pub fn reader(api: Api, request: &RequestFacts, failed: bool) -> Reader {
+    match api {
+        Api::GeminiInteractions => INTERACTION.reader(request, failed).into(),
+        Api::GeminiStoredInteraction => STORED_INTERACTION.reader(request, failed).into(),
+        _ => FormatReader::new(Generate::default(), failed).into(),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Compact JSON text of a value.
+//! Compact JSON text of a value, and the end of a value that is skipped.
 //!
 //! Some formats send the arguments of a tool call as an object, others as a string that contains one. The model wrote the
 //! same text, so both are read as text.
 
-/// Removes the whitespace between the tokens of one object or list. The input may be cut anywhere.
+use memchr::memchr2;
+
+/// Finds the end of one value and removes the whitespace between its tokens. The input may be cut anywhere.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Compact {
     depth: u32,
@@ -19,25 +21,37 @@ enum StringState {
 }
 
 impl Compact {
-    /// Starts after the opening bracket.
-    pub const fn opened() -> Self {
+    /// Starts after the opening bracket of an object or a list.
+    pub const fn in_brackets() -> Self {
         Self { depth: 1, string: StringState::Outside }
     }
 
-    /// Passes the bytes without whitespace to `out`. Returns the bytes after the closing bracket when it is found.
+    /// Starts after the opening quote of a string.
+    pub const fn in_string() -> Self {
+        Self { depth: 0, string: StringState::Inside }
+    }
+
+    /// Passes the bytes without whitespace to `out`. Returns the bytes after the value when its end is found.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&[u8])) -> Option<&'a [u8]> {
-        let mut start = 0;
-        for (at, byte) in bytes.iter().enumerate() {
-            let blank = self.string == StringState::Outside && byte.is_ascii_whitespace();
+        let (mut start, mut at) = (0, 0);
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let next = match self.string {
+                StringState::Escape => Some(0),
+                StringState::Inside => memchr2(b'"', b'\\', rest),
+                StringState::Outside => rest.iter().position(|byte| is_structure(*byte)),
+            };
+            let Some(byte) = next.and_then(|next| rest.get(next)) else {
+                break;
+            };
+            at += next.unwrap_or_default() + 1;
+            let is_blank = self.string == StringState::Outside && byte.is_ascii_whitespace();
             let ends = self.ends_at(*byte);
-            if !blank && !ends {
-                continue;
+            if is_blank || ends {
+                out(bytes.get(start..at - usize::from(is_blank)).unwrap_or_default());
+                start = at;
             }
-            let end = if blank { at } else { at + 1 };
-            out(bytes.get(start..end).unwrap_or_default());
-            start = at + 1;
             if ends {
-                return bytes.get(start..);
+                return bytes.get(at..);
             }
         }
         out(bytes.get(start..).unwrap_or_default());
@@ -48,19 +62,24 @@ impl Compact {
     fn ends_at(&mut self, byte: u8) -> bool {
         match (self.string, byte) {
             (StringState::Escape, _) | (StringState::Outside, b'"') => {
-                self.string = StringState::Inside
+                self.string = StringState::Inside;
+                return false;
             }
-            (StringState::Inside, b'\\') => self.string = StringState::Escape,
+            (StringState::Inside, b'\\') => {
+                self.string = StringState::Escape;
+                return false;
+            }
             (StringState::Inside, b'"') => self.string = StringState::Outside,
             (StringState::Outside, b'{' | b'[') => self.depth = self.depth.saturating_add(1),
-            (StringState::Outside, b'}' | b']') => {
-                self.depth = self.depth.saturating_sub(1);
-                return self.depth == 0;
-            }
-            (StringState::Inside | StringState::Outside, _) => {}
+            (StringState::Outside, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
+            (StringState::Inside | StringState::Outside, _) => return false,
         }
-        false
+        self.depth == 0
     }
+}
+
+const fn is_structure(byte: u8) -> bool {
+    matches!(byte, b'"' | b'{' | b'[' | b'}' | b']') || byte.is_ascii_whitespace()
 }
 
 /// Returns a value as compact JSON.

@@ -12,9 +12,7 @@ mod value;
 pub use bounded_text::{ShortText, SmallObject};
 pub use compact::{Compact, compact};
 pub use path::{Meaning, Paths, Row};
-pub use value::{Outcome, Position, Value};
-
-use memchr::memchr2;
+pub use value::{Outcome, Position, Value, ValueSink};
 
 use path::Matches;
 use text::{Decoder, Progress};
@@ -69,24 +67,12 @@ enum State {
     InKey,
     Colon,
     InText,
-    /// In an object or list that is delivered as text.
+    /// In an object or list that is delivered as text, or in a value that no row wants.
     InRaw(Compact),
     InScalar,
-    /// In a value that no row wants, `depth` brackets deep.
-    Skip {
-        depth: u32,
-        string: Skipped,
-    },
     AfterValue,
     Done,
     Malformed,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Skipped {
-    Outside,
-    Inside,
-    Escape,
 }
 
 /// The key that is being read, up to the length that is compared.
@@ -112,11 +98,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Scans the next bytes.
-    pub fn push(
-        &mut self,
-        bytes: &[u8],
-        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
-    ) {
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<F>) {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
@@ -124,7 +106,6 @@ impl<F: Copy> JsonScanner<F> {
                 State::InText => self.in_text(rest, out),
                 State::InRaw(compact) => self.in_raw(rest, compact, out),
                 State::InScalar => self.in_scalar(rest, out),
-                State::Skip { depth, string } => self.skip(rest, depth, string),
                 State::Malformed => return,
                 State::Value { .. }
                 | State::Key { .. }
@@ -141,7 +122,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Ends the document.
-    pub fn finish(&mut self, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) -> Outcome {
+    pub fn finish(&mut self, out: &mut impl ValueSink<F>) -> Outcome {
         if self.state == State::InScalar && self.levels.is_empty() {
             self.end_scalar(out);
         }
@@ -156,7 +137,6 @@ impl<F: Copy> JsonScanner<F> {
             | State::InText
             | State::InRaw(_)
             | State::InScalar
-            | State::Skip { .. }
             | State::AfterValue => Outcome::Cut,
         }
     }
@@ -167,7 +147,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Reads a byte between values.
-    fn structure(&mut self, byte: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+    fn structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match (self.state, byte) {
             (State::Value { first: true }, b']') | (State::Key { first: true }, b'}') => {
                 return self.close(byte, out);
@@ -185,22 +165,25 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Begins a value.
-    fn begin(&mut self, byte: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
-        let skip = |depth, string| State::Skip { depth, string };
+    fn begin(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
             b'"' if self.next.ended != 0 => State::InText,
-            b'"' => skip(0, Skipped::Inside),
+            b'"' => State::InRaw(Compact::in_string()),
             b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
                 self.emit(Value::Text(bracket), out);
-                State::InRaw(Compact::opened())
+                State::InRaw(Compact::in_brackets())
             }
             b'{' | b'[' if self.levels.len() < DEEPEST => {
                 let is_list = byte == b'[';
                 self.emit(if is_list { Value::Array } else { Value::Object }, out);
-                if self.next.open == 0 { skip(1, Skipped::Outside) } else { self.open(is_list) }
+                if self.next.open == 0 {
+                    State::InRaw(Compact::in_brackets())
+                } else {
+                    self.open(is_list)
+                }
             }
-            b'{' | b'[' => skip(1, Skipped::Outside),
+            b'{' | b'[' => State::InRaw(Compact::in_brackets()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
                 State::InScalar
@@ -252,7 +235,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    fn close(&mut self, bracket: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+    fn close(&mut self, bracket: u8, out: &mut impl ValueSink<F>) {
         let closed = self.levels.pop().filter(|level| level.is_list == (bracket == b']'));
         let Some(level) = closed else {
             self.state = State::Malformed;
@@ -285,11 +268,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    fn in_text<'a>(
-        &mut self,
-        rest: &'a [u8],
-        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
-    ) -> &'a [u8] {
+    fn in_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let (paths, ended) = (self.paths, self.next.ended);
         let position = Position::new(&self.positions, self.roots);
         let mut emit = |piece: &str| {
@@ -312,42 +291,43 @@ impl<F: Copy> JsonScanner<F> {
         &mut self,
         rest: &'a [u8],
         mut compact: Compact,
-        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
+        out: &mut impl ValueSink<F>,
     ) -> &'a [u8] {
-        let (paths, ended) = (self.paths, self.next.ended);
-        let position = Position::new(&self.positions, self.roots);
-        let mut emit = |piece: &str| {
-            for meaning in paths.meanings(ended) {
-                out(meaning, position, Value::Text(piece));
+        let after = if self.next.is_raw {
+            let (paths, ended) = (self.paths, self.next.ended);
+            let position = Position::new(&self.positions, self.roots);
+            let mut emit = |piece: &str| {
+                for meaning in paths.meanings(ended) {
+                    out(meaning, position, Value::Text(piece));
+                }
+            };
+            let text = &mut self.text;
+            let after = compact.push(rest, &mut |kept| text.plain(kept, &mut emit));
+            if after.is_some() {
+                text.end_partial(&mut emit);
+                self.emit(Value::TextEnd, out);
             }
+            after
+        } else {
+            compact.push(rest, &mut |_| {})
         };
-        let text = &mut self.text;
-        let after = compact.push(rest, &mut |kept| text.plain(kept, &mut emit));
-        if after.is_some() {
-            text.end_partial(&mut emit);
-            self.emit(Value::TextEnd, out);
-        }
         self.state = after.map_or(State::InRaw(compact), |_| State::AfterValue);
         after.unwrap_or_default()
     }
 
-    fn in_scalar<'a>(
-        &mut self,
-        rest: &'a [u8],
-        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
-    ) -> &'a [u8] {
+    fn in_scalar<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
         let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
         let end = rest.iter().position(ends).unwrap_or(rest.len());
         let (piece, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
-        let room = (LONGEST_SCALAR + 1).saturating_sub(self.scalar.len());
-        self.scalar.extend(piece.iter().take(room));
+        let free = (LONGEST_SCALAR + 1).saturating_sub(self.scalar.len());
+        self.scalar.extend(piece.iter().take(free));
         if !after.is_empty() {
             self.end_scalar(out);
         }
         after
     }
 
-    fn end_scalar(&mut self, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+    fn end_scalar(&mut self, out: &mut impl ValueSink<F>) {
         let scalar = std::mem::take(&mut self.scalar);
         let text = std::str::from_utf8(&scalar).unwrap_or_default();
         self.state = State::AfterValue;
@@ -368,58 +348,8 @@ impl<F: Copy> JsonScanner<F> {
         self.emit(value, out);
     }
 
-    /// Skips a value.
-    fn skip<'a>(&mut self, rest: &'a [u8], depth: u32, string: Skipped) -> &'a [u8] {
-        match string {
-            Skipped::Escape => {
-                let string = Skipped::Inside;
-                self.state = State::Skip { depth, string };
-                rest.get(1..).unwrap_or_default()
-            }
-            Skipped::Inside => {
-                let Some((byte, after)) = memchr2(b'"', b'\\', rest)
-                    .and_then(|end| rest.get(end..))
-                    .and_then(<[u8]>::split_first)
-                else {
-                    return b"";
-                };
-                self.state = match (byte, depth) {
-                    (b'\\', _) => State::Skip { depth, string: Skipped::Escape },
-                    (_, 0) => State::AfterValue,
-                    _ => State::Skip { depth, string: Skipped::Outside },
-                };
-                after
-            }
-            Skipped::Outside => self.skip_structure(rest, depth),
-        }
-    }
-
-    /// Skips the bytes between the strings of a value.
-    fn skip_structure<'a>(&mut self, rest: &'a [u8], mut depth: u32) -> &'a [u8] {
-        let mut bytes = rest.iter();
-        for byte in bytes.by_ref() {
-            match byte {
-                b'{' | b'[' => depth = depth.saturating_add(1),
-                b'}' | b']' => depth -= 1,
-                b'"' => {
-                    let string = Skipped::Inside;
-                    self.state = State::Skip { depth, string };
-                    return bytes.as_slice();
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                self.state = State::AfterValue;
-                return bytes.as_slice();
-            }
-        }
-        let string = Skipped::Outside;
-        self.state = State::Skip { depth, string };
-        b""
-    }
-
     /// Delivers a value to every row that ends here.
-    fn emit(&self, value: Value<'_>, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+    fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<F>) {
         for meaning in self.paths.meanings(self.next.ended) {
             out(meaning, Position::new(&self.positions, self.roots), value);
         }

@@ -1,6 +1,6 @@
 //! The paths of the values that a format reads, each with the meaning of the value.
 
-use crate::dialect::error_field::ErrorField;
+use crate::dialect::errors::{ERROR_ROWS, ErrorField};
 
 /// The most rows of one format: the scanner keeps one bit for each.
 const MOST_ROWS: usize = 128;
@@ -57,8 +57,8 @@ impl<F: Copy> Paths<F> {
     }
 
     /// Adds the rows of error objects.
-    pub const fn with_errors(self, errors: &'static [Row<ErrorField>]) -> Self {
-        Self { errors, ..self }.checked()
+    pub const fn with_errors(self) -> Self {
+        Self { errors: ERROR_ROWS, ..self }.checked()
     }
 
     /// Reads an object under one of these keys of the root as if it were the root.

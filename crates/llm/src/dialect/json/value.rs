@@ -1,5 +1,7 @@
 //! Values of a document and their positions.
 
+use super::Meaning;
+
 /// A value, or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
@@ -15,6 +17,11 @@ pub enum Value<'a> {
     Bool(bool),
     Null,
 }
+
+/// Receives the values of a document.
+pub trait ValueSink<F>: FnMut(Meaning<F>, Position<'_>, Value<'_>) {}
+
+impl<F, Sink: FnMut(Meaning<F>, Position<'_>, Value<'_>)> ValueSink<F> for Sink {}
 
 /// The position of a value in the lists that contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

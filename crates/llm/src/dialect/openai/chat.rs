@@ -4,12 +4,11 @@ use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
-use crate::dialect::error_field::ERROR_ROWS;
 use crate::dialect::errors::{ErrorValue, identifier};
 use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
 use crate::dialect::response::{ErrorReport, Format, Message};
-use crate::dialect::result_usage::ResultUsage;
-use crate::dialect::{Api, Event, Part, Timings};
+use crate::dialect::usage::ResultUsage;
+use crate::dialect::{Api, Event, EventSink, Part, Timings};
 
 #[derive(Debug)]
 pub struct Chat {
@@ -111,7 +110,7 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("choices.*.message.function_call.arguments", ChatField::FunctionArguments),
     ("choices.*.message.audio.transcript", ChatField::AudioTranscript),
 ])
-.with_errors(ERROR_ROWS);
+.with_errors();
 
 impl Chat {
     pub fn new(api: Api) -> Self {
@@ -129,7 +128,7 @@ impl Chat {
         }
     }
 
-    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let model = chunk.model.some().or(chunk.model_id.some());
         self.preamble.started(chunk.id.some(), model, out);
         let tier = chunk.service_tier.some();
@@ -146,7 +145,7 @@ impl Chat {
         }
     }
 
-    fn choice(&mut self, index: u32, choice: &Choice<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn choice(&mut self, index: u32, choice: &Choice<'_>, out: &mut impl EventSink) {
         let delta = choice.delta.0.as_ref();
         // Some providers send the message so far beside each delta. It is read only if no delta has text.
         let whole = choice.message.0.as_deref().filter(|_| !self.has_pieces);
@@ -172,12 +171,7 @@ impl Chat {
         }
     }
 
-    fn chat_message(
-        &mut self,
-        choice: u32,
-        message: &ChatMessage<'_>,
-        out: &mut impl FnMut(Event<'_>),
-    ) {
+    fn chat_message(&mut self, choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSink) {
         emit_reasoning(choice, message, out);
         match &message.content {
             Content::None => {}
@@ -217,7 +211,7 @@ impl Chat {
 
     /// Emits usage. It is cumulative wherever it stands, so that the last one holds. One exception: TGI answers
     /// completions of several prompts with usage for each, beside the end of its choice, and the sum is the response's.
-    fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let mut choices = chunk.choices.iter();
         let only = match (choices.next(), choices.next()) {
             (Some(choice), None) => Some(choice),
@@ -246,7 +240,7 @@ impl Chat {
         (choice, part): (u32, Part),
         key: TextKey,
         text: &str,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         let is_read = match self.api {
             // Mistral answers completions with messages.
@@ -260,12 +254,12 @@ impl Chat {
     }
 
     /// Reads a short string of a body.
-    fn word(
+    fn read_string(
         &mut self,
         field: ChatField,
         position: Position<'_>,
         word: &str,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         let choice = position.list(0);
         let generates = matches!(self.api, Api::OpenAiChat | Api::OpenAiCompletions);
@@ -287,15 +281,7 @@ impl Chat {
             ChatField::CallId => emit_call((choice, position.last()), Some(word), None, out),
             ChatField::CallName => emit_call((choice, position.last()), None, Some(word), out),
             ChatField::FunctionName => emit_call((choice, 0), None, Some(word), out),
-            ChatField::Usage
-            | ChatField::Transcription
-            | ChatField::CompletionText
-            | ChatField::Content
-            | ChatField::Reasoning(_)
-            | ChatField::Refusal
-            | ChatField::Arguments
-            | ChatField::FunctionArguments
-            | ChatField::AudioTranscript => {}
+            _ => {}
         }
     }
 }
@@ -303,13 +289,11 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
-    const BARE_OBJECT_IS_ERROR: bool = false;
-
     fn paths(&self) -> &'static Paths<ChatField> {
         &PATHS
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| self.chunk(chunk, out));
     }
 
@@ -318,7 +302,7 @@ impl Format for Chat {
         field: ChatField,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         if let ChatField::Usage = field {
             if let Some(json) = self.object.feed(value)
@@ -346,7 +330,7 @@ impl Format for Chat {
             ChatField::AudioTranscript => (Part::Transcript, TextKey::Message),
             _ => {
                 if let Some(word) = self.text.feed(value) {
-                    self.word(field, position, &word, out);
+                    self.read_string(field, position, &word, out);
                 }
                 return;
             }
@@ -419,7 +403,7 @@ impl ContentPart<'_> {
 }
 
 /// Emits reasoning. It has four places, and some providers repeat it in several: the first that is not empty is read.
-fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl FnMut(Event<'_>)) {
+fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSink) {
     if let Content::Parts(parts) = &message.content
         && parts.iter().any(ContentPart::is_reasoning)
     {

@@ -10,7 +10,7 @@ use crate::dialect::emit::emit_text;
 use crate::dialect::json::{Paths, Position, Value};
 use crate::dialect::lenient::{Object, Text};
 use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
-use crate::dialect::{Api, Event, Part};
+use crate::dialect::{Api, Event, EventSink, Part};
 use crate::frame::{Frame, ParseError};
 
 /// Reads a response whose body need not be JSON.
@@ -56,7 +56,7 @@ impl MediaReader {
         Self { api, failed, json: FormatReader::new(media, failed), content: None }
     }
 
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::BodyChunk(bytes) => {
                 let is_json = self.failed || bytes.first() == Some(&b'{');
@@ -93,12 +93,7 @@ impl MediaReader {
                 }),
                 Some(Content::Sound) | None => {}
             },
-            Frame::Event { .. }
-            | Frame::Exception { .. }
-            | Frame::BareJson(_)
-            | Frame::ParseError(_) => {
-                self.json.read(frame, out);
-            }
+            _ => self.json.read(frame, out),
         }
     }
 }
@@ -106,13 +101,11 @@ impl MediaReader {
 impl Format for Media {
     type Field = ChatField;
 
-    const BARE_OBJECT_IS_ERROR: bool = false;
-
     fn paths(&self) -> &'static Paths<ChatField> {
         self.chat.paths()
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let kind = message_type(message.name, message.data);
         match (self.api, &*kind) {
             _ if message.is_error => self.chat.message(message, out),
@@ -142,7 +135,7 @@ impl Format for Media {
         field: ChatField,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         self.chat.value(field, position, value, out);
     }
@@ -150,7 +143,7 @@ impl Format for Media {
 
 impl TypedMessage<'_> {
     /// Reads the last message, which repeats the whole transcript.
-    fn emit_last(&self, is_new: bool, out: &mut impl FnMut(Event<'_>)) {
+    fn emit_last(&self, is_new: bool, out: &mut impl EventSink) {
         if let Some(model) = self.model.some() {
             out(Event::Started { id: None, model: Some(model) });
         }
@@ -165,12 +158,4 @@ impl TypedMessage<'_> {
 }
 
 /// Errors have another message type.
-impl ErrorReport for TypedMessage<'_> {
-    fn is_error(&self) -> bool {
-        false
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        None
-    }
-}
+impl ErrorReport for TypedMessage<'_> {}

@@ -15,41 +15,24 @@ mod tools;
 mod transcript;
 mod usage;
 
+pub use chat::Chat;
+pub use media::MediaReader;
 pub use realtime::Realtime;
-pub use request::{REQUEST_ROWS, request_paths};
+pub use request::{REQUEST, REQUEST_ROWS};
+pub use responses::Responses;
 
 use super::response::FormatReader;
-use super::{Api, Event, RequestFacts};
-use crate::frame::Frame;
-use chat::Chat;
-use media::MediaReader;
-use responses::Responses;
+use super::{Api, Reader};
 
-/// Reads the response of one call.
-#[derive(Debug)]
-pub enum Reader {
-    Chat(Box<FormatReader<Chat>>),
-    Responses(Box<FormatReader<Responses>>),
-    Media(Box<MediaReader>),
-}
-
-pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
-    if matches!(api, Api::OpenAiResponses | Api::OpenAiStoredResponse) {
-        Reader::Responses(Box::new(FormatReader::new(Responses::new(api), failed)))
-    } else if matches!(api, Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages) {
-        Reader::Media(Box::new(MediaReader::new(api, failed)))
-    } else {
-        Reader::Chat(Box::new(FormatReader::new(Chat::new(api), failed)))
-    }
-}
-
-impl Reader {
-    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        match self {
-            Self::Chat(reader) => reader.read(frame, out),
-            Self::Responses(reader) => reader.read(frame, out),
-            Self::Media(reader) => reader.read(frame, out),
+pub fn reader(api: Api, failed: bool) -> Reader {
+    match api {
+        Api::OpenAiResponses | Api::OpenAiStoredResponse => {
+            FormatReader::new(Responses::new(api), failed).into()
         }
+        Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages => {
+            MediaReader::new(api, failed).into()
+        }
+        _ => FormatReader::new(Chat::new(api), failed).into(),
     }
 }
 

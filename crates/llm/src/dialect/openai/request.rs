@@ -44,11 +44,7 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
     ("n_predict", RequestField::MaxTokens),
 ];
 
-static PATHS: RequestPaths = RequestPaths::new(REQUEST_ROWS);
-
-pub const fn request_paths(_: Api) -> &'static RequestPaths {
-    &PATHS
-}
+pub static REQUEST: RequestPaths = RequestPaths::new(REQUEST_ROWS);
 
 fn prompt(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     note_api(Api::OpenAiCompletions, state, value);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::MapAccess;
 
 use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
-use crate::dialect::{ByModality, Event, Timings, Usage};
+use crate::dialect::{ByModality, Event, EventSink, Timings, Usage};
 
 /// A usage object, or an object of durations: llama.cpp's `timings`, Cerebras' `time_info`, Fireworks' `perf_metrics`, LM
 /// Studio's `stats`.
@@ -33,7 +33,7 @@ enum Side {
 
 impl RawUsage {
     /// Parses the usage object of a body and emits its counts and durations. `is_input`: nothing is generated.
-    pub fn emit(json: &str, is_input: bool, out: &mut impl FnMut(Event<'_>)) {
+    pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
         let raw: Self = serde_json::from_str(json).unwrap_or_default();
         let usage = if is_input { raw.input_usage() } else { raw.usage() };
         if let Some(usage) = usage {

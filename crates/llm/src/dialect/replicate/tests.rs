@@ -40,7 +40,8 @@ fn streams_that_do_not_end_by_themselves() {
     let both = format!("{}{error}{ended}", output(&[&["a"]]));
     let before = [r#"0 Text "a""#.to_owned(), failed(None)];
     assert_eq!(read(&both), [&before[..], &end].concat());
-    assert_eq!(read(ended), [&end[..], &[failed(None)]].concat());
+    let [reason, done] = end;
+    assert_eq!(read(ended), [reason, failed(None), done]);
     let missing = TestResponse::of(Api::ReplicateStream, JSON).status(404);
     assert_eq!(missing.read(br#"{"detail":"Not found","status":404}"#), [failed(None)]);
     assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);

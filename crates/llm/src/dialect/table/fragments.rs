@@ -21,7 +21,7 @@ pub struct Fragments {
 #[derive(Debug)]
 pub struct Fragment {
     pub field: Field,
-    pub place: Place,
+    pub target: Target,
     pub content: Content,
 }
 
@@ -35,13 +35,13 @@ pub enum Content {
 
 /// The choice and the tool call that a value belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct Target {
     pub choice: u32,
     pub call: u32,
 }
 
 impl Fragments {
-    pub fn push(&mut self, field: Field, place: Place, value: Value<'_>) {
+    pub fn push(&mut self, field: Field, target: Target, value: Value<'_>) {
         let content = match value {
             Value::Text(piece) => return self.text.push_str(piece),
             Value::TextEnd => Content::Text(self.end()),
@@ -59,13 +59,13 @@ impl Fragments {
         if let (Content::Text(range), Some(last)) = (&content, self.list.last_mut())
             && let Content::Text(before) = &mut last.content
             && matches!(field, Field::Text(_))
-            && (last.field, last.place) == (field, place)
+            && (last.field, last.target) == (field, target)
         {
             // The parts of one text.
             before.end = range.end;
             return;
         }
-        self.list.push(Fragment { field, place, content });
+        self.list.push(Fragment { field, target, content });
     }
 
     /// Ends the string that is being read.
@@ -84,13 +84,13 @@ impl Fragments {
     }
 
     /// Returns the strings that are not empty.
-    pub fn texts(&self) -> impl Iterator<Item = (Field, Place, &str)> {
+    pub fn texts(&self) -> impl Iterator<Item = (Field, Target, &str)> {
         self.list.iter().filter_map(|fragment| {
             let Content::Text(range) = &fragment.content else {
                 return None;
             };
             let text = self.text.get(range.clone()).unwrap_or_default();
-            (!text.is_empty()).then_some((fragment.field, fragment.place, text))
+            (!text.is_empty()).then_some((fragment.field, fragment.target, text))
         })
     }
 
@@ -106,7 +106,7 @@ impl Fragments {
     /// Returns the index that a tool call gives itself.
     pub fn call_index(&self, choice: u32, call: u32) -> Option<u32> {
         let is_index = |known: &&Fragment| {
-            known.field == Field::CallIndex && known.place == Place { choice, call }
+            known.field == Field::CallIndex && known.target == Target { choice, call }
         };
         let index = self.list.iter().find(is_index).and_then(|fragment| self.count(fragment));
         index.and_then(|index| u32::try_from(index).ok())
@@ -138,8 +138,8 @@ impl Fragments {
             (Field::DoneUnlessStopped, Content::Flag(flag)) => {
                 *flag && !self.list.iter().any(is_stop)
             }
-            (Field::DoneIf(kind), Content::Text(range)) => {
-                self.text.get(range.clone()) == Some(kind)
+            (Field::Type, Content::Text(range)) => {
+                self.text.get(range.clone()) == Some(table.last_type) && !range.is_empty()
             }
             _ => false,
         };
@@ -154,14 +154,19 @@ impl Fragment {
     }
 }
 
-impl Place {
-    pub fn of(field: Field, position: Position<'_>) -> Self {
+impl Target {
+    /// `has_blocks`: there is one choice, and the outermost list holds its content blocks.
+    pub fn of(field: Field, position: Position<'_>, has_blocks: bool) -> Self {
+        if has_blocks {
+            return Self { choice: 0, call: position.list(0) };
+        }
         let is_call = matches!(
             field,
             Field::CallId
                 | Field::CallName
                 | Field::CallIndex
                 | Field::Arguments
+                | Field::FirstArguments
                 | Field::FullArguments
         );
         let choice = match (is_call, position.lists()) {

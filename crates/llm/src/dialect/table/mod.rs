@@ -8,10 +8,9 @@ mod reader;
 
 pub use reader::{TableFormat, TableReader};
 
-use super::Part;
-use super::RequestFacts;
-use super::json::Paths;
+use super::json::{Paths, Row};
 use super::response::FormatReader;
+use super::{Part, RequestFacts, Usage};
 
 /// Meaning of a value.
 ///
@@ -20,6 +19,7 @@ use super::response::FormatReader;
 pub enum Field {
     Id,
     Model,
+    ServiceTier,
     /// Index of the choice that a message of a stream belongs to.
     Choice,
     Text(Part),
@@ -31,11 +31,15 @@ pub enum Field {
     FullText,
     /// Text that is sent as a number if it has only digits.
     DigitsOrText,
+    /// Index of the content block that a message of a stream belongs to.
+    Block,
     /// Index of a tool call of a stream.
     CallIndex,
     CallId,
     CallName,
     Arguments,
+    /// Arguments at the start of a content block, `{}` if pieces follow.
+    FirstArguments,
     /// The whole arguments of a call, like [`Self::FullText`].
     FullArguments,
     StopReason,
@@ -43,6 +47,8 @@ pub enum Field {
     StopFlag(&'static str),
     /// Kind of the error that stopped the choice.
     StopError,
+    /// An object with counts, for [`Table::parse_usage`].
+    Usage,
     Count(Counter),
     /// One of several counts that add up.
     Addend(Counter),
@@ -53,8 +59,8 @@ pub enum Field {
     Done,
     /// The same, unless the message has a reason to stop.
     DoneUnlessStopped,
-    /// A type that only the last message has.
-    DoneIf(&'static str),
+    /// Type of a message of a stream.
+    Type,
     /// A code that only errors have.
     ErrorCode,
 }
@@ -120,24 +126,43 @@ pub struct Table {
     pub error_reasons: &'static [(&'static str, Option<&'static str>)],
     /// Name of the event that ends a stream.
     pub last_event: &'static str,
+    /// [`Field::Type`] of the message that ends a stream.
+    pub last_type: &'static str,
+    /// [`Field::Type`] of messages that repeat the text so far.
+    pub repeating_type: &'static str,
     /// Every message numbers its tool calls from 0. Numbers continue across the messages of a stream.
     pub numbers_calls: bool,
     /// Only the last message of a stream has the whole text.
     pub full_text_is_last: bool,
+    /// There is one choice, and the lists hold its content blocks. Tool calls are numbered by block.
+    pub has_blocks: bool,
+    /// A JSON object among server-sent events is an error, whatever its keys.
+    pub bare_object_is_error: bool,
+    pub parse_usage: fn(&str) -> Option<Usage>,
 }
 
 impl Table {
-    pub const fn new(paths: Paths<Field>) -> Self {
+    pub const fn new(rows: &'static [Row<Field>]) -> Self {
         Self {
-            paths,
+            paths: Paths::new(rows).with_errors(),
             texts: Texts::Pieces,
             counts: Counts::Response,
             no_reasons: &[],
             error_reasons: &[],
             last_event: "",
+            last_type: "",
+            repeating_type: "",
             numbers_calls: false,
             full_text_is_last: false,
+            has_blocks: false,
+            bare_object_is_error: true,
+            parse_usage: |_| None,
         }
+    }
+
+    /// Reads an object under one of these keys of the root as if it were the root.
+    pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
+        Self { paths: self.paths.unwraps(wrappers), ..self }
     }
 
     /// Returns a reader of a response. `failed`: the status says that it is an error.

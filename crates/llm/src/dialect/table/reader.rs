@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use super::fragments::{Content, Fragments, Place};
+use serde::Deserialize;
+
+use super::fragments::{Content, Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
-use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage};
+use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
 use crate::dialect::errors::{ErrorScanner, identifier};
-use crate::dialect::json::{JsonScanner, Meaning, Outcome, Paths, Position, ShortText, Value};
-use crate::dialect::lenient::whole;
+use crate::dialect::json::{
+    JsonScanner, Meaning, Outcome, Paths, Position, ShortText, SmallObject, Value,
+};
+use crate::dialect::lenient::{Text, whole};
 use crate::dialect::response::{Format, FormatReader, Message};
-use crate::dialect::result_usage::ResultUsage;
-use crate::dialect::{Event, Part, RequestFacts, Timings, Usage};
+use crate::dialect::usage::ResultUsage;
+use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
 
 /// Reads a response by a table.
@@ -21,7 +25,9 @@ pub type TableReader = FormatReader<TableFormat>;
 pub struct TableFormat {
     table: &'static Table,
     text: ShortText,
+    object: SmallObject,
     preamble: Preamble,
+    blocks: ToolBlocks,
     echo: PromptEcho,
     /// Texts, reasoning and arguments of a cumulative stream.
     cumulative: [CumulativeTexts; 3],
@@ -42,6 +48,12 @@ pub struct TableFormat {
     fragments: Fragments,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Tier<'a> {
+    service_tier: Text<'a>,
+}
+
 impl Format for TableFormat {
     type Field = Field;
 
@@ -49,13 +61,20 @@ impl Format for TableFormat {
         &self.table.paths
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn bare_object_is_error(&self) -> bool {
+        self.table.bare_object_is_error
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
+        let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
         let mut errors = ErrorScanner::default();
         let mut scanner = JsonScanner::new(&self.table.paths);
         let mut read = |meaning, position: Position<'_>, value: Value<'_>| match meaning {
             Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) => fragments.push(field, Place::of(field, position), value),
+            Meaning::Field(field) => {
+                fragments.push(field, Target::of(field, position, has_blocks), value);
+            }
         };
         scanner.push(message.data, &mut read);
         let outcome = scanner.finish(&mut read);
@@ -82,10 +101,10 @@ impl Format for TableFormat {
         field: Field,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
-        let place = Place::of(field, position);
-        let Place { choice, call } = place;
+        let target = Target::of(field, position, self.table.has_blocks);
+        let Target { choice, call } = target;
         match (field, value) {
             (Field::Text(part), Value::Text(piece)) => {
                 emit_text(choice, part, self.echo.strip(piece), out);
@@ -95,12 +114,18 @@ impl Format for TableFormat {
             }
             (Field::Text(_) | Field::FullText, Value::TextEnd) => self.echo.end(),
             (Field::Arguments | Field::FullArguments, Value::Text(piece)) => {
-                emit_text(choice, Part::Tool(call), piece, out);
+                emit_text(choice, Part::Tool(self.call_number(call)), piece, out);
+            }
+            (Field::Usage, value) => {
+                if let Some(json) = self.object.feed(value) {
+                    self.usage(&json, out);
+                }
             }
             (Field::Text(_) | Field::FullText | Field::DigitsOrText | Field::Token, _)
-            | (Field::Arguments | Field::FullArguments, _)
-            | (Field::Choice | Field::CallIndex | Field::SpecialToken | Field::ErrorCode, _)
-            | (Field::Done | Field::DoneUnlessStopped | Field::DoneIf(_), _) => {}
+            | (Field::Arguments | Field::FirstArguments | Field::FullArguments, _)
+            | (Field::Choice | Field::Block | Field::CallIndex, _)
+            | (Field::SpecialToken | Field::ErrorCode, _)
+            | (Field::Done | Field::DoneUnlessStopped | Field::Type, _) => {}
             (Field::StopError, value) => {
                 if let Some(kind) = self.text.feed(value) {
                     self.note_stop_error(&kind);
@@ -111,7 +136,7 @@ impl Format for TableFormat {
             (Field::Report, _) => {}
             (field, value) => {
                 if let Some(word) = self.text.feed(value) {
-                    self.word(field, place, &word, out);
+                    self.read_string(field, target, &word, out);
                 }
             }
         }
@@ -128,7 +153,9 @@ impl TableFormat {
         Self {
             table,
             text: ShortText::default(),
+            object: SmallObject::default(),
             preamble: Preamble::default(),
+            blocks: ToolBlocks::default(),
             cumulative: [cumulative(), cumulative(), cumulative()],
             echo,
             results: ResultUsage::new(request),
@@ -146,38 +173,55 @@ impl TableFormat {
     }
 
     /// Reads a complete message.
-    fn fragments(&mut self, fragments: &Fragments, name: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn fragments(&mut self, fragments: &Fragments, name: &[u8], out: &mut impl EventSink) {
         let choice = fragments.number(Field::Choice).and_then(|index| u32::try_from(index).ok());
         // The index of a token is not that of a choice.
         let choice = choice.filter(|_| fragments.first(Field::Token).is_none());
-        let place = |place: Place| Place { choice: choice.unwrap_or(place.choice), ..place };
+        let block = fragments.number(Field::Block).and_then(|index| u32::try_from(index).ok());
+        let target = |target: Target| Target {
+            choice: choice.unwrap_or(target.choice),
+            call: block.unwrap_or(target.call),
+        };
         for (field, at, text) in fragments.texts() {
-            if matches!(field, Field::Id | Field::Model) {
-                self.word(field, place(at), text, out);
+            if matches!(field, Field::Id | Field::Model | Field::ServiceTier) {
+                self.read_string(field, target(at), text, out);
             }
         }
+        let is_repetition =
+            self.has_text && fragments.first(Field::Type) == Some(self.table.repeating_type);
         for (field, at, text) in fragments.texts() {
-            self.text(field, place(at), text, fragments, out);
+            if !(is_repetition && matches!(field, Field::Text(_))) {
+                self.text(field, target(at), text, fragments, out);
+            }
         }
-        for (field, at, text) in fragments.texts().filter(|_| !self.has_text) {
+        let had_text = self.has_text;
+        for (field, at, text) in fragments.texts().filter(|_| !had_text) {
             if field == Field::FullText {
-                emit_text(place(at).choice, Part::Text, text, out);
+                self.has_text = true;
+                emit_text(target(at).choice, Part::Text, text, out);
             }
         }
         let mut calls = 0;
+        let mut stopped = Vec::new();
         for (field, at, text) in fragments.texts() {
             match field {
                 Field::Arguments => calls = calls.max(at.call.saturating_add(1)),
                 Field::FullArguments if !self.has_arguments => {
                     emit_text(0, Part::Tool(at.call), text, out);
                 }
-                Field::StopReason => self.word(field, place(at), text, out),
+                // A message may name the reason of a choice in two places.
+                Field::StopReason
+                    if self.is_reason(text) && !stopped.contains(&target(at).choice) =>
+                {
+                    stopped.push(target(at).choice);
+                    self.read_string(field, target(at), text, out);
+                }
                 Field::StopError => self.note_stop_error(text),
                 _ => {}
             }
         }
         self.calls = self.calls.saturating_add(calls);
-        self.numbers(fragments, place, out);
+        self.numbers(fragments, target, out);
         let last = self.table.last_event.as_bytes();
         let is_last_event = !last.is_empty() && name == last;
         if fragments.is_last(self.table) || is_last_event {
@@ -189,15 +233,18 @@ impl TableFormat {
     fn numbers(
         &mut self,
         fragments: &Fragments,
-        place: impl Fn(Place) -> Place,
-        out: &mut impl FnMut(Event<'_>),
+        target: impl Fn(Target) -> Target,
+        out: &mut impl EventSink,
     ) {
         for fragment in &fragments.list {
-            let at = place(fragment.place);
+            let at = target(fragment.target);
             match &fragment.content {
                 Content::Number(range) | Content::Text(range) if fragment.is_number() => {
                     let number = fragments.text.get(range.clone()).unwrap_or_default();
-                    self.word(fragment.field, at, number, out);
+                    self.read_string(fragment.field, at, number, out);
+                }
+                Content::Text(range) if fragment.field == Field::Usage => {
+                    self.usage(fragments.text.get(range.clone()).unwrap_or_default(), out);
                 }
                 Content::Number(_) | Content::Text(_) => {}
                 Content::Flag(flag) => self.flag(fragment.field, *flag, at.choice, out),
@@ -211,21 +258,22 @@ impl TableFormat {
     fn text(
         &mut self,
         field: Field,
-        place: Place,
+        target: Target,
         text: &str,
         fragments: &Fragments,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
-        let Place { choice, call } = place;
+        let Target { choice, call } = target;
         let part = match field {
             Field::Text(part) => part,
             Field::DigitsOrText => Part::Text,
             Field::Token if !fragments.has_flag(Field::SpecialToken) => Part::Text,
-            Field::CallId | Field::CallName | Field::Arguments => {
+            Field::FirstArguments if text == "{}" => return,
+            Field::CallId | Field::CallName | Field::Arguments | Field::FirstArguments => {
                 Part::Tool(match fragments.call_index(choice, call) {
                     Some(index) => index,
                     None if self.table.numbers_calls => self.calls.saturating_add(call),
-                    None => call,
+                    None => self.call_number(call),
                 })
             }
             _ => return,
@@ -255,18 +303,19 @@ impl TableFormat {
     }
 
     /// Reads a short string or a number.
-    fn word(
+    fn read_string(
         &mut self,
         field: Field,
-        Place { choice, call }: Place,
+        Target { choice, call }: Target,
         word: &str,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         match field {
             Field::Id => self.preamble.started(Some(word), None, out),
             Field::Model => self.preamble.started(None, Some(word), out),
-            Field::CallId => emit_call((choice, call), Some(word), None, out),
-            Field::CallName => emit_call((choice, call), None, Some(word), out),
+            Field::ServiceTier => self.preamble.tier(Some(word), None, out),
+            Field::CallId => emit_call((choice, self.call_number(call)), Some(word), None, out),
+            Field::CallName => emit_call((choice, self.call_number(call)), None, Some(word), out),
             Field::StopReason => self.stop(choice, word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
@@ -281,33 +330,34 @@ impl TableFormat {
                 }
             }
             Field::Clock(phase, unit) => self.clock(phase, unit, word),
-            Field::Choice
-            | Field::Text(_)
-            | Field::Token
-            | Field::SpecialToken
-            | Field::FullText
-            | Field::DigitsOrText
-            | Field::CallIndex
-            | Field::Arguments
-            | Field::FullArguments
-            | Field::StopFlag(_)
-            | Field::StopError
-            | Field::Report
-            | Field::Done
-            | Field::DoneUnlessStopped
-            | Field::DoneIf(_)
-            | Field::ErrorCode => {}
+            _ => {}
         }
     }
 
-    fn flag(&mut self, field: Field, flag: bool, choice: u32, out: &mut impl FnMut(Event<'_>)) {
+    /// Returns the number of the tool call at a position, or in a content block.
+    fn call_number(&mut self, call: u32) -> u32 {
+        if self.table.has_blocks { self.blocks.call(call.into()) } else { call }
+    }
+
+    /// Reads an object with counts, which may name the service tier.
+    fn usage(&mut self, json: &str, out: &mut impl EventSink) {
+        let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
+        self.preamble.tier(tier.service_tier.some(), None, out);
+        emit_usage((self.table.parse_usage)(json).unwrap_or_default(), out);
+    }
+
+    fn flag(&mut self, field: Field, flag: bool, choice: u32, out: &mut impl EventSink) {
         if let (Field::StopFlag(reason), true) = (field, flag) {
             self.stop(choice, reason, out);
         }
     }
 
-    fn stop(&mut self, choice: u32, reason: &str, out: &mut impl FnMut(Event<'_>)) {
-        if self.table.no_reasons.iter().any(|none| none.eq_ignore_ascii_case(reason)) {
+    fn is_reason(&self, text: &str) -> bool {
+        !self.table.no_reasons.iter().any(|none| none.eq_ignore_ascii_case(text))
+    }
+
+    fn stop(&mut self, choice: u32, reason: &str, out: &mut impl EventSink) {
+        if !self.is_reason(reason) {
             return;
         }
         out(Event::Stopped { choice, reason });
@@ -347,7 +397,7 @@ impl TableFormat {
     }
 
     /// Emits what was counted and measured since the last report.
-    fn report(&mut self, choice: u32, out: &mut impl FnMut(Event<'_>)) {
+    fn report(&mut self, choice: u32, out: &mut impl EventSink) {
         let mut usage = std::mem::take(&mut self.usage);
         let total = self.total.take().filter(|_| usage.output.is_none());
         usage.input = usage.input.or(total);

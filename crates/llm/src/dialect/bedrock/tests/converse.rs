@@ -30,10 +30,10 @@ fn reads_a_stream() {
         [
             r#"0 Text "Good \"day\"""#.to_owned(),
             stopped(0, "end_turn"),
-            usage([Some(17), Some(4), Some(5), Some(2), None]),
-            took(593),
             r#"Tier { service_tier: Some("flex"), system_fingerprint: None }"#.to_owned(),
             started(None, Some("arn:m")),
+            took(593),
+            usage([Some(17), Some(4), Some(5), Some(2), None]),
         ]
     );
 }

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::super::usage::RawUsage;
+use crate::dialect::RequestFacts;
 use crate::dialect::errors::ErrorValue;
 use crate::dialect::lenient::{Count, Object, Text};
-use crate::dialect::{Event, RequestFacts, repair};
-use crate::frame::ParseError;
+use crate::dialect::response::ErrorReport;
 use tokengauge_types::label::Name;
 
 /// A message of the client or the server.
@@ -108,19 +108,5 @@ impl Session<'_> {
     }
 }
 
-/// Parses a message, after repairing its text if necessary, and passes it to `read`.
-pub fn parse<O: FnMut(Event<'_>)>(
-    message: &[u8],
-    out: &mut O,
-    read: impl FnOnce(&Message<'_>, &mut O),
-) {
-    match repair::read::<Message<'_>>(message, &mut None) {
-        Some((message, lossy)) => {
-            if lossy {
-                out(Event::ParseError(ParseError::BadText));
-            }
-            read(&message, out);
-        }
-        None => out(Event::ParseError(ParseError::BadJson)),
-    }
-}
+/// The session reports errors itself: those of the client do not affect it.
+impl ErrorReport for Message<'_> {}

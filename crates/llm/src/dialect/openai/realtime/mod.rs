@@ -9,11 +9,11 @@ mod message;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use message::{Message, parse};
+use message::Message;
 
 use super::usage::RawUsage;
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::{Event, Part, RequestFacts, Usage};
+use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
 use tokengauge_types::label::Name;
 
 /// The most responses and transcriptions in progress. If there are more, the oldest counts as ended. A voice session has
@@ -56,8 +56,8 @@ impl Realtime {
     }
 
     /// Reads a message of the client.
-    pub fn client(&mut self, message: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        parse(message, out, |message, _| {
+    pub fn client(&mut self, message: &[u8], out: &mut impl EventSink) {
+        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, _| {
             if let "session.update" | "transcription_session.update" = &*message.kind.0
                 && let Some(session) = &message.session.0
             {
@@ -67,8 +67,10 @@ impl Realtime {
     }
 
     /// Reads a message of the server.
-    pub fn server(&mut self, message: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        parse(message, out, |message, out| self.server_message(message, out));
+    pub fn server(&mut self, message: &[u8], out: &mut impl EventSink) {
+        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, out| {
+            self.server_message(message, out)
+        });
     }
 
     /// Returns what the client requested so far.
@@ -101,7 +103,7 @@ impl Realtime {
         self.error.as_ref()
     }
 
-    fn server_message(&mut self, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn server_message(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
         let kind = &*message.kind.0;
         self.accepted |= !kind.is_empty() && kind != "error";
         match kind {
@@ -145,7 +147,7 @@ impl Realtime {
         }
     }
 
-    fn response_done(&mut self, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn response_done(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
         let active = self.response(message);
         let choice = self.active.remove(active).choice;
         let Some(response) = &message.response.0 else {
@@ -162,7 +164,7 @@ impl Realtime {
         }
     }
 
-    fn emit(&mut self, active: usize, piece: &Piece<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn emit(&mut self, active: usize, piece: &Piece<'_>, out: &mut impl EventSink) {
         let Some(active) = self.active.get_mut(active) else {
             return;
         };
@@ -176,7 +178,7 @@ impl Realtime {
     }
 
     /// Adds the usage of one response and emits the sum.
-    fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl FnMut(Event<'_>)) {
+    fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
         let Some(usage) = usage.and_then(RawUsage::usage_by_all_modalities) else {
             return;
         };

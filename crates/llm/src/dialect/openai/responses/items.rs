@@ -2,7 +2,7 @@
 
 use super::ResponseField;
 use super::texts::{ResponseTexts, TextId, TextLocation};
-use crate::dialect::Event;
+use crate::dialect::EventSink;
 use crate::dialect::emit::{emit_call, emit_text};
 use crate::dialect::json::{Row, ShortText, Value};
 
@@ -75,7 +75,7 @@ impl Items {
         (item, piece): (u32, u32),
         value: Value<'_>,
         is_known: bool,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         match (field, value) {
             (ItemField::Item, Value::Object) => {
@@ -112,7 +112,7 @@ impl Items {
         }
     }
 
-    fn end(&mut self, item: u32, out: &mut impl FnMut(Event<'_>)) {
+    fn end(&mut self, item: u32, out: &mut impl EventSink) {
         let [id, name] = std::mem::take(&mut self.call);
         if let Some(number) = self.texts.call(item) {
             emit_call((0, number), id.as_deref(), name.as_deref(), out);
@@ -132,12 +132,7 @@ impl Items {
             ItemField::Transcript => (TextLocation::Transcript, true),
             ItemField::Summary => (TextLocation::Summary, true),
             ItemField::Arguments => (TextLocation::Tool, false),
-            ItemField::Item
-            | ItemField::CallId
-            | ItemField::CallName
-            | ItemField::Type
-            | ItemField::Part
-            | ItemField::PartType => return None,
+            _ => return None,
         })
     }
 }

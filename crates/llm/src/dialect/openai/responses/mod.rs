@@ -12,15 +12,13 @@ use serde::Deserialize;
 use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
-use crate::dialect::error_field::ERROR_ROWS;
-use crate::dialect::error_field::ErrorField;
-use crate::dialect::errors::{ErrorScanner, ErrorValue, identifier};
+use crate::dialect::errors::{ErrorField, ErrorScanner, ErrorValue, identifier};
 use crate::dialect::json::{
     JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
 };
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
-use crate::dialect::{Api, Event};
+use crate::dialect::{Api, Event, EventSink};
 use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
 use texts::{TextId, TextLocation};
@@ -56,7 +54,7 @@ pub enum ResponseField {
 
 /// A response that is a body.
 static RESPONSE: Paths<ResponseField> =
-    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors(ERROR_ROWS);
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors();
 
 const RESPONSE_ROWS: &[Row<ResponseField>] = &[
     ("id", ResponseField::Id),
@@ -69,7 +67,7 @@ const RESPONSE_ROWS: &[Row<ResponseField>] = &[
 
 /// A message that carries a response.
 static RESPONSE_MESSAGE: Paths<ResponseField> =
-    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors(ERROR_ROWS).unwraps(&["response"]);
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors().unwraps(&["response"]);
 
 /// A message that carries an item.
 static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
@@ -116,7 +114,7 @@ impl Responses {
     }
 
     /// Reads the last message: how the response ended, and the response once more.
-    fn last(&mut self, kind: &str, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+    fn last(&mut self, kind: &str, data: &[u8], out: &mut impl EventSink) {
         self.items.texts.begin_repetition();
         let errors = self.response(data, out);
         if self.is_stored {
@@ -136,7 +134,7 @@ impl Responses {
     }
 
     /// Reads the response that a message carries.
-    fn response(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) -> ErrorScanner {
+    fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
         let mut errors = ErrorScanner::default();
         scan(&RESPONSE_MESSAGE, data, out, |meaning, position, value, out| match meaning {
             // The type of the message is not that of an error.
@@ -148,7 +146,7 @@ impl Responses {
     }
 
     /// Reads an item that is done, unless its text is known.
-    fn item(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn item(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let mut item = None;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {
             item = Some(index(message.output_index));
@@ -168,7 +166,7 @@ impl Responses {
         });
     }
 
-    fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl EventSink) {
         let is_stored = self.is_stored;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, out| {
             if let Some((location, extent)) = text_type(kind).filter(|_| !is_stored) {
@@ -182,7 +180,7 @@ impl Responses {
         message: &TextMessage<'_>,
         location: TextLocation,
         extent: Extent,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         let piece = match location {
             TextLocation::Summary => message.summary_index,
@@ -206,7 +204,7 @@ impl Responses {
     }
 
     /// Reads a short string of a response object.
-    fn word(&mut self, field: ResponseField, word: &str, out: &mut impl FnMut(Event<'_>)) {
+    fn read_string(&mut self, field: ResponseField, word: &str, out: &mut impl EventSink) {
         match field {
             ResponseField::Id => self.preamble.started(Some(word), None, out),
             ResponseField::Model => self.preamble.started(None, Some(word), out),
@@ -228,13 +226,11 @@ impl Responses {
 impl Format for Responses {
     type Field = ResponseField;
 
-    const BARE_OBJECT_IS_ERROR: bool = false;
-
     fn paths(&self) -> &'static Paths<ResponseField> {
         &RESPONSE
     }
 
-    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let kind = message_type(message.name, message.data);
         match &*kind {
             "error" => self.text_message(&kind, Message { is_error: true, ..message }, out),
@@ -264,7 +260,7 @@ impl Format for Responses {
         field: ResponseField,
         position: Position<'_>,
         value: Value<'_>,
-        out: &mut impl FnMut(Event<'_>),
+        out: &mut impl EventSink,
     ) {
         match field {
             ResponseField::Usage => {
@@ -282,14 +278,14 @@ impl Format for Responses {
             }
             field => {
                 if let Some(word) = self.text.feed(value) {
-                    self.word(field, &word, out);
+                    self.read_string(field, &word, out);
                 }
             }
         }
     }
 
     /// Fetching a stored response succeeds even if the response itself failed.
-    fn end(&mut self, is_error: &mut bool, _: &mut impl FnMut(Event<'_>)) {
+    fn end(&mut self, is_error: &mut bool, _: &mut impl EventSink) {
         *is_error = (*is_error || self.status_failed) && !self.is_stored;
     }
 }
@@ -349,7 +345,7 @@ fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
 }
 
 /// Scans a message and reports malformed text.
-fn scan<Out: FnMut(Event<'_>)>(
+fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],
     out: &mut Out,

@@ -120,10 +120,7 @@ impl ResponseTexts {
         let other = match id.location {
             TextLocation::Reasoning => TextLocation::Summary,
             TextLocation::Summary => TextLocation::Reasoning,
-            TextLocation::Text
-            | TextLocation::Refusal
-            | TextLocation::Tool
-            | TextLocation::Transcript => return false,
+            _ => return false,
         };
         self.known.iter().any(|known| known.item == id.item && known.location == other)
     }

@@ -241,7 +241,7 @@ fn streams_unless_the_request_says_otherwise() {
             path,
             anthropic: false,
         };
-        let mut reader = RequestReader::new(&super::super::detect(&detect).unwrap());
+        let mut reader = RequestReader::new(&crate::dialect::detect(&detect).unwrap());
         reader.push(body.as_bytes());
         reader.finish().stream
     };

@@ -1,5 +1,7 @@
 //! Responses as each engine sends them: whole, byte by byte and cut in two at every place.
 
+mod ollama;
+
 use std::time::Duration;
 
 use crate::dialect::testing::{

@@ -1,0 +1,4 @@
+mod aleph_alpha;
+mod cloudflare;
+mod dashscope;
+mod watsonx;

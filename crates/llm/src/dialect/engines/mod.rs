@@ -1,0 +1,226 @@
+//! Inference engines in their own formats.
+//!
+//! Several engines share the path `/generate`. The key of the prompt shows which one it is: `inputs` for TGI, `text` or
+//! `input_ids` for SGLang, `prompt` for vLLM. At the root of a host, where any request may arrive, only `inputs` counts.
+
+use super::json::{Position, Value};
+use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
+use super::table::{Counter, Counts, Field, Phase, Table, Texts, Unit};
+use super::{Api, Part};
+
+/// Ollama: chat, generate and embed. A stream is lines of JSON, and the default. A JSON body is the last line of a stream
+/// with the whole text.
+pub static OLLAMA: Table = Table {
+    numbers_calls: true,
+    ..Table::new(&[
+        ("model", Field::Model),
+        // Chat.
+        ("message.content", Field::Text(Part::Text)),
+        ("message.thinking", Field::Text(Part::Reasoning)),
+        ("message.tool_calls.*.id", Field::CallId),
+        ("message.tool_calls.*.function.name", Field::CallName),
+        ("message.tool_calls.*.function.arguments{}", Field::Arguments),
+        // Generate.
+        ("response", Field::Text(Part::Text)),
+        ("thinking", Field::Text(Part::Reasoning)),
+        ("done_reason", Field::StopReason),
+        ("done", Field::Done),
+        ("prompt_eval_count", Field::Count(Counter::Input)),
+        ("eval_count", Field::Count(Counter::Output)),
+        ("total_duration", Field::Clock(Phase::Total, Unit::Nanoseconds)),
+        ("load_duration", Field::Clock(Phase::Load, Unit::Nanoseconds)),
+        ("prompt_eval_duration", Field::Clock(Phase::Prefill, Unit::Nanoseconds)),
+        ("eval_duration", Field::Clock(Phase::Decode, Unit::Nanoseconds)),
+        ("", Field::Report),
+    ])
+};
+
+/// Most settings are in `options`.
+pub static OLLAMA_REQUEST: RequestPaths = RequestPaths::new(&[
+    ("model", RequestField::Model),
+    ("messages.*.content", RequestField::Prompt),
+    ("prompt|suffix|system|input", RequestField::Prompt),
+    ("input.*", RequestField::Prompt),
+    ("stream", RequestField::Stream),
+    ("think", RequestField::Reasoning),
+    ("format", RequestField::JsonOutput),
+    ("tools.*", RequestField::Tools),
+])
+.extends(SETTINGS)
+.unwraps(&["options"]);
+
+/// Text generation inference: `/generate`, `/generate_stream` and, hosted, the root of a model or an endpoint.
+///
+/// A stream has one message per token, and the whole text once more in the last one. A JSON body is an object or, at a
+/// root, a list of one. Several prompts are answered by a longer list.
+pub static TGI: Table = Table {
+    counts: Counts::Result,
+    full_text_is_last: true,
+    ..Table::new(&[
+        ("token.text", Field::Token),
+        ("token.special", Field::SpecialToken),
+        ("generated_text", Field::FullText),
+        ("details.finish_reason", Field::StopReason),
+        ("details.input_length", Field::Count(Counter::Input)),
+        ("details.generated_tokens", Field::Count(Counter::Output)),
+        ("details", Field::Report),
+    ])
+};
+
+/// llama.cpp: its own completions and infill.
+///
+/// Each message of a stream has the next text and the counts so far. The last one has the timings too. A JSON body is
+/// that last message with the whole text, or a list of them for several prompts or completions.
+pub static LLAMA_CPP: Table = Table {
+    counts: Counts::Result,
+    no_reasons: &["none"],
+    ..Table::new(&[
+        ("index", Field::Choice),
+        ("model", Field::Model),
+        ("content", Field::Text(Part::Text)),
+        // A request may leave the reason out of the fields that it wants.
+        ("stop", Field::DoneUnlessStopped),
+        ("stop_type", Field::StopReason),
+        // Older builds.
+        ("stopped_eos", Field::StopFlag("eos")),
+        ("stopped_word", Field::StopFlag("word")),
+        ("stopped_limit", Field::StopFlag("limit")),
+        ("tokens_evaluated", Field::Count(Counter::Input)),
+        ("tokens_predicted", Field::Count(Counter::Output)),
+        ("timings.cache_n", Field::Count(Counter::CacheRead)),
+        ("timings.prompt_ms", Field::Clock(Phase::Prefill, Unit::Milliseconds)),
+        ("timings.predicted_ms", Field::Clock(Phase::Decode, Unit::Milliseconds)),
+        ("", Field::Report),
+    ])
+};
+
+/// SGLang: its own `/generate`.
+///
+/// `meta_info` has the counts so far, the reason once the text has stopped, and then the total time. A stream repeats the
+/// whole text in each message, unless the server is started with `--stream-output`. Several prompts or completions are
+/// answered by a list.
+pub static SGLANG: Table = Table {
+    texts: Texts::MaybeCumulative,
+    counts: Counts::Result,
+    error_reasons: &[("abort", Some("abort"))],
+    ..Table::new(&[
+        ("index", Field::Choice),
+        ("text", Field::Text(Part::Text)),
+        ("meta_info.id", Field::Id),
+        // An object, in old versions a string.
+        ("meta_info.finish_reason", Field::StopReason),
+        ("meta_info.finish_reason.type", Field::StopReason),
+        ("meta_info.finish_reason.err_type", Field::StopError),
+        ("meta_info.prompt_tokens", Field::Count(Counter::Input)),
+        ("meta_info.completion_tokens", Field::Count(Counter::Output)),
+        ("meta_info.cached_tokens", Field::Count(Counter::CacheRead)),
+        ("meta_info.e2e_latency", Field::Clock(Phase::Total, Unit::Seconds)),
+        ("meta_info", Field::Report),
+    ])
+};
+
+/// vLLM's demonstration server, `/generate`: `{"text": ["…"]}`, where each text starts with the prompt.
+///
+/// A stream repeats the whole text in each message. Line ends, in old versions zero bytes, divide the messages. Neither
+/// counts nor an end are sent.
+pub static VLLM: Table = Table {
+    texts: Texts::PromptAndCumulative,
+    ..Table::new(&[("text", Field::Text(Part::Text)), ("text.*", Field::Text(Part::Text))])
+};
+
+/// Triton's generate extension with any backend (TensorRT-LLM, vLLM), and KServe's, which is the same.
+///
+/// `text_output` is one text or a list. A backend reports counts and a reason if the request asks for them. The end of a
+/// stream is not marked.
+pub static TRITON: Table = Table {
+    texts: Texts::MaybeCumulative,
+    counts: Counts::Message,
+    // Written by backends in Python.
+    no_reasons: &["None"],
+    ..Table::new(&[
+        ("model_name", Field::Model),
+        ("text_output", Field::Text(Part::Text)),
+        ("text_output.*", Field::Text(Part::Text)),
+        ("finish_reason", Field::StopReason),
+        ("finish_reason.*", Field::StopReason),
+        // KServe.
+        ("details.finish_reason", Field::StopReason),
+        ("num_input_tokens", Field::Addend(Counter::Input)),
+        ("num_input_tokens.*", Field::Addend(Counter::Input)),
+        ("num_output_tokens", Field::Addend(Counter::Output)),
+        ("num_output_tokens.*", Field::Addend(Counter::Output)),
+        ("", Field::Report),
+    ])
+};
+
+/// Settings are at the root, in `parameters` or in `sampling_params`.
+pub static REQUEST: RequestPaths = RequestPaths::new(&[
+    ("inputs", RequestField::Rule(tgi_prompt)),
+    ("inputs.*", RequestField::Rule(tgi_prompt)),
+    ("text", RequestField::Rule(sglang_prompt)),
+    ("text.*", RequestField::Rule(sglang_prompt)),
+    ("input_ids|sampling_params", RequestField::Rule(sglang_key)),
+    ("prompt|input_prefix|input_suffix", RequestField::Rule(vllm_or_llama_cpp_prompt)),
+    ("prompt.*", RequestField::Rule(vllm_or_llama_cpp_prompt)),
+    ("prompt.prompt_string", RequestField::Rule(vllm_or_llama_cpp_prompt)),
+    ("prompt.*.prompt_string", RequestField::Rule(vllm_or_llama_cpp_prompt)),
+    ("input_extra.*.text", RequestField::Rule(vllm_or_llama_cpp_prompt)),
+    ("text_input", RequestField::Rule(triton_prompt)),
+    ("text_input.*", RequestField::Rule(triton_prompt)),
+    ("model", RequestField::Model),
+    ("stream", RequestField::Stream),
+    // TGI: `{"type": "json", "value": {…}}`.
+    ("grammar.type", RequestField::JsonOutput),
+    ("json_schema", RequestField::OutputSchema),
+    ("return_full_text", RequestField::Echo),
+    ("exclude_input_in_output", RequestField::NoEcho),
+])
+.extends(SETTINGS)
+.unwraps(&["parameters", "sampling_params"]);
+
+fn tgi_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+    prompt(Api::TgiGenerate, state, position, value);
+}
+
+fn triton_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+    prompt(Api::TritonGenerate, state, position, value);
+}
+
+fn sglang_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+    if state.shared_path != Some(Api::TgiGenerate) {
+        prompt(Api::SglangGenerate, state, position, value);
+    }
+}
+
+fn sglang_key(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+    if state.shared_path != Some(Api::TgiGenerate) && is_given(value) {
+        state.facts.api = Some(Api::SglangGenerate);
+    }
+}
+
+fn vllm_or_llama_cpp_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+    let api = match state.shared_path {
+        Some(Api::TgiGenerate) => return,
+        Some(Api::LlamaCppCompletion) => Api::LlamaCppCompletion,
+        _ => Api::VllmGenerate,
+    };
+    prompt(api, state, position, value);
+}
+
+fn prompt(api: Api, state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+    if is_given(value) {
+        state.facts.api.get_or_insert(api);
+    }
+    // The length of each of several prompts is unknown.
+    if position.last() > 0 {
+        state.facts.echo = Some(false);
+    }
+    state.prompt(value);
+}
+
+const fn is_given(value: Value<'_>) -> bool {
+    matches!(value, Value::Text(_) | Value::Array | Value::Object)
+}
+
+#[cfg(test)]
+mod tests;
