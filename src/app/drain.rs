@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::admin::{self, DrainStage};
 use crate::config::value::DurationValue;
-use tokengauge_listen::Ebb;
+use tokengauge_listen::ConnectionDrain;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
@@ -87,7 +87,7 @@ pub(super) struct DrainTarget {
     pub(super) ready: Arc<AtomicBool>,
     pub(super) start: DrainStart,
     pub(super) channel: Arc<ObservationChannel>,
-    pub(super) connections: Arc<[Ebb]>,
+    pub(super) connections: Arc<[ConnectionDrain]>,
 }
 
 /// The drain endpoint of the admin port. Starting a drain needs a tokio runtime.
@@ -119,7 +119,7 @@ async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<Dr
     let start = Instant::now();
     self_telemetry::drain_started(channel.open_exchanges(), delay, quiet);
     tokio::time::sleep(delay).await;
-    connections.iter().for_each(Ebb::part);
+    connections.iter().for_each(ConnectionDrain::close_after_exchange);
     self_telemetry::drain_closing_connections(channel.open_exchanges());
     let mut idle = IdlePeriod::default();
     let (mut closing_idle, mut is_overdue) = (false, false);
@@ -135,7 +135,7 @@ async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<Dr
         if closing_idle {
             break;
         }
-        connections.iter().for_each(Ebb::leave);
+        connections.iter().for_each(ConnectionDrain::close_idle);
         closing_idle = true;
     }
     stage.send_replace(DrainStage::Drained);

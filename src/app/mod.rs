@@ -18,9 +18,10 @@ use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Connections, Listener, Peer};
+use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
-use tokengauge_observe::{InFlightRequests, Observer, Sinks, StreamPhase};
+use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
@@ -144,7 +145,7 @@ impl App {
             ready: Arc::clone(&ready),
             start: drain_start,
             channel: Arc::clone(&core.channel),
-            connections: listeners.iter().map(Listener::ebb).collect(),
+            connections: listeners.iter().map(Listener::drain).collect(),
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
@@ -194,7 +195,7 @@ impl App {
                 let streams = requests.streams(at);
                 let live = streams.iter().map(|stream| Live {
                     model: stream.model.as_ref().map(Name::as_str),
-                    waiting: matches!(stream.phase, StreamPhase::Queued | StreamPhase::Waiting),
+                    waiting: matches!(stream.phase, RequestPhase::Queued | RequestPhase::Waiting),
                 });
                 View::of(&load, &slo, live)
             })

@@ -19,10 +19,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
 use super::Peer;
-use super::exchanges::{Counted, Exchanges};
-use super::first::First;
-use super::phases::{Member, Phase};
+use super::exchanges::{CountingService, Exchanges};
+use super::replay::ReplayStream;
 use super::socket::Accepted;
+use super::state::{Member, Phase};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
 /// Creates the service of each connection.
@@ -102,104 +102,89 @@ impl Server {
         accepted: Accepted,
         handler: H,
         member: Member,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) {
         let server = self.clone();
-        let held = Held { member, place };
+        let guards = ConnectionGuards { member, permit };
         tokio::spawn(async move {
             match accepted {
                 Accepted::Unix(stream) => {
                     let peer = Peer { connection: None, tls: false };
-                    server.plain(stream, handler.service_for(peer), held).await;
+                    server.plain::<_, H>(stream, handler.service_for(peer), guards).await;
                 }
                 Accepted::Tcp(stream, connection) => {
                     let peer =
                         Peer { connection: connection.map(Arc::new), tls: server.tls.is_some() };
                     let service = handler.service_for(peer);
                     match &server.tls {
-                        None => server.plain(stream, service, held).await,
-                        Some(tls) => server.secure(tls.0.accept(stream), service, held).await,
+                        None => server.plain::<_, H>(stream, service, guards).await,
+                        Some(tls) => {
+                            server.secure::<H>(tls.0.accept(stream), service, guards).await
+                        }
                     }
                 }
             }
         });
     }
 
-    async fn plain<T, S, B>(&self, stream: T, service: S, mut held: Held)
-    where
+    async fn plain<T, H: Handler>(
+        &self,
+        stream: T,
+        service: H::Service,
+        mut guards: ConnectionGuards,
+    ) where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Send
-            + Unpin
-            + 'static,
-        S::Future: Send + Unpin + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
-            + Send
-            + Unpin
-            + 'static,
     {
-        if let Some((stream, http2)) = held.opening(First::read(stream), self.head_timeout).await {
-            self.spoken(stream, http2, service, held);
+        if let Some((stream, http2)) =
+            guards.opening(ReplayStream::read(stream), self.head_timeout).await
+        {
+            self.serve_http::<_, H>(stream, http2, service, guards);
         }
     }
 
-    async fn secure<S, B>(
+    async fn secure<H: Handler>(
         &self,
         handshake: tokio_rustls::Accept<tokio::net::TcpStream>,
-        service: S,
-        mut held: Held,
-    ) where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Send
-            + Unpin
-            + 'static,
-        S::Future: Send + Unpin + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
-            + Send
-            + Unpin
-            + 'static,
-    {
-        if let Some(stream) = held.opening(handshake, self.head_timeout).await {
+        service: H::Service,
+        mut guards: ConnectionGuards,
+    ) {
+        if let Some(stream) = guards.opening(handshake, self.head_timeout).await {
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            self.spoken(stream, http2, service, held);
+            self.serve_http::<_, H>(stream, http2, service, guards);
         }
     }
 
     /// Serves in a new task of exactly the connection's size. The memory needed to open the connection is freed.
-    fn spoken<T, S, B>(&self, stream: T, http2: bool, service: S, held: Held)
-    where
+    fn serve_http<T, H: Handler>(
+        &self,
+        stream: T,
+        http2: bool,
+        service: H::Service,
+        guards: ConnectionGuards,
+    ) where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Send
-            + Unpin
-            + 'static,
-        S::Future: Send + Unpin + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
-            + Send
-            + Unpin
-            + 'static,
     {
         let stream = TokioIo::new(stream);
-        let (service, exchanges) = Counted::new(service);
+        let (service, exchanges) = CountingService::new(service);
         if http2 {
             let connection = self.http2.serve_connection(stream, service);
-            tokio::spawn(Serving::new(Box::pin(connection), held, exchanges));
+            tokio::spawn(Serving::new(Box::pin(connection), guards, exchanges));
         } else {
             let connection = self.http1.serve_connection(stream, service).with_upgrades();
-            tokio::spawn(Serving::new(connection, held, exchanges));
+            tokio::spawn(Serving::new(connection, guards, exchanges));
         }
     }
 }
 
 /// Resources that a connection holds while it is open.
 #[derive(Debug)]
-struct Held {
+struct ConnectionGuards {
     member: Member,
-    #[expect(dead_code, reason = "held for its drop: the place is free again")]
-    place: OwnedSemaphorePermit,
+    #[expect(dead_code, reason = "held for its drop: the permit is free again")]
+    permit: OwnedSemaphorePermit,
 }
 
-impl Held {
+impl ConnectionGuards {
     /// Returns the result of `opening`. Returns `None` if `opening` fails or exceeds `limit`, or if the listener stops
     /// first.
     async fn opening<T>(
@@ -218,7 +203,7 @@ impl Held {
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
     /// Whether the protocol reports to the client which of its requests were not processed. If so, shutdown can start
     /// at any time.
-    const TELLS: bool;
+    const REPORTS_UNPROCESSED: bool;
 
     /// Closes the connection after the current exchange, or immediately if no exchange is active.
     fn finish(&mut self);
@@ -230,7 +215,7 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Unpin,
     B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + 'static,
 {
-    const TELLS: bool = false;
+    const REPORTS_UNPROCESSED: bool = false;
 
     fn finish(&mut self) {
         Pin::new(self).graceful_shutdown();
@@ -244,7 +229,7 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
 {
-    const TELLS: bool = true;
+    const REPORTS_UNPROCESSED: bool = true;
 
     fn finish(&mut self) {
         self.as_mut().graceful_shutdown();
@@ -254,50 +239,60 @@ where
 /// A connection being served. A hand-written future, because an `async` block would store the connection twice.
 struct Serving<C> {
     connection: C,
-    held: Held,
+    guards: ConnectionGuards,
     registered: bool,
     exchanges: Arc<Exchanges>,
-    end: End,
+    end: Shutdown,
     /// hyper wakes its own connection task when a handler polls a request body. The notifier handles that wake within
     /// the same poll.
-    bell: Arc<Notifier>,
+    notifier: Arc<Notifier>,
     waker: Waker,
 }
 
 /// Shutdown state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum Shutdown {
     /// The client decides when the connection ends.
     Open,
     /// The connection shuts down once the number of started exchanges differs from `begun`, after the last exchange.
     Unless { begun: u32 },
     /// The graceful shutdown was started.
-    Told,
+    Started,
 }
 
 impl<C: Graceful> Serving<C> {
-    fn new(connection: C, mut held: Held, exchanges: Arc<Exchanges>) -> Self {
-        let (bell, waker) = Notifier::new();
+    fn new(connection: C, mut guards: ConnectionGuards, exchanges: Arc<Exchanges>) -> Self {
+        let (notifier, waker) = Notifier::new();
         // Resets the phase seen during the handshake, so that this task receives it again.
-        held.member.forget();
-        Self { connection, held, registered: false, exchanges, end: End::Open, bell, waker }
+        guards.member.forget();
+        Self {
+            connection,
+            guards,
+            registered: false,
+            exchanges,
+            end: Shutdown::Open,
+            notifier,
+            waker,
+        }
     }
 
     /// Applies a new phase. Returns whether the connection ends immediately.
     fn enter(&mut self, phase: Phase) -> bool {
-        if phase > Phase::Serving && !C::TELLS {
+        if phase > Phase::Serving && !C::REPORTS_UNPROCESSED {
             self.exchanges.close();
         }
         self.end = match (phase, self.end) {
             (Phase::Cut, _) => return true,
-            (_, End::Told) | (Phase::Serving, _) => self.end,
+            (_, Shutdown::Started) | (Phase::Serving, _) => self.end,
             // An idle HTTP/1 connection may serve one more exchange, because closing it could hit a request that is in
             // transit.
-            (Phase::Parting, _) if !C::TELLS => End::Unless { begun: self.exchanges.over() },
-            (Phase::Parting | Phase::Leaving, _) => End::Unless { begun: 0 },
+            (Phase::Draining, _) if !C::REPORTS_UNPROCESSED => {
+                Shutdown::Unless { begun: self.exchanges.over() }
+            }
+            (Phase::Draining | Phase::ClosingIdle, _) => Shutdown::Unless { begun: 0 },
             (Phase::Finishing, _) => {
                 self.connection.finish();
-                End::Told
+                Shutdown::Started
             }
         };
         false
@@ -307,12 +302,12 @@ impl<C: Graceful> Serving<C> {
     /// must be polled again.
     fn end_if_due(&mut self) -> bool {
         let due = match self.end {
-            End::Unless { begun } => self.exchanges.begun() != begun,
-            End::Open | End::Told => false,
+            Shutdown::Unless { begun } => self.exchanges.begun() != begun,
+            Shutdown::Open | Shutdown::Started => false,
         };
         if due {
             self.connection.finish();
-            self.end = End::Told;
+            self.end = Shutdown::Started;
         }
         due
     }
@@ -323,28 +318,28 @@ impl<C: Graceful> Future for Serving<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if let Poll::Ready(phase) = this.held.member.poll_change(cx, &mut this.registered)
+        if let Poll::Ready(phase) = this.guards.member.poll_change(cx, &mut this.registered)
             && this.enter(phase)
         {
             return Poll::Ready(());
         }
         this.end_if_due();
-        this.bell.enter(cx.waker());
+        this.notifier.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
             // Exchanges report their own endings to the observer. Only requests that never became an exchange are
             // counted here.
             let polled = Pin::new(&mut this.connection).poll(&mut Context::from_waker(&this.waker));
             if let Poll::Ready(ended) = polled {
                 if ended.is_err_and(|error| error.is_parse()) {
-                    this.held.member.count_refused();
+                    this.guards.member.count_refused();
                 }
                 return Poll::Ready(());
             }
-            if !this.end_if_due() && this.bell.leave() {
+            if !this.end_if_due() && this.notifier.leave() {
                 return Poll::Pending;
             }
         }
-        this.bell.remind();
+        this.notifier.remind();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -36,17 +36,17 @@ impl Exchanges {
         self.closing.store(true, Ordering::Release);
     }
 
-    fn begin(self: &Arc<Self>) -> Going {
+    fn begin(self: &Arc<Self>) -> ActiveExchange {
         self.begun.fetch_add(1, Ordering::AcqRel);
-        Going(Arc::clone(self))
+        ActiveExchange(Arc::clone(self))
     }
 }
 
 /// An active exchange. Dropped when the last byte of the response was passed on or the exchange was aborted.
 #[derive(Debug)]
-pub(super) struct Going(Arc<Exchanges>);
+pub(super) struct ActiveExchange(Arc<Exchanges>);
 
-impl Drop for Going {
+impl Drop for ActiveExchange {
     fn drop(&mut self) {
         self.0.over.fetch_add(1, Ordering::AcqRel);
     }
@@ -54,12 +54,12 @@ impl Drop for Going {
 
 /// A service that counts its exchanges.
 #[derive(Debug)]
-pub(super) struct Counted<S> {
+pub(super) struct CountingService<S> {
     inner: S,
     exchanges: Arc<Exchanges>,
 }
 
-impl<S> Counted<S> {
+impl<S> CountingService<S> {
     pub(super) fn new(inner: S) -> (Self, Arc<Exchanges>) {
         let exchanges = Arc::<Exchanges>::default();
         let counted = Self { inner, exchanges: Arc::clone(&exchanges) };
@@ -67,52 +67,52 @@ impl<S> Counted<S> {
     }
 }
 
-impl<R, S, B> Service<Request<R>> for Counted<S>
+impl<R, S, B> Service<Request<R>> for CountingService<S>
 where
     S: Service<Request<R>, Response = Response<B>, Future: Unpin>,
 {
     type Response = Response<CountedBody<B>>;
     type Error = S::Error;
-    type Future = Answering<S::Future>;
+    type Future = CountingFuture<S::Future>;
 
     fn call(&self, request: Request<R>) -> Self::Future {
-        let going = (!switches(request.headers())).then(|| self.exchanges.begin());
-        Answering { inner: self.inner.call(request), going }
+        let active = (!asks_for_websocket(request.headers())).then(|| self.exchanges.begin());
+        CountingFuture { inner: self.inner.call(request), active }
     }
 }
 
 /// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted: during a shutdown, hyper would
 /// answer `Connection: Upgrade, close`. That header is valid, but some clients reject it. A WebSocket connection serves
 /// no further exchange anyway.
-fn switches(headers: &HeaderMap) -> bool {
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE);
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Future of the response headers.
 #[derive(Debug)]
-pub(super) struct Answering<F> {
+pub(super) struct CountingFuture<F> {
     inner: F,
     /// Moves into the body.
-    going: Option<Going>,
+    active: Option<ActiveExchange>,
 }
 
-impl<F, B, E> Future for Answering<F>
+impl<F, B, E> Future for CountingFuture<F>
 where
     F: Future<Output = Result<Response<B>, E>> + Unpin,
 {
     type Output = Result<Response<CountedBody<B>>, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answered = ready!(Pin::new(&mut self.inner).poll(cx));
-        let going = self.going.take();
-        let closing = |going: &Going| going.0.closing.load(Ordering::Acquire);
-        Poll::Ready(answered.map(|mut response| {
-            if going.as_ref().is_some_and(closing) {
+        let result = ready!(Pin::new(&mut self.inner).poll(cx));
+        let active = self.active.take();
+        let closing = |active: &ActiveExchange| active.0.closing.load(Ordering::Acquire);
+        Poll::Ready(result.map(|mut response| {
+            if active.as_ref().is_some_and(closing) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
-            response.map(|inner| CountedBody { inner, going })
+            response.map(|inner| CountedBody { inner, active })
         }))
     }
 }
@@ -122,7 +122,7 @@ where
 pub(super) struct CountedBody<B> {
     inner: B,
     #[expect(dead_code, reason = "held for its drop: the exchange is over")]
-    going: Option<Going>,
+    active: Option<ActiveExchange>,
 }
 
 impl<B: Body + Unpin> Body for CountedBody<B> {

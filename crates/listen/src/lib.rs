@@ -12,9 +12,9 @@
 
 mod connection;
 mod exchanges;
-mod first;
-mod phases;
+mod replay;
 mod socket;
+mod state;
 mod tls;
 
 use std::io;
@@ -31,8 +31,8 @@ pub use self::connection::Handler;
 pub use self::tls::Error as TlsError;
 
 use self::connection::Server;
-use self::phases::{Phase, Phases};
 use self::socket::Socket;
+use self::state::{ListenerState, Phase};
 use tokengauge_types::tcp::TcpConnection;
 
 /// Configuration of a listener.
@@ -101,8 +101,8 @@ pub enum Error {
 pub struct Listener {
     socket: Socket,
     server: Server,
-    places: Arc<Semaphore>,
-    phases: Arc<Phases>,
+    permits: Arc<Semaphore>,
+    state: Arc<ListenerState>,
 }
 
 impl Listener {
@@ -127,8 +127,8 @@ impl Listener {
         Ok(Self {
             socket,
             server: Server::new(tls, *head_timeout),
-            places: Arc::new(Semaphore::new((*max_connections).min(Semaphore::MAX_PERMITS))),
-            phases: Arc::default(),
+            permits: Arc::new(Semaphore::new((*max_connections).min(Semaphore::MAX_PERMITS))),
+            state: Arc::default(),
         })
     }
 
@@ -140,13 +140,13 @@ impl Listener {
 
     /// Returns a function that reads the number of rejected requests with malformed or oversized headers.
     pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
-        let phases = Arc::clone(&self.phases);
-        move || phases.refused()
+        let state = Arc::clone(&self.state);
+        move || state.refused()
     }
 
     /// Returns a handle that drains connections while the listener still accepts.
-    pub fn ebb(&self) -> Ebb {
-        Ebb(Arc::clone(&self.phases))
+    pub fn drain(&self) -> ConnectionDrain {
+        ConnectionDrain(Arc::clone(&self.state))
     }
 
     /// Accepts and serves connections until `shutdown` completes. Returns the connections still open, each of which
@@ -156,31 +156,31 @@ impl Listener {
         handler: H,
         shutdown: impl Future<Output = ()>,
     ) -> Connections {
-        let phases = Arc::clone(&self.phases);
-        let accepting = self.accept_all(&handler, &phases);
+        let state = Arc::clone(&self.state);
+        let accepting = self.accept_all(&handler, &state);
         tokio::select! {
             never = accepting => match never {},
             () = shutdown => {}
         }
         drop(self);
-        phases.enter(Phase::Finishing);
-        Connections(phases)
+        state.enter(Phase::Finishing);
+        Connections(state)
     }
 
     async fn accept_all<H: Handler>(
         &self,
         handler: &H,
-        phases: &Arc<Phases>,
+        state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
         loop {
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 // The semaphore is never closed.
                 std::future::pending::<()>().await;
                 continue;
             };
             match self.socket.accept().await {
-                Ok(accepted) => self.server.serve(accepted, handler.clone(), phases.join(), place),
-                Err(error) => socket::pause_after(&error).await,
+                Ok(accepted) => self.server.serve(accepted, handler.clone(), state.join(), permit),
+                Err(error) => socket::pause_after_error(&error).await,
             }
         }
     }
@@ -188,25 +188,25 @@ impl Listener {
 
 /// Drains the connections of a listener that still accepts. Draining cannot be reversed.
 #[derive(Clone, Debug)]
-pub struct Ebb(Arc<Phases>);
+pub struct ConnectionDrain(Arc<ListenerState>);
 
-impl Ebb {
+impl ConnectionDrain {
     /// Ends each connection, including new ones, after its current exchange or otherwise after its next exchange.
     /// HTTP/1.1 responses carry `Connection: close` and HTTP/2 clients receive a `GOAWAY`, so no request is lost.
-    pub fn part(&self) {
-        self.0.enter(Phase::Parting);
+    pub fn close_after_exchange(&self) {
+        self.0.enter(Phase::Draining);
     }
 
     /// Closes idle connections that have served an exchange. Connections without an exchange may still serve one.
-    pub fn leave(&self) {
-        self.0.enter(Phase::Leaving);
+    pub fn close_idle(&self) {
+        self.0.enter(Phase::ClosingIdle);
     }
 }
 
 /// The connections of a listener that no longer accepts. Dropping this value does not close the connections.
 #[derive(Debug)]
 #[must_use = "connections go on until they are cut"]
-pub struct Connections(Arc<Phases>);
+pub struct Connections(Arc<ListenerState>);
 
 impl Connections {
     /// Returns the number of open connections.

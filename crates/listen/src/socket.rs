@@ -68,7 +68,7 @@ impl Socket {
 
 /// Pauses after an accept error that can recur immediately. A connection that broke before it was accepted needs no
 /// pause.
-pub(super) async fn pause_after(error: &io::Error) {
+pub(super) async fn pause_after_error(error: &io::Error) {
     let broken = matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

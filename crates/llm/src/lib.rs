@@ -43,11 +43,16 @@
 //! reads each frame as events of one API format, and [`count`] counts the tokens of the generated text. [`content`]
 //! assembles prompts and answers where content capture is enabled.
 
+mod accumulator;
+mod body;
 pub mod content;
 pub mod count;
 pub mod decode;
 pub mod dialect;
 pub mod frame;
+mod memory;
 mod parser;
 
+pub use accumulator::{Choice, ResponseAccumulator};
+pub use body::{BodyItem, BodyReader};
 pub use parser::{BuildError, ResponseParser, ResponseParserBuilder, ResponseSummary};

@@ -2,18 +2,17 @@
 
 use http::Method;
 
-use crate::count::{TokenCounter, TokenDelta, TokenTotals, Tokenizers};
+use crate::accumulator::ResponseAccumulator;
+use crate::body::{BodyItem, BodyReader};
+use crate::count::{TokenDelta, TokenTotals, Tokenizers};
 use crate::decode::ContentDecoder;
 use crate::dialect::{
-    self, Api, DetectedApi, Event, Operation, RequestFacts, RequestReader, RequestTarget,
-    ResponseReader, TextKind, Timings, Usage,
+    self, Api, DetectedApi, Event, Operation, RequestFacts, RequestReader, RequestTarget, TextKind,
+    Timings, Usage,
 };
-use crate::frame::{Framer, ParseError};
+use crate::frame::ParseError;
 use tokengauge_types::event::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
 use tokengauge_types::label::{Label, Name};
-
-/// Maximum number of choices that are tracked. `n` is at most 128 with every provider that documents a limit.
-const MAX_CHOICES: u32 = 128;
 
 /// Parses the response to one request and counts its tokens.
 ///
@@ -21,12 +20,10 @@ const MAX_CHOICES: u32 = 128;
 /// malformed input and reports a [`ParseError`].
 #[derive(Debug)]
 pub struct ResponseParser {
-    decoder: ContentDecoder,
-    framer: Framer,
-    reader: ResponseReader,
-    response: Accumulator,
-    /// Whether a part of the body was not parsed.
-    is_lossy: bool,
+    api: Api,
+    request: RequestFacts,
+    body: BodyReader,
+    response: ResponseAccumulator,
 }
 
 impl ResponseParser {
@@ -50,50 +47,64 @@ impl ResponseParser {
     /// Parses the next bytes of the body. Calls `out` for each event that the bytes complete, with the increase of the
     /// token counts by that event.
     pub fn push(&mut self, bytes: &[u8], mut out: impl FnMut(&Event<'_>, TokenDelta)) {
-        let Self { decoder, framer, reader, response, is_lossy } = self;
-        let is_decoded = decoder.push(bytes, &mut |plain| {
-            framer.push(plain, &mut |frame| {
-                reader.read(&frame, &mut |event| response.apply(&event, &mut out));
-            });
-        });
-        if !is_decoded {
-            framer.gap();
-            *is_lossy = true;
-        }
+        let Self { body, response, .. } = self;
+        body.push(bytes, &mut |item| apply(response, &item, &mut out));
     }
 
     /// Records that bytes of the body were lost. Streams of events or lines resume at the next event or line. Other
     /// bodies and encoded bodies are not parsed any further.
     pub fn gap(&mut self) {
-        self.decoder.gap();
-        self.framer.gap();
-        self.is_lossy = true;
-        self.response.note(ParseError::Gap);
+        self.body.gap();
+        ParseError::Gap.add_to(&mut self.response.parse_errors);
     }
 
     /// Ends the body. Calls `out` for each event that only the end of the body completes.
-    pub fn finish(mut self, mut out: impl FnMut(&Event<'_>, TokenDelta)) -> ResponseSummary {
-        let Self { decoder, framer, reader, response, .. } = &mut self;
-        let is_short = decoder.is_short();
-        decoder.end();
-        if !decoder.is_unread() {
-            framer.finish(&mut |frame| {
-                reader.read(&frame, &mut |event| response.apply(&event, &mut out));
-            });
+    pub fn finish(self, mut out: impl FnMut(&Event<'_>, TokenDelta)) -> ResponseSummary {
+        let Self { api, request, mut body, mut response } = self;
+        body.finish(true, &mut |item| apply(&mut response, &item, &mut out));
+        if let Some(error) = body.error() {
+            error.add_to(&mut response.parse_errors);
         }
-        if let Some(error) = decoder.error() {
-            response.note(error);
-        }
-        let is_streamed = framer.is_stream().unwrap_or(false);
-        let has_ended = if is_streamed { response.has_ended() } else { !is_short };
-        let Accumulator { mut counter, summary, .. } = self.response;
+        let is_streamed = body.is_stream().unwrap_or(false);
+        let has_ended = match is_streamed {
+            // The streams of some APIs have neither an end mark nor a finish reason.
+            true => response.is_finished(0) || !api.marks_end(),
+            false => !body.is_short(),
+        };
+        let tokens = response.tokens();
+        let tokenizer = response.tokenizer();
+        let choices = (0..).zip(response.choices);
         ResponseSummary {
+            api,
+            request,
             is_streamed,
-            is_complete: has_ended && !self.is_lossy,
-            tokens: counter.finish(),
-            tokenizer: counter.tokenizer(),
-            ..summary
+            is_complete: has_ended && !body.is_lossy() && !body.is_unread(),
+            id: response.id,
+            model: response.model,
+            service_tier: response.service_tier,
+            system_fingerprint: response.system_fingerprint,
+            finish_reasons: choices
+                .filter_map(|(index, choice)| Some((index, choice.finish_reason?)))
+                .collect(),
+            tokens,
+            tokenizer,
+            usage: response.usage,
+            timings: response.timings,
+            failed: response.failed,
+            error_type: response.error_type,
+            parse_errors: response.parse_errors,
         }
+    }
+}
+
+fn apply(
+    response: &mut ResponseAccumulator,
+    item: &BodyItem<'_>,
+    out: &mut impl FnMut(&Event<'_>, TokenDelta),
+) {
+    if let BodyItem::Event(event) = item {
+        let tokens = response.apply(event);
+        out(event, tokens);
     }
 }
 
@@ -175,28 +186,23 @@ impl<'a> ResponseParserBuilder<'a> {
     /// Fails if the request is not a call of a known API, or if the API is a session over WebSocket.
     pub fn build(self) -> Result<ResponseParser, BuildError> {
         let (api, request, request_error) = self.read_request()?;
-        let headers = &self.response_headers;
-        let content_type = self.content_type.or_else(|| headers.get("content-type"));
-        let content_encoding = self.content_encoding.or_else(|| headers.get("content-encoding"));
-        let decoder = ContentDecoder::new(content_encoding);
-        let is_error = dialect::is_error(self.status);
-        let is_whole = request.stream != Some(true);
-        let reader = ResponseReader::new(api, &request, self.status);
-        let mut response = Accumulator::new(api, request, &self.tokenizers);
-        response.summary.failed = is_error;
-        dialect::headers::read(headers, is_error, is_whole, &mut |event| {
-            response.apply(&event, &mut |_, _| {});
+        let mut headers = self.response_headers;
+        let overrides =
+            [("content-type", self.content_type), ("content-encoding", self.content_encoding)];
+        for (name, value) in overrides {
+            if let Some(value) = value {
+                headers.set(name, value);
+            }
+        }
+        let mut response = ResponseAccumulator::new(request.model.as_ref(), &self.tokenizers);
+        response.failed = dialect::is_error(self.status);
+        let body = BodyReader::new(api, &request, (self.status, &headers), &mut |event| {
+            response.apply(&event);
         });
         if let Some(error) = request_error {
-            response.note(error);
+            error.add_to(&mut response.parse_errors);
         }
-        Ok(ResponseParser {
-            is_lossy: decoder.is_unread(),
-            decoder,
-            framer: Framer::new(content_type, api.json()),
-            reader,
-            response,
-        })
+        Ok(ResponseParser { api, request, body, response })
     }
 
     /// Returns the API and the facts of the request, and the error if its body was not decoded.
@@ -285,115 +291,6 @@ impl ResponseSummary {
     /// Returns the tokens of each kind of generated text, without the kinds that did not occur.
     pub fn tokens_by_kind(&self) -> impl Iterator<Item = (TextKind, u64)> {
         TextKind::ALL.into_iter().zip(self.tokens.by_kind).filter(|(_, tokens)| *tokens > 0)
-    }
-}
-
-/// Applies events to a summary.
-#[derive(Debug)]
-struct Accumulator {
-    counter: TokenCounter,
-    summary: ResponseSummary,
-    /// Number of choices that have begun.
-    choices: u32,
-    is_done: bool,
-}
-
-impl Accumulator {
-    fn new(api: Api, request: RequestFacts, tokenizers: &Tokenizers) -> Self {
-        let mut counter = TokenCounter::new(tokenizers);
-        if let Some(model) = &request.model {
-            counter.set_model(model.as_str());
-        }
-        let summary = ResponseSummary {
-            api,
-            request,
-            is_streamed: false,
-            is_complete: false,
-            id: None,
-            model: None,
-            service_tier: None,
-            system_fingerprint: None,
-            finish_reasons: Vec::new(),
-            tokens: counter.finish(),
-            tokenizer: counter.tokenizer(),
-            usage: None,
-            timings: None,
-            failed: false,
-            error_type: None,
-            parse_errors: Vec::new(),
-        };
-        Self { counter, summary, choices: 0, is_done: false }
-    }
-
-    fn apply(&mut self, event: &Event<'_>, out: &mut impl FnMut(&Event<'_>, TokenDelta)) {
-        let mut tokens = TokenDelta::default();
-        if let Event::Text { choice, .. } | Event::Stopped { choice, .. } = event
-            && *choice < MAX_CHOICES
-        {
-            self.choices = self.choices.max(choice + 1);
-        }
-        let summary = &mut self.summary;
-        match event {
-            Event::Started { id, model } => self.start(*id, *model),
-            Event::Text { choice, part, text } => tokens = self.counter.push(*choice, *part, text),
-            Event::Call { .. } => {}
-            Event::Usage(usage) => summary.usage.get_or_insert_default().merge(*usage),
-            Event::Stopped { choice, reason } => self.stop(*choice, reason),
-            Event::Failed { kind } => {
-                summary.failed = true;
-                set_name(&mut summary.error_type, *kind);
-            }
-            Event::Tier { service_tier, system_fingerprint } => {
-                set_name(&mut summary.service_tier, *service_tier);
-                set_name(&mut summary.system_fingerprint, *system_fingerprint);
-            }
-            Event::Timings(timings) => summary.timings.get_or_insert_default().merge(*timings),
-            Event::Done => self.is_done = true,
-            Event::ParseError(error) => self.note(*error),
-        }
-        out(event, tokens);
-    }
-
-    fn start(&mut self, id: Option<&str>, model: Option<&str>) {
-        if self.summary.id.is_none() {
-            set_name(&mut self.summary.id, id);
-        }
-        let known = self.summary.model.as_ref().map(Name::as_str);
-        if let Some(model) = model.filter(|model| known != Some(*model)) {
-            self.counter.set_model(model);
-            set_name(&mut self.summary.model, Some(model));
-        }
-    }
-
-    fn stop(&mut self, choice: u32, reason: &str) {
-        let reasons = &mut self.summary.finish_reasons;
-        if let Some(reason) = Name::new(reason).filter(|_| choice < MAX_CHOICES) {
-            reasons.retain(|(known, _)| *known != choice);
-            reasons.push((choice, reason));
-            reasons.sort_by_key(|(choice, _)| *choice);
-        }
-    }
-
-    fn note(&mut self, error: ParseError) {
-        let errors = &mut self.summary.parse_errors;
-        match errors.iter_mut().find(|(known, _)| *known == error) {
-            Some((_, count)) => *count = count.saturating_add(1),
-            None => errors.push((error, 1)),
-        }
-    }
-
-    /// Whether the end mark of the stream, or a finish reason of each choice, was received. Streams of some APIs have
-    /// neither.
-    fn has_ended(&self) -> bool {
-        let stopped = self.summary.finish_reasons.len();
-        let all_stopped = stopped > 0 && u32::try_from(stopped) == Ok(self.choices);
-        self.is_done || all_stopped || !self.summary.api.marks_end()
-    }
-}
-
-fn set_name(field: &mut Option<Name>, text: Option<&str>) {
-    if let Some(name) = text.and_then(Name::new) {
-        *field = Some(name);
     }
 }
 

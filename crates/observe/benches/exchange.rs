@@ -76,9 +76,9 @@ impl Stage {
         let exchange = ExchangeId(self.next);
         let mut at = MonotonicInstant::from_nanos(self.next * 1_000_000);
         self.next += 1;
-        let mut say = |word: ObserverEvent, bytes: &[u8]| {
+        let mut say = |event: ObserverEvent, bytes: &[u8]| {
             at = at + Duration::from_micros(10);
-            self.requests.apply(TimestampedEvent { exchange, at, word }, bytes);
+            self.requests.apply(TimestampedEvent { exchange, at, event }, bytes);
         };
         say(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
         say(ObserverEvent::Admitted, b"");
@@ -130,7 +130,7 @@ fn open(route: &Arc<RouteFacts>) -> RequestHead {
         conversation: None,
         who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(LiveState::default()),
+        live_state: Arc::new(LiveState::default()),
     }
 }
 

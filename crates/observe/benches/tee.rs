@@ -129,7 +129,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         conversation: None,
         who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::<LiveState>::default(),
+        live_state: Arc::<LiveState>::default(),
     };
     channel.open(open, clock::now())
 }
@@ -271,7 +271,7 @@ fn observe(channel: &ObservationChannel, arrived: &AtomicU64, stop: &AtomicBool)
             let arrivals = batch
                 .entries
                 .iter()
-                .filter(|entry| matches!(entry.word, ObserverEvent::Body { .. }));
+                .filter(|entry| matches!(entry.event, ObserverEvent::Body { .. }));
             arrived.fetch_add(arrivals.count() as u64, Ordering::Release);
         }
     }

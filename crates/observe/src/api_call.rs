@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::request_state::RequestState;
-use crate::response::{FrameContent, ResponseAccumulator};
+use crate::response::{FrameContent, ObservedResponse};
+use tokengauge_llm::BodyReader;
 use tokengauge_llm::content::{self, CaptureBudget, CapturePolicy, RequestCapture};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::decode::ContentDecoder;
 use tokengauge_llm::dialect::{
     self, Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
-    ResponseReader,
 };
-use tokengauge_llm::frame::{Frame, Framer, ParseError};
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
-    self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, WebSocket,
+    self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, Record,
 };
 use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps, rates};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{Direction, Headers, RequestHead, ResponseHead, RouteFacts};
+use tokengauge_types::event::{Direction, Ending, Headers, RequestHead, ResponseHead, RouteFacts};
 use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
 
 /// A call of a known API.
@@ -29,14 +29,11 @@ pub(super) struct ApiCall {
     /// Whether the request body determines the API.
     body_decides: bool,
     request_coding: ContentDecoder,
-    response_coding: ContentDecoder,
-    /// Created with the response headers. `None` if the body cannot be parsed.
-    response: Option<(Framer, ResponseReader)>,
-    /// Whether a part of the response body was not parsed.
-    lost: bool,
+    /// Created with the response headers.
+    body: Option<BodyReader>,
     /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
-    pub(super) answer: ResponseAccumulator,
+    pub(super) answer: ObservedResponse,
     /// Labels, which are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
     provider: Label,
@@ -48,18 +45,13 @@ pub(super) struct ApiCall {
 
 /// Facts that the exchange passes to its call when it ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Closing {
-    pub(super) points: Timestamps,
-    pub(super) outcome: Outcome,
-    /// Whether HTTP delivered the body completely.
-    pub(super) delivered: bool,
+pub(super) struct Closing<'a> {
+    pub(super) record: &'a Record,
     /// Whether a part of the exchange was not observed.
     pub(super) gap: bool,
     /// Whether a response below 400 had begun.
     pub(super) answering: bool,
     pub(super) queue_depth: u32,
-    /// The WebSocket after an upgrade.
-    pub(super) websocket: Option<WebSocket>,
 }
 
 impl ApiCall {
@@ -70,11 +62,9 @@ impl ApiCall {
             request: RequestState::Parsing(Box::new(RequestReader::new(found))),
             body_decides: found.body_decides,
             request_coding: ContentDecoder::new(open.headers.get("content-encoding")),
-            response_coding: ContentDecoder::plain(),
-            response: None,
-            lost: false,
+            body: None,
             session: None,
-            answer: ResponseAccumulator::new(None, tokenizers),
+            answer: ObservedResponse::new(None, tokenizers, None),
             series: None,
             provider: provider(api, &open.route, None),
             quota: None,
@@ -86,7 +76,7 @@ impl ApiCall {
     /// Captures the content of the request and the response from now on.
     pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
         let asked = RequestCapture::new(policy, budget);
-        self.answer.heard = asked.heard().map(Box::new);
+        self.answer.capture = asked.heard().map(Box::new);
         self.asked = Some(Box::new(asked));
     }
 
@@ -105,7 +95,7 @@ impl ApiCall {
 
     /// Returns whether the call is a streamed generation, according to the response or, before it, to the request.
     pub(super) fn is_stream(&self) -> bool {
-        let answered = self.framer().and_then(Framer::is_stream);
+        let answered = self.body.as_ref().and_then(BodyReader::is_stream);
         self.api.operation().generates()
             && answered.unwrap_or_else(|| self.facts().stream == Some(true))
     }
@@ -118,19 +108,24 @@ impl ApiCall {
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let asked = self.facts().choices.filter(|_| !delivered);
         let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
-        self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
+        self.answer.facts.is_finished(fewest.unwrap_or_default())
+            || (delivered && !self.api.marks_end())
     }
 
     /// Returns whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
-        self.framer().and_then(Framer::is_stream).unwrap_or(false)
+        self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
     }
 
     /// Returns whether the call is an observed, streamed generation that has not ended. `answered`: the response
     /// headers were received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
-        let unread = answered && self.response.is_none();
-        self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
+        let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
+        self.is_stream()
+            && is_read
+            && !self.is_lost()
+            && !self.answer.facts.failed
+            && !self.is_finished(false)
     }
 
     /// Returns the rate limits in the response headers.
@@ -139,8 +134,8 @@ impl ApiCall {
     }
 
     /// Returns whether a part of the response body was not parsed.
-    pub(super) const fn is_lost(&self) -> bool {
-        self.lost
+    pub(super) fn is_lost(&self) -> bool {
+        self.body.as_ref().is_some_and(BodyReader::is_lossy)
     }
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
@@ -174,16 +169,15 @@ impl ApiCall {
                 if let Some(asked) = &mut self.asked {
                     asked.gap();
                 }
+                if let RequestState::Parsing(reader) = &mut self.request {
+                    reader.gap();
+                }
             }
             Direction::Response => {
-                self.response_coding.gap();
-                self.lost = true;
+                if let Some(body) = &mut self.body {
+                    body.gap();
+                }
             }
-        }
-        match (direction, &mut self.request, &mut self.response) {
-            (Direction::Request, RequestState::Parsing(reader), _) => reader.gap(),
-            (Direction::Response, _, Some((framer, _))) => framer.gap(),
-            (Direction::Request | Direction::Response, _, _) => {}
         }
     }
 
@@ -192,7 +186,7 @@ impl ApiCall {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
         // A session has messages in place of a request and a response.
-        (self.asked, self.answer.heard) = (None, None);
+        (self.asked, self.answer.capture) = (None, None);
         sessions
     }
 
@@ -236,7 +230,7 @@ impl ApiCall {
     /// Returns whether the model is final.
     pub(super) fn has_final_model(&self) -> bool {
         self.asked().is_some()
-            || self.answer.model.is_some()
+            || self.answer.facts.model.is_some()
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
@@ -250,29 +244,17 @@ impl ApiCall {
             self.api = api;
             self.series = None;
         }
-        let heard = self.answer.heard.take();
-        self.answer = ResponseAccumulator::new(self.asked(), &self.tokenizers);
-        self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
-        self.response_coding = ContentDecoder::new(head.headers.get("content-encoding"));
-        self.response = (!self.response_coding.is_unread()).then(|| {
-            let framer = Framer::new(head.headers.get("content-type"), self.api.json());
-            (framer, ResponseReader::new(self.api, self.facts(), head.status))
-        });
         self.quota = RateLimits::read(&head.headers, now);
-        self.apply_head_events(head);
-        true
-    }
-
-    /// Applies counts, timings and errors in the response headers.
-    fn apply_head_events(&mut self, head: &ResponseHead) {
-        let whole = self.facts().stream != Some(true);
-        let answer = &mut self.answer;
+        let capture = self.answer.capture.take();
+        let mut answer = ObservedResponse::new(self.asked(), &self.tokenizers, capture);
         let mut content = FrameContent::default();
-        let failed = dialect::is_error(head.status);
-        dialect::headers::read(&head.headers, failed, whole, &mut |event| {
+        let status_and_headers = (head.status, &head.headers);
+        let body = BodyReader::new(self.api, self.facts(), status_and_headers, &mut |event| {
             answer.event(&event, &mut content, &mut |_| {});
         });
+        (self.answer, self.body) = (answer, Some(body));
+        true
     }
 
     /// Applies bytes of the response body.
@@ -283,19 +265,9 @@ impl ApiCall {
         points: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
-        let Self { response: Some((framer, reader)), response_coding, lost, answer, .. } = self
-        else {
-            return;
-        };
-        let read = response_coding.push(bytes, &mut |plain| {
-            framer.push(plain, &mut |frame| {
-                apply_frame(reader, answer, (at, frame), points, out);
-            });
-        });
-        if !read {
-            framer.gap();
-            *lost = true;
-        }
+        let Self { body: Some(body), answer, .. } = self else { return };
+        let mut content = FrameContent::default();
+        body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out));
     }
 
     /// Ends the response body. `delivered`: HTTP delivered the body completely.
@@ -306,23 +278,17 @@ impl ApiCall {
         points: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
     ) {
-        let Self { response: Some((framer, reader)), response_coding, answer, .. } = self else {
-            return;
-        };
-        if delivered {
-            response_coding.end();
-        }
-        framer.finish(&mut |frame| apply_frame(reader, answer, (at, frame), points, out));
+        let Self { body: Some(body), answer, .. } = self else { return };
+        let mut content = FrameContent::default();
+        body.finish(delivered, &mut |item| answer.item((at, item), &mut content, points, out));
     }
 
     /// Returns the parse errors, each with its count.
     pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
-        for coding in [&self.request_coding, &self.response_coding] {
-            if let Some(error) = coding.error() {
-                self.answer.odd(error);
-            }
-        }
-        self.answer.anomalies()
+        let mut counts = std::mem::take(&mut self.answer.facts.parse_errors);
+        let errors = [self.request_coding.error(), self.body.as_ref().and_then(BodyReader::error)];
+        errors.into_iter().flatten().for_each(|error| error.add_to(&mut counts));
+        counts
     }
 
     /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant.
@@ -347,7 +313,7 @@ impl ApiCall {
     pub(super) fn close(
         mut self,
         series: MetricLabels,
-        closing: Closing,
+        closing: Closing<'_>,
         out: &mut impl FnMut(LiveSample),
     ) -> Call {
         let streamed = self.is_streamed();
@@ -355,19 +321,22 @@ impl ApiCall {
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
         // A count of 0 proves that no token was generated only if the whole response was observed.
-        let seen = closing.outcome == Outcome::Ok && complete != Completeness::Unobserved;
-        let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
-        let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
+        let seen = closing.record.outcome == Outcome::Ok && complete != Completeness::Unobserved;
+        let answered =
+            generates && (seen || counted.total > 0 || self.answer.facts.usage.is_some());
+        let output =
+            answered.then(|| Output::reconcile(&counted, self.answer.facts.usage.as_ref()));
         let rates = self.rates(closing, output.as_ref(), complete);
         let is_truncated = generates && complete == Completeness::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
         let (finish_reasons, choices) = self.answer.finish_reasons(is_truncated, seen);
-        let heard = self.answer.heard.as_deref();
+        let heard = self.answer.capture.as_deref();
         let captured = self
             .asked
             .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
-        let usage = self.answer.usage;
+        let facts = &mut self.answer.facts;
+        let usage = facts.usage;
         Call {
             bands: LengthBuckets::of(&request, usage.as_ref(), output.as_ref()),
             series,
@@ -375,14 +344,14 @@ impl ApiCall {
             finish_reasons,
             choices,
             content: captured,
-            response_id: self.answer.id.take(),
-            response_model: self.answer.model.take(),
-            service_tier: self.answer.service_tier.take(),
-            system_fingerprint: self.answer.system_fingerprint.take(),
+            response_id: facts.id.take(),
+            response_model: facts.model.take(),
+            service_tier: facts.service_tier.take(),
+            system_fingerprint: facts.system_fingerprint.take(),
             usage,
-            timings: self.answer.timings,
+            timings: facts.timings,
             quota: self.quota,
-            tokenizer: output.map(|_| self.answer.tokenizer()),
+            tokenizer: output.map(|_| facts.tokenizer()),
             output,
             rates,
             complete,
@@ -397,7 +366,7 @@ impl ApiCall {
 
     fn rates(
         &mut self,
-        closing: Closing,
+        closing: Closing<'_>,
         output: Option<&Output>,
         complete: Completeness,
     ) -> Rates {
@@ -410,33 +379,30 @@ impl ApiCall {
                 counted: output.counted,
                 counted_first: output.counted_first,
             };
-            let blocked = self.answer.stream().blocked_in_decode();
+            let blocked = self.answer.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
-            return Rates::of_stream(&closing.points, tokens, blocked, seen);
+            return Rates::of_stream(&closing.record.points, tokens, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
-        let one = closing.websocket.is_none() && complete == Completeness::True;
-        let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
+        let one = closing.record.websocket.is_none() && complete == Completeness::True;
+        let rates = one.then(|| Rates::of_whole(&closing.record.points, output.tokens));
         rates.unwrap_or_default()
     }
 
-    fn framer(&self) -> Option<&Framer> {
-        self.response.as_ref().map(|(framer, _)| framer)
-    }
-
-    fn complete(&self, closing: Closing, streamed: bool) -> Completeness {
-        // If there is no framer, the body was not parsed, because its content encoding is unknown.
-        let unread = closing.answering && self.response.is_none();
-        let missed = closing.websocket.is_some_and(|socket| socket.lost || socket.compressed);
-        if closing.gap || unread || missed || self.lost {
+    fn complete(&self, closing: Closing<'_>, streamed: bool) -> Completeness {
+        let unread = closing.answering && self.body.as_ref().is_none_or(BodyReader::is_unread);
+        let missed =
+            closing.record.websocket.is_some_and(|socket| socket.lost || socket.compressed);
+        if closing.gap || unread || missed || self.is_lost() {
             return Completeness::Unobserved;
         }
-        let ended = if let Some(socket) = &closing.websocket {
+        let ended = if let Some(socket) = &closing.record.websocket {
             socket.is_finished()
         } else if streamed {
-            self.is_finished(closing.delivered)
+            self.is_finished(closing.record.ending == Ending::Complete)
         } else {
-            closing.delivered && !self.response_coding.is_short()
+            closing.record.ending == Ending::Complete
+                && !self.body.as_ref().is_some_and(BodyReader::is_short)
         };
         if ended { Completeness::True } else { Completeness::Cut }
     }
@@ -452,7 +418,7 @@ impl ApiCall {
             true => gate.admit(dimension, name),
             false => gate.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
         };
-        let asked = self.asked().or(self.answer.model.as_ref());
+        let asked = self.asked().or(self.answer.facts.model.as_ref());
         let model =
             asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
@@ -467,21 +433,6 @@ impl ApiCall {
             tenant: who.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
             variant: who.variant.as_ref().map(|name| label(Dimension::Variant, name)),
         }
-    }
-}
-
-/// Parses one frame and applies its events.
-fn apply_frame(
-    reader: &mut ResponseReader,
-    answer: &mut ResponseAccumulator,
-    (at, frame): (MonotonicInstant, Frame<'_>),
-    points: &mut Timestamps,
-    out: &mut impl FnMut(LiveSample),
-) {
-    let mut content = FrameContent::default();
-    reader.read(&frame, &mut |event| answer.event(&event, &mut content, out));
-    if matches!(frame, Frame::Event { .. }) {
-        answer.chunk(at, content, points, out);
     }
 }
 

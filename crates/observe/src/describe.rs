@@ -53,7 +53,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
         trace,
         conversation,
         who,
-        cell: Arc::<LiveState>::default(),
+        live_state: Arc::<LiveState>::default(),
     }
 }
 

@@ -232,7 +232,9 @@ impl Exchange {
         };
         if let (Some(mut call), Some(series)) = (call, series) {
             record.anomalies = call.anomalies();
-            let mut call = call.close(series, self.closing(&record, answering), out);
+            let (gap, queue_depth) = (self.gap, self.queue_depth);
+            let closing = Closing { record: &record, gap, answering, queue_depth };
+            let mut call = call.close(series, closing, out);
             call.stalls = std::mem::take(&mut self.watch).into_stalls();
             if call.request.conversation.is_none() {
                 call.request.conversation = self.open.conversation.take();
@@ -418,7 +420,7 @@ impl Exchange {
         if self.socket.is_some() {
             self.messages(Direction::Response, bytes, out);
         } else if let Some(call) = &mut self.call {
-            call.answer.stream().block(blocked);
+            call.answer.timing.block(blocked);
             self.watch.block(blocked);
             let before = self.points.last;
             call.response(at, bytes, &mut self.points, out);
@@ -465,26 +467,14 @@ impl Exchange {
             streamed,
             finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
             lost: call.is_some_and(ApiCall::is_lost),
-            failed: call.is_some_and(|call| call.answer.failed),
-            failure: call.and_then(|call| call.answer.failure.clone()),
+            failed: call.is_some_and(|call| call.answer.facts.failed),
+            failure: call.and_then(|call| call.answer.facts.error_type.clone()),
         }
     }
 
     fn http(&mut self) -> Http {
         let bytes = [self.request_bytes, self.response_bytes];
         Http::of(&mut self.open, self.head.as_deref_mut(), bytes)
-    }
-
-    fn closing(&self, record: &Record, answering: bool) -> Closing {
-        Closing {
-            points: self.points,
-            outcome: record.outcome,
-            delivered: record.ending == Ending::Complete,
-            gap: self.gap,
-            answering,
-            queue_depth: self.queue_depth,
-            websocket: record.websocket,
-        }
     }
 }
 

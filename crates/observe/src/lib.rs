@@ -6,7 +6,6 @@
 //! open requests. [`Observer`] is the thread that moves events from the tee to the open requests. The pipeline itself
 //! does no I/O and takes the time as an argument.
 
-mod anomalies;
 mod api_call;
 mod describe;
 mod endpoint;
@@ -26,7 +25,7 @@ mod websocket;
 pub use describe::{RequestContext, describe_request, describe_response, host};
 pub use endpoint::{Endpoint, EndpointOpener};
 pub use exchange::Exchange;
-pub use in_flight::{InFlightRequests, Sinks, StreamPhase, StreamView};
+pub use in_flight::{InFlightRequests, Sinks, StreamView};
 pub use layer::{Observe, ObserveFuture, ObserveLayer, OpenExchange};
 pub use observation::Observation;
 pub use observer::Observer;

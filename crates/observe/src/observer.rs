@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns the number of bytes of the batch that belong to `entry`.
 fn body_len(entry: &TimestampedEvent) -> usize {
-    if let ObserverEvent::Body { len, .. } = entry.word {
+    if let ObserverEvent::Body { len, .. } = entry.event {
         usize::try_from(len).unwrap_or(usize::MAX)
     } else {
         0

@@ -1,48 +1,27 @@
-//! Accumulates the events of one response.
+//! The observed response: its facts, timestamps and token samples.
 
-use crate::anomalies::Anomalies;
 use crate::tool_arguments::ToolArguments;
 use tokengauge_llm::content::ResponseCapture;
-use tokengauge_llm::count::{Source, TokenCounter, Tokenizers};
-use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
-use tokengauge_llm::frame::ParseError;
+use tokengauge_llm::count::{TokenDelta, Tokenizers};
+use tokengauge_llm::dialect::{Event, Part};
+use tokengauge_llm::{BodyItem, ResponseAccumulator};
 use tokengauge_measure::record::{ChoiceContent, ChoiceStatus, TokenCounts};
 use tokengauge_measure::timing::{LiveSample, StreamTiming, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label::{Label, Name};
-
-/// Maximum number of tracked choices. All providers that document a limit for `n` allow at most 128.
-const MOST_CHOICES: usize = 128;
+use tokengauge_types::label::Name;
 
 /// The parsed part of a response.
 #[derive(Debug)]
-pub(super) struct ResponseAccumulator {
-    counter: TokenCounter,
+pub(super) struct ObservedResponse {
+    pub(super) facts: ResponseAccumulator,
     /// Token counts of the finished turns of a session.
     past: TokenCounts,
-    stream: StreamTiming,
-    pub(super) id: Option<Name>,
-    pub(super) model: Option<Name>,
-    pub(super) service_tier: Option<Name>,
-    pub(super) system_fingerprint: Option<Name>,
-    pub(super) usage: Option<Usage>,
-    pub(super) timings: Option<Timings>,
-    pub(super) failed: bool,
-    pub(super) failure: Option<Name>,
-    choices: Vec<Choice>,
+    pub(super) timing: StreamTiming,
     arguments: ToolArguments,
-    done: bool,
     /// Tokens of the first chunk with text.
     first: u64,
-    anomalies: Anomalies,
     /// The captured content, if content is captured.
-    pub(super) heard: Option<Box<ResponseCapture>>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Choice {
-    said: ChoiceContent,
-    stopped: Option<Name>,
+    pub(super) capture: Option<Box<ResponseCapture>>,
 }
 
 /// The content of one frame.
@@ -55,26 +34,19 @@ pub(super) struct FrameContent {
     tokens: u32,
 }
 
-impl ResponseAccumulator {
-    pub(super) fn new(model: Option<&Name>, tokenizers: &Tokenizers) -> Self {
+impl ObservedResponse {
+    pub(super) fn new(
+        model: Option<&Name>,
+        tokenizers: &Tokenizers,
+        capture: Option<Box<ResponseCapture>>,
+    ) -> Self {
         Self {
-            counter: counter(model, tokenizers),
+            facts: ResponseAccumulator::new(model, tokenizers),
             past: TokenCounts::default(),
-            stream: StreamTiming::default(),
-            id: None,
-            model: None,
-            service_tier: None,
-            system_fingerprint: None,
-            usage: None,
-            timings: None,
-            failed: false,
-            failure: None,
-            choices: Vec::new(),
+            timing: StreamTiming::default(),
             arguments: ToolArguments::default(),
-            done: false,
             first: 0,
-            anomalies: Anomalies::default(),
-            heard: None,
+            capture,
         }
     }
 
@@ -85,40 +57,40 @@ impl ResponseAccumulator {
         content: &mut FrameContent,
         out: &mut impl FnMut(LiveSample),
     ) {
-        if let Some(heard) = &mut self.heard {
-            heard.event(event);
+        if let Some(capture) = &mut self.capture {
+            capture.event(event);
         }
-        match event {
-            Event::ParseError(anomaly) => return self.odd(*anomaly),
-            // This event is relevant for captured content only.
-            Event::Call { .. } => return,
-            Event::Done => {
-                self.done = true;
-                return;
+        let tokens = self.facts.apply(event);
+        if let Event::Text { choice, part, text } = event {
+            if let Part::Tool(number) = part {
+                self.arguments.push(*choice, *number, text);
             }
-            Event::Started { id, model } => self.started(*id, *model),
-            Event::Text { choice, part, text } => self.text((*choice, *part), text, content, out),
-            Event::Timings(timings) => self.timings.get_or_insert_default().merge(*timings),
-            Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
-            Event::Stopped { choice, reason } => {
-                if let Some(choice) = self.choice(*choice) {
-                    choice.stopped = Name::new(reason);
+            self.report_text(*part, tokens, content, out);
+        }
+        content.event |= !matches!(event, Event::ParseError(_) | Event::Call { .. } | Event::Done);
+    }
+
+    /// Applies an item of the body that arrived at `at`. `content` describes the current frame.
+    pub(super) fn item(
+        &mut self,
+        (at, item): (MonotonicInstant, BodyItem<'_>),
+        content: &mut FrameContent,
+        points: &mut Timestamps,
+        out: &mut impl FnMut(LiveSample),
+    ) {
+        match item {
+            BodyItem::Event(event) => self.event(&event, content, out),
+            BodyItem::FrameEnd { is_message } => {
+                let content = std::mem::take(content);
+                if is_message {
+                    self.chunk(at, content, points, out);
                 }
             }
-            Event::Failed { kind } => {
-                self.failed = true;
-                self.failure = kind.and_then(Name::new).or(self.failure.take());
-            }
-            Event::Tier { service_tier, system_fingerprint } => {
-                set_name(&mut self.service_tier, *service_tier);
-                set_name(&mut self.system_fingerprint, *system_fingerprint);
-            }
         }
-        content.event = true;
     }
 
     /// Ends a frame of a stream: records its timestamps and gaps.
-    pub(super) fn chunk(
+    fn chunk(
         &mut self,
         at: MonotonicInstant,
         content: FrameContent,
@@ -139,20 +111,12 @@ impl ResponseAccumulator {
         if content.visible {
             points.visible.get_or_insert(at);
         }
-        self.stream.chunk(at, content.tokens, out);
-    }
-
-    pub(super) fn odd(&mut self, anomaly: ParseError) {
-        self.anomalies.note(anomaly);
-    }
-
-    pub(super) const fn stream(&mut self) -> &mut StreamTiming {
-        &mut self.stream
+        self.timing.chunk(at, content.tokens, out);
     }
 
     /// Returns exact totals. Reports the standard tokens that were not counted before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
-        let totals = self.counter.finish();
+        let totals = self.facts.tokens();
         if totals.standard_unreported > 0 {
             out(LiveSample::Standard { tokens: totals.standard_unreported });
         }
@@ -175,16 +139,7 @@ impl ResponseAccumulator {
         out: &mut impl FnMut(LiveSample),
     ) {
         self.past = self.count(out);
-        self.counter = counter(self.model.as_ref().or(model), tokenizers);
-    }
-
-    /// Returns whether the response is complete: the end marker of the API was received, or at least `fewest` choices
-    /// began and each has a stop reason.
-    pub(super) fn is_finished(&self, fewest: usize) -> bool {
-        self.done
-            || (!self.choices.is_empty()
-                && self.choices.len() >= fewest.min(MOST_CHOICES)
-                && self.choices.iter().all(|choice| choice.stopped.is_some()))
+        self.facts.restart_count(model, tokenizers);
     }
 
     /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. `cut`: the
@@ -193,17 +148,17 @@ impl ResponseAccumulator {
     pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<ChoiceStatus>) {
         let truncated = || Name::new("error").filter(|_| cut);
         let mut reasons = Vec::new();
-        for (index, choice) in (0..).zip(&self.choices) {
-            let Some(reason) = choice.stopped.clone().or_else(truncated) else {
+        for (index, choice) in (0..).zip(&self.facts.choices) {
+            let Some(reason) = choice.finish_reason.clone().or_else(truncated) else {
                 continue;
             };
-            let said = ChoiceContent {
-                anything: choice.said.anything || !seen,
+            let content = ChoiceContent {
+                anything: choice.has_text || !seen,
+                refusal: choice.has_refusal,
                 broken_arguments: seen && self.arguments.are_broken(index),
-                ..choice.said
             };
-            let became = ChoiceStatus::of(&reason, said);
-            reasons.push((reason, became));
+            let status = ChoiceStatus::of(&reason, content);
+            reasons.push((reason, status));
         }
         if reasons.is_empty() {
             reasons.extend(truncated().map(|reason| (reason, ChoiceStatus::Unfinished)));
@@ -211,80 +166,22 @@ impl ResponseAccumulator {
         reasons.into_iter().unzip()
     }
 
-    pub(super) fn anomalies(&mut self) -> Vec<(ParseError, u32)> {
-        self.anomalies.take()
-    }
-
-    /// Returns the name of the tokenizer.
-    pub(super) fn tokenizer(&self) -> Label {
-        self.counter.tokenizer()
-    }
-
-    pub(super) fn source(&self) -> Source {
-        self.counter.source()
-    }
-
-    fn started(&mut self, id: Option<&str>, model: Option<&str>) {
-        if self.id.is_none() {
-            set_name(&mut self.id, id);
-        }
-        if let Some(model) =
-            model.filter(|model| self.model.as_ref().is_none_or(|known| known.as_str() != *model))
-        {
-            self.counter.set_model(model);
-            set_name(&mut self.model, Some(model));
-        }
-    }
-
-    fn text(
-        &mut self,
-        (choice, part): (u32, Part),
-        text: &str,
+    fn report_text(
+        &self,
+        part: Part,
+        tokens: TokenDelta,
         content: &mut FrameContent,
         out: &mut impl FnMut(LiveSample),
     ) {
-        if let Some(choice) = self.choice(choice) {
-            choice.said.anything = true;
-            choice.said.refusal |= part == Part::Refusal;
+        if tokens.native > 0 {
+            let (kind, source) = (part.kind(), self.facts.source());
+            out(LiveSample::Tokens { kind, tokens: tokens.native, source });
         }
-        if let Part::Tool(number) = part {
-            self.arguments.push(choice, number, text);
-        }
-        let added = self.counter.push(choice, part, text);
-        if added.native > 0 {
-            out(LiveSample::Tokens {
-                kind: part.kind(),
-                tokens: added.native,
-                source: self.source(),
-            });
-        }
-        if added.standard > 0 {
-            out(LiveSample::Standard { tokens: added.standard });
+        if tokens.standard > 0 {
+            out(LiveSample::Standard { tokens: tokens.standard });
         }
         content.text = true;
         content.visible |= part.is_visible();
-        content.tokens = content.tokens.saturating_add(added.native);
-    }
-
-    fn choice(&mut self, index: u32) -> Option<&mut Choice> {
-        let index = usize::try_from(index).ok().filter(|index| *index < MOST_CHOICES)?;
-        if self.choices.len() <= index {
-            self.choices.resize(index + 1, Choice::default());
-        }
-        self.choices.get_mut(index)
-    }
-}
-
-fn counter(model: Option<&Name>, tokenizers: &Tokenizers) -> TokenCounter {
-    let mut counter = TokenCounter::new(tokenizers);
-    if let Some(model) = model {
-        counter.set_model(model.as_str());
-    }
-    counter
-}
-
-fn set_name(field: &mut Option<Name>, text: Option<&str>) {
-    if let Some(name) = text.and_then(Name::new) {
-        *field = Some(name);
+        content.tokens = content.tokens.saturating_add(tokens.native);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -132,6 +132,19 @@ pub struct CardinalityLimits {
     pub length_bands: bool,
 }
 
+impl CardinalityLimits {
+    const fn of(&self, dimension: Dimension) -> usize {
+        match dimension {
+            Dimension::ErrorType => self.error_types,
+            Dimension::FinishReason => self.finish_reasons,
+            Dimension::Model => self.models,
+            Dimension::Provider => self.providers,
+            Dimension::Tenant => self.tenants,
+            Dimension::Variant => self.variants,
+        }
+    }
+}
+
 impl Default for CardinalityLimits {
     /// Returns the default limits.
     ///
@@ -165,9 +178,26 @@ pub struct Admitted {
 /// Admits untrusted label values up to a limit per dimension.
 #[derive(Debug)]
 pub struct CardinalityLimiter {
-    limits: CardinalityLimits,
-    admitted: Mutex<[HashSet<Label>; Dimension::ALL.len()]>,
-    refused: [AtomicU64; Dimension::ALL.len()],
+    /// In the order of [`Dimension::ALL`].
+    sets: [LabelSet; Dimension::ALL.len()],
+}
+
+/// The values of one dimension.
+#[derive(Debug)]
+struct LabelSet {
+    limit: usize,
+    admitted: Mutex<HashSet<Label>>,
+    refused: AtomicU64,
+}
+
+impl LabelSet {
+    fn admitted(&self) -> MutexGuard<'_, HashSet<Label>> {
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
 }
 
 impl CardinalityLimiter {
@@ -176,66 +206,63 @@ impl CardinalityLimiter {
         limits: CardinalityLimits,
         reserved: impl IntoIterator<Item = (Dimension, Label)>,
     ) -> Self {
-        let gate = Self { limits, admitted: Mutex::default(), refused: Default::default() };
+        let sets = Dimension::ALL.map(|dimension| LabelSet {
+            limit: limits.of(dimension),
+            admitted: Mutex::default(),
+            refused: AtomicU64::new(0),
+        });
+        let limiter = Self { sets };
         for (dimension, label) in reserved {
-            gate.with(dimension, |set| set.insert(label));
+            limiter.set(dimension).admitted().insert(label);
         }
-        gate
+        limiter
     }
 
     /// Returns the label of `text` if it is already admitted or the limit is not reached. Otherwise counts a refusal
     /// and returns [`OTHER`].
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
-        let limit = self.limit(dimension);
-        let admitted = self.with(dimension, |set| {
-            if let Some(known) = set.get(text.as_str()) {
-                return Some(known.clone());
-            }
-            if set.len() >= limit {
-                return None;
-            }
-            let label = Label::known(text.as_str());
-            set.insert(label.clone());
-            Some(label)
-        });
-        admitted.unwrap_or_else(|| {
-            self.refuse(dimension);
-            Label::known(OTHER)
-        })
+        let set = self.set(dimension);
+        let mut admitted = set.admitted();
+        if let Some(known) = admitted.get(text.as_str()) {
+            return known.clone();
+        }
+        if admitted.len() >= set.limit {
+            set.refused.fetch_add(1, Ordering::Relaxed);
+            return Label::known(OTHER);
+        }
+        let label = Label::known(text.as_str());
+        admitted.insert(label.clone());
+        label
     }
 
     /// Returns the label of `text` if it is already admitted. Never admits a new value: for names that no upstream has
     /// accepted yet.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
-        self.with(dimension, |set| set.get(text.as_str()).cloned())
+        self.set(dimension).admitted().get(text.as_str()).cloned()
     }
 
     /// Returns the number of replaced values per dimension since the process started.
     pub fn refused(&self) -> [(Dimension, u64); Dimension::ALL.len()] {
-        Dimension::ALL
-            .map(|dimension| (dimension, self.refusals(dimension).load(Ordering::Relaxed)))
+        Dimension::ALL.map(|dimension| (dimension, self.set(dimension).refused()))
     }
 
     /// Returns the admitted values of every dimension, sorted alphabetically.
     pub fn admitted(&self) -> [Admitted; Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| {
-            let mut values: Vec<Label> = self.with(dimension, |set| set.iter().cloned().collect());
+            let set = self.set(dimension);
+            let mut values: Vec<Label> = set.admitted().iter().cloned().collect();
             values.sort_unstable();
             Admitted {
                 dimension: dimension.as_str(),
-                limit: self.limit(dimension),
-                other: self.refusals(dimension).load(Ordering::Relaxed),
+                limit: set.limit,
+                other: set.refused(),
                 values,
             }
         })
     }
 
-    fn refuse(&self, dimension: Dimension) {
-        self.refusals(dimension).fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn refusals(&self, dimension: Dimension) -> &AtomicU64 {
-        let [error_type, finish_reason, model, provider, tenant, variant] = &self.refused;
+    fn set(&self, dimension: Dimension) -> &LabelSet {
+        let [error_type, finish_reason, model, provider, tenant, variant] = &self.sets;
         match dimension {
             Dimension::ErrorType => error_type,
             Dimension::FinishReason => finish_reason,
@@ -244,30 +271,6 @@ impl CardinalityLimiter {
             Dimension::Tenant => tenant,
             Dimension::Variant => variant,
         }
-    }
-
-    fn limit(&self, dimension: Dimension) -> usize {
-        match dimension {
-            Dimension::ErrorType => self.limits.error_types,
-            Dimension::FinishReason => self.limits.finish_reasons,
-            Dimension::Model => self.limits.models,
-            Dimension::Provider => self.limits.providers,
-            Dimension::Tenant => self.limits.tenants,
-            Dimension::Variant => self.limits.variants,
-        }
-    }
-
-    fn with<T>(&self, dimension: Dimension, act: impl FnOnce(&mut HashSet<Label>) -> T) -> T {
-        let mut sets = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        let [error_type, finish_reason, model, provider, tenant, variant] = &mut *sets;
-        act(match dimension {
-            Dimension::ErrorType => error_type,
-            Dimension::FinishReason => finish_reason,
-            Dimension::Model => model,
-            Dimension::Provider => provider,
-            Dimension::Tenant => tenant,
-            Dimension::Variant => variant,
-        })
     }
 }
 

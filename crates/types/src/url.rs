@@ -1,12 +1,9 @@
 //! Upstream URLs, and the `/PREFIX=URL` form of the command line.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use http::Uri;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::value::ValueError;
 
@@ -97,31 +94,7 @@ impl fmt::Display for Url {
     }
 }
 
-impl<'de> Deserialize<'de> for Url {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Url {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Url {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Url".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" })
-    }
-}
+crate::serde_as_str!(Url, { "type": "string", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
 
 /// Location of an HTTP endpoint: a path on the upstream's host, or a separate URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -156,31 +129,7 @@ impl fmt::Display for PathOrUrl {
     }
 }
 
-impl<'de> Deserialize<'de> for PathOrUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for PathOrUrl {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for PathOrUrl {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "PathOrUrl".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(https?://[^/?#@]+)?(/[^?#]*)?$" })
-    }
-}
+crate::serde_as_str!(PathOrUrl, { "type": "string", "pattern": "^(https?://[^/?#@]+)?(/[^?#]*)?$" });
 
 /// Value of the `--upstream` option.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -164,7 +164,7 @@ impl fmt::Display for ListenAddr {
 crate::serde_as_str!(ListenAddr, { "type": "string" });
 
 /// A non-negative amount of money: `2.5`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MoneyAmount(pub f64);
 
 impl FromStr for MoneyAmount {
@@ -177,12 +177,6 @@ impl FromStr for MoneyAmount {
             let remedy = "write a number, such as 2.5; the currency has a key of its own";
             ValueError::new(format!("\"{text}\" is no amount"), remedy)
         })
-    }
-}
-
-impl Serialize for MoneyAmount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0)
     }
 }
 
@@ -213,7 +207,7 @@ impl fmt::Display for Currency {
 crate::serde_as_str!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
 
 /// A ratio above 0 and below 1: `99.5%` or `0.995`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio(pub f64);
 
 impl FromStr for Ratio {
@@ -243,12 +237,6 @@ impl FromStr for Ratio {
             ));
         }
         Ok(Self(number))
-    }
-}
-
-impl Serialize for Ratio {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0)
     }
 }
 

@@ -4,7 +4,7 @@
 //! body.
 
 use tokengauge_llm::frame::{
-    AwsEventStream, Frame, Framer, JsonArray, JsonFraming, JsonLines, MAX_FRAME_BYTES, Sse,
+    AwsEventStream, Frame, Framer, JsonFraming, JsonValues, MAX_FRAME_BYTES, Sse,
 };
 
 use super::memory::{Meter, aside};
@@ -40,11 +40,11 @@ pub fn sse(input: &[u8]) {
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::JsonLines(JsonLines::new(cap)), cap));
+    of_stream(input, |cap| Reading::of(Framer::JsonLines(JsonValues::lines(cap)), cap));
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::JsonArray(JsonArray::new(cap)), cap));
+    of_stream(input, |cap| Reading::of(Framer::JsonArray(JsonValues::array(cap)), cap));
 }
 
 pub fn aws(input: &[u8]) {

@@ -106,7 +106,7 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
     );
     let at = |word: fn(&ObserverEvent) -> bool| {
         let mut entries = busy.proxy.entries().iter();
-        let second = |entry: &&TimestampedEvent| entry.exchange.0 == 2 && word(&entry.word);
+        let second = |entry: &&TimestampedEvent| entry.exchange.0 == 2 && word(&entry.event);
         entries.find(second).unwrap().at
     };
     let waited = at(|word| matches!(word, ObserverEvent::End(_)))

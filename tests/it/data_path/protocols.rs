@@ -419,7 +419,8 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
     assert_eq!((parts(waited), waited.reused), (vec!["wait"], true));
     for (id, connected) in [(1, made), (2, waited)] {
         let at = |wanted: fn(&ObserverEvent) -> bool| {
-            let of_this = |entry: &&TimestampedEvent| entry.exchange.0 == id && wanted(&entry.word);
+            let of_this =
+                |entry: &&TimestampedEvent| entry.exchange.0 == id && wanted(&entry.event);
             proxy.entries().iter().find(of_this).unwrap().at
         };
         let all: Duration = connected.stages().map(|(_, length)| length).sum();
@@ -434,7 +435,7 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
 fn connected(proxy: &Proxy, exchange: u64) -> &ConnectTimings {
     let mut said = proxy.entries().iter();
     let found = said.find_map(|entry| {
-        let ObserverEvent::Connected(connected) = &entry.word else {
+        let ObserverEvent::Connected(connected) = &entry.event else {
             return None;
         };
         (entry.exchange.0 == exchange).then_some(connected)

@@ -216,7 +216,7 @@ impl Fixture {
             conversation: None,
             who: CallerIdentity::default(),
             connection: None,
-            cell: Arc::new(LiveState::default()),
+            live_state: Arc::new(LiveState::default()),
         }
     }
 

@@ -297,7 +297,7 @@ impl Proxy {
         self.drain();
         let mut told: Vec<(ExchangeId, String)> = Vec::new();
         for entry in &self.said {
-            let word = short(&entry.word);
+            let word = short(&entry.event);
             match told.iter_mut().find(|(id, _)| *id == entry.exchange) {
                 Some((_, words)) if words.ends_with(&word) && word.starts_with("Arrival") => {}
                 Some((_, words)) => write!(words, " {word}").unwrap(),
@@ -317,7 +317,7 @@ impl Proxy {
 
     pub fn opened(&self) -> &RequestHead {
         let open = self.said.iter().find_map(|entry| {
-            let ObserverEvent::RequestHead(open) = &entry.word else {
+            let ObserverEvent::RequestHead(open) = &entry.event else {
                 return None;
             };
             Some(&**open)
@@ -327,7 +327,7 @@ impl Proxy {
 
     /// Returns the number of events of a kind.
     pub fn said(&self, kind: impl Fn(&ObserverEvent) -> bool) -> usize {
-        self.said.iter().filter(|entry| kind(&entry.word)).count()
+        self.said.iter().filter(|entry| kind(&entry.event)).count()
     }
 
     /// Returns every event drained so far, with its timestamp.
@@ -341,7 +341,7 @@ impl Proxy {
             self.channel.drain(shard, &mut batch);
             let mut bytes = batch.bytes.as_slice();
             for entry in &batch.entries {
-                if let ObserverEvent::Body { direction, len, .. } = entry.word {
+                if let ObserverEvent::Body { direction, len, .. } = entry.event {
                     let (arrived, rest) = bytes.split_at(usize::try_from(len).unwrap());
                     self.bytes.push((entry.exchange, direction, arrived.to_vec()));
                     bytes = rest;

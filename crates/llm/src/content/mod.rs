@@ -13,7 +13,6 @@ mod response;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -22,6 +21,7 @@ pub use request::RequestCapture;
 pub use response::ResponseCapture;
 
 use crate::dialect::Api;
+use crate::memory::MemoryBudget;
 use tokengauge_types::label::{Label, Name};
 
 /// Maximum bytes that all active captures hold together: 1,000 requests with prompts of 64 KiB. A request that arrives
@@ -88,27 +88,12 @@ pub struct CapturedContent {
 }
 
 /// The memory budget that all captures share.
-#[derive(Clone, Debug, Default)]
-pub struct CaptureBudget(Arc<AtomicUsize>);
+#[derive(Clone, Debug)]
+pub struct CaptureBudget(Arc<MemoryBudget>);
 
-/// A part of the budget that belongs to one capture. Dropping it returns the memory.
-#[derive(Debug)]
-struct Share {
-    budget: CaptureBudget,
-    bytes: usize,
-}
-
-impl CaptureBudget {
-    fn share(&self, bytes: usize) -> Option<Share> {
-        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share { budget: self.clone(), bytes };
-        (before + bytes <= MOST_HELD).then_some(share)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
+impl Default for CaptureBudget {
+    fn default() -> Self {
+        Self(Arc::new(MemoryBudget::new(MOST_HELD)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Builds message parts in the format of the semantic conventions.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub fn text(content: &str) -> Value {
     json!({"type": "text", "content": content})
@@ -17,24 +17,18 @@ pub fn refusal(content: &str) -> Value {
 
 /// Returns a tool call. The name is required, and empty if the message has none.
 pub fn tool_call(id: Option<&str>, name: Option<&str>, arguments: Value) -> Value {
-    let mut part = Map::new();
-    part.insert("type".to_owned(), "tool_call".into());
-    part.insert("name".to_owned(), name.unwrap_or_default().into());
-    if let Some(id) = id {
-        part.insert("id".to_owned(), id.into());
-    }
-    part.insert("arguments".to_owned(), arguments);
-    Value::Object(part)
+    let name = name.unwrap_or_default();
+    let mut part = json!({"type": "tool_call", "name": name});
+    add(&mut part, "id", id);
+    add(&mut part, "arguments", Some(arguments));
+    part
 }
 
 pub fn tool_response(id: Option<&str>, response: Value) -> Value {
-    let mut part = Map::new();
-    part.insert("type".to_owned(), "tool_call_response".into());
-    if let Some(id) = id {
-        part.insert("id".to_owned(), id.into());
-    }
-    part.insert("response".to_owned(), response);
-    Value::Object(part)
+    let mut part = json!({"type": "tool_call_response"});
+    add(&mut part, "id", id);
+    add(&mut part, "response", Some(response));
+    part
 }
 
 /// Returns a reference to content at an external address.
@@ -47,27 +41,18 @@ pub fn file(modality: &str, id: &str) -> Value {
 }
 
 pub fn message(role: &str, name: Option<&str>, parts: Vec<Value>) -> Value {
-    let mut message = Map::new();
-    message.insert("role".to_owned(), role.into());
-    if let Some(name) = name {
-        message.insert("name".to_owned(), name.into());
-    }
-    message.insert("parts".to_owned(), Value::Array(parts));
-    Value::Object(message)
+    let mut message = json!({"role": role});
+    add(&mut message, "name", name);
+    add(&mut message, "parts", Some(parts));
+    message
 }
 
 /// Returns the definition of an offered tool. `parameters` is a JSON Schema.
 pub fn function(name: &str, description: Option<&str>, parameters: Option<&Value>) -> Value {
-    let mut tool = Map::new();
-    tool.insert("type".to_owned(), "function".into());
-    tool.insert("name".to_owned(), name.into());
-    if let Some(description) = description {
-        tool.insert("description".to_owned(), description.into());
-    }
-    if let Some(parameters) = parameters {
-        tool.insert("parameters".to_owned(), parameters.clone());
-    }
-    Value::Object(tool)
+    let mut tool = json!({"type": "function", "name": name});
+    add(&mut tool, "description", description);
+    add(&mut tool, "parameters", parameters.cloned());
+    tool
 }
 
 /// Returns a tool that the provider implements. Its type is its name unless it has another name.
@@ -78,4 +63,11 @@ pub fn tool(kind: &str, name: Option<&str>) -> Value {
 /// Returns the arguments as JSON if they parse, and as text otherwise.
 pub fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+/// Adds a field to an object if it has a value.
+pub fn add(object: &mut Value, key: &str, value: Option<impl Into<Value>>) {
+    if let (Some(fields), Some(value)) = (object.as_object_mut(), value) {
+        fields.insert(key.to_owned(), value.into());
+    }
 }

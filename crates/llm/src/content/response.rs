@@ -1,6 +1,6 @@
 //! Assembles the response from the parsed events.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Bounded, CapturePolicy, MARGIN, MOST_PARTS, Redactor, parts};
 use crate::dialect::{Event, Part};
@@ -73,13 +73,9 @@ impl ResponseCapture {
         for (place, choice) in choices.into_iter().enumerate() {
             let of_choice = self.pieces.iter().filter(|piece| piece.choice == choice);
             let parts = of_choice.map(|piece| piece.write(redact)).collect();
-            let mut message = Map::new();
-            message.insert("role".to_owned(), "assistant".into());
-            message.insert("parts".to_owned(), Value::Array(parts));
-            if let Some(reason) = reasons.get(place) {
-                message.insert("finish_reason".to_owned(), reason.as_str().into());
-            }
-            messages.push(Value::Object(message));
+            let mut message = parts::message("assistant", None, parts);
+            parts::add(&mut message, "finish_reason", reasons.get(place).map(Name::as_str));
+            messages.push(message);
         }
         messages
     }

@@ -476,7 +476,7 @@ fn all_captures_together_are_bounded_and_give_back_what_they_had() {
     let content = assemble(Api::OpenAiChat, late, None, &[]);
     assert_eq!((content.input_messages, content.truncated), (None, true));
     drop(held);
-    assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+    assert_eq!(budget.0.taken(), 0);
     assert!(RequestCapture::new(&policy, &budget).has_room());
 }
 

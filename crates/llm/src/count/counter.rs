@@ -1,7 +1,7 @@
 //! Counts all text that one exchange generates. Each part of each choice is counted separately, in the model's own
 //! encoding and in the standard encoding.
 
-use super::room::Share;
+use super::held_text::HeldText;
 use super::stream::{STANDARD, Stream, rise};
 use super::{Source, TokenDelta, Tokenizer, Tokenizers, estimate};
 use crate::dialect::{Part, TextKind};
@@ -37,7 +37,7 @@ pub struct TokenCounter {
     /// Index of the stream that received the last text. The next text nearly always belongs to the same stream.
     latest: usize,
     beyond: Beyond,
-    share: Share,
+    held: HeldText,
     /// Whether every count so far covers its text without estimated or arbitrarily cut parts.
     exact: bool,
 }
@@ -51,7 +51,7 @@ impl TokenCounter {
             streams: Vec::new(),
             latest: 0,
             beyond: Beyond::new(),
-            share: Share::of(tokenizers.room().clone()),
+            held: HeldText::new(tokenizers.budget().clone()),
             exact: true,
         }
     }
@@ -76,7 +76,7 @@ impl TokenCounter {
             return self.beyond.push(part.kind(), text);
         };
         let added = stream.push(text);
-        self.keep_within_room();
+        self.enforce_budget();
         added
     }
 
@@ -119,15 +119,15 @@ impl TokenCounter {
     }
 
     /// Enforces the memory limit: if the stream that grew last exceeds it, counts its pending text as if it ended here.
-    fn keep_within_room(&mut self) {
+    fn enforce_budget(&mut self) {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
         };
         let (before, now) = stream.holds();
-        if !self.share.resize(before, now) {
+        if !self.held.resize(before, now) {
             stream.settle();
             let (before, now) = stream.holds();
-            self.share.resize(before, now);
+            self.held.resize(before, now);
         }
         self.exact &= stream.is_exact();
     }
@@ -327,7 +327,7 @@ mod tests {
         let run = "=".repeat(48 * 1024);
         for tool in 0..8 {
             counter.push(0, Part::Tool(tool), &run);
-            assert!(counter.share.held() <= 128 * 1024);
+            assert!(counter.held.bytes() <= 128 * 1024);
             let full = tool > 0;
             assert_eq!(counter.source() == Source::Estimated, full, "{tool}");
         }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn when_the_room_is_full_others_still_count_exactly_what_is_a_word_long() {
-        let tokenizers = Tokenizers::in_room_of(64 * 1024);
+        let tokenizers = Tokenizers::with_budget(64 * 1024);
         let mut greedy: Vec<TokenCounter> = Vec::new();
         for _ in 0..20 {
             let mut counter = TokenCounter::new(&tokenizers);
@@ -346,7 +346,7 @@ mod tests {
             counter.push(0, Part::Text, &"=".repeat(20 * 1024));
             greedy.push(counter);
         }
-        let held: usize = greedy.iter().map(|counter| counter.share.held()).sum();
+        let held: usize = greedy.iter().map(|counter| counter.held.bytes()).sum();
         assert!(held <= 20 * 4 * 1024 + 64 * 1024, "{held}");
         let estimated = |counter: &&TokenCounter| counter.source() == Source::Estimated;
         assert!(greedy.iter().filter(estimated).count() > 10);

@@ -8,11 +8,11 @@ mod counter;
 mod custom;
 mod encoder;
 mod encoding;
+mod held_text;
 #[expect(dead_code, reason = "what writes the tables is for the build script")]
 mod layout;
 mod merge;
 mod models;
-mod room;
 mod split;
 mod stream;
 mod table;

@@ -1,6 +1,5 @@
 //! Counts the text of one part of one choice, with the model's tokenizer and in the standard encoding.
 
-use super::custom::Follower;
 use super::{Encoding, TextCounter, Tokenizer};
 use crate::dialect::Part;
 
@@ -24,7 +23,7 @@ pub(super) struct Stream {
     part: Part,
     standard: TextCounter,
     /// The counter of the native tokenizer, if that is not the standard encoding.
-    other: Option<Box<Other>>,
+    other: Option<Box<TextCounter>>,
     /// The native count reported so far, which is its highest value so far.
     native_told: u64,
     standard_told: u64,
@@ -32,18 +31,12 @@ pub(super) struct Stream {
     held: usize,
 }
 
-#[derive(Debug)]
-enum Other {
-    BuiltIn(TextCounter),
-    Custom(Follower),
-}
-
 impl Stream {
     pub(super) fn new(choice: u32, part: Part, native: &Tokenizer) -> Self {
         let other = match native {
             Tokenizer::BuiltIn(STANDARD) => None,
-            Tokenizer::BuiltIn(encoding) => Some(Other::BuiltIn(TextCounter::new(*encoding))),
-            Tokenizer::Custom(given) => Some(Other::Custom(Follower::new(given.clone()))),
+            Tokenizer::BuiltIn(encoding) => Some(TextCounter::new(*encoding)),
+            Tokenizer::Custom(given) => Some(TextCounter::custom(given.clone())),
         };
         Self {
             choice,
@@ -66,17 +59,10 @@ impl Stream {
 
     pub(super) fn push(&mut self, text: &str) -> TokenDelta {
         self.standard.push(text);
-        let native = match self.other.as_deref_mut() {
-            None => self.standard.count(),
-            Some(Other::BuiltIn(encoder)) => {
-                encoder.push(text);
-                encoder.count()
-            }
-            Some(Other::Custom(follower)) => {
-                follower.push(text);
-                follower.count()
-            }
-        };
+        if let Some(other) = &mut self.other {
+            other.push(text);
+        }
+        let native = self.native().count();
         TokenDelta {
             native: rise(&mut self.native_told, native),
             standard: rise(&mut self.standard_told, self.standard.decided()),
@@ -84,11 +70,11 @@ impl Stream {
     }
 
     pub(super) fn native_total(&mut self) -> u64 {
-        match self.other.as_deref_mut() {
-            None => self.standard.total(),
-            Some(Other::BuiltIn(encoder)) => encoder.total(),
-            Some(Other::Custom(follower)) => follower.total(),
-        }
+        self.native().total()
+    }
+
+    fn native(&mut self) -> &mut TextCounter {
+        self.other.as_deref_mut().unwrap_or(&mut self.standard)
     }
 
     /// Returns the standard total and its part that was not reported before.
@@ -99,20 +85,12 @@ impl Stream {
 
     /// Reports whether the native count is exact.
     pub(super) fn is_exact(&self) -> bool {
-        match self.other.as_deref() {
-            None => self.standard.is_exact(),
-            Some(Other::BuiltIn(encoder)) => encoder.is_exact(),
-            Some(Other::Custom(follower)) => follower.is_exact(),
-        }
+        self.other.as_deref().unwrap_or(&self.standard).is_exact()
     }
 
     /// Returns the bytes of text held at the last query, and now.
     pub(super) fn holds(&mut self) -> (usize, usize) {
-        let other = match self.other.as_deref() {
-            None => 0,
-            Some(Other::BuiltIn(encoder)) => encoder.held(),
-            Some(Other::Custom(follower)) => follower.held(),
-        };
+        let other = self.other.as_deref().map_or(0, TextCounter::held);
         let now = self.standard.held() + other;
         (std::mem::replace(&mut self.held, now), now)
     }
@@ -120,10 +98,8 @@ impl Stream {
     /// Counts the pending text as if it ended here.
     pub(super) fn settle(&mut self) {
         self.standard.settle();
-        match self.other.as_deref_mut() {
-            None => {}
-            Some(Other::BuiltIn(encoder)) => encoder.settle(),
-            Some(Other::Custom(follower)) => follower.settle(),
+        if let Some(other) = &mut self.other {
+            other.settle();
         }
     }
 }

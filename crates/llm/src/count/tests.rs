@@ -42,8 +42,8 @@ fn true_count(encoding: Encoding, text: &str) -> u64 {
 const CLASSES: [char; 14] =
     [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
-/// Tests `encoder`, which has read `text`, with all continuations of up to `depth` more characters.
-fn try_all(encoder: &TextCounter, text: &mut String, depth: usize) {
+/// Tests `encoder`, which has read `text` in `encoding`, with all continuations of up to `depth` more characters.
+fn try_all(encoding: Encoding, encoder: &TextCounter, text: &mut String, depth: usize) {
     if depth == 0 {
         return;
     }
@@ -53,10 +53,10 @@ fn try_all(encoder: &TextCounter, text: &mut String, depth: usize) {
         let mut longer = encoder.clone();
         longer.push(character.encode_utf8(&mut [0; 4]));
         let count = longer.count();
-        assert_eq!(count, true_count(encoder.encoding(), text), "{text:?}");
+        assert_eq!(count, true_count(encoding, text), "{text:?}");
         assert_eq!(longer.total(), count, "{text:?}");
         assert!((encoder.decided()..=count).contains(&longer.decided()), "{text:?}");
-        try_all(&longer, text, depth - 1);
+        try_all(encoding, &longer, text, depth - 1);
         text.truncate(length);
     }
 }
@@ -64,7 +64,7 @@ fn try_all(encoder: &TextCounter, text: &mut String, depth: usize) {
 #[test]
 fn every_short_text_counts_as_in_tiktoken_at_each_character() {
     for encoding in Encoding::ALL {
-        try_all(&TextCounter::new(encoding), &mut String::new(), 4);
+        try_all(encoding, &TextCounter::new(encoding), &mut String::new(), 4);
     }
 }
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::room::Room;
+use super::held_text::MOST_OF_ALL;
 use super::{CustomTokenizer, Encoding, encoding_for_model};
+use crate::memory::MemoryBudget;
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// The tokenizer that counts a text.
@@ -45,11 +46,11 @@ pub struct TokenizerAssignment {
 }
 
 /// All tokenizers and the memory budget for text being counted. Clones share both.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Tokenizers {
     /// The configured tokenizers, the narrowest pattern first.
     entries: Arc<[Entry]>,
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
 }
 
 struct Entry {
@@ -70,7 +71,7 @@ impl Tokenizers {
             let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
             narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
         });
-        Self { entries: entries.into(), room: Arc::clone(&before.room) }
+        Self { entries: entries.into(), budget: Arc::clone(&before.budget) }
     }
 
     /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern matches a full name or the part after
@@ -89,8 +90,15 @@ impl Tokenizers {
         self.entries.iter().map(|entry| &entry.assigned)
     }
 
-    pub(super) const fn room(&self) -> &Arc<Room> {
-        &self.room
+    pub(super) const fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+}
+
+impl Default for Tokenizers {
+    fn default() -> Self {
+        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
+        Self { entries: Arc::default(), budget }
     }
 }
 
@@ -128,8 +136,8 @@ pub enum TokenizerError {
 #[cfg(test)]
 impl Tokenizers {
     /// Returns only the built-in encodings, with a budget of `most` bytes.
-    pub(super) fn in_room_of(most: usize) -> Self {
-        Self { room: Arc::new(Room::of(most)), ..Self::default() }
+    pub(super) fn with_budget(most: usize) -> Self {
+        Self { budget: Arc::new(MemoryBudget::new(most)), ..Self::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Limits on the decompressed size of a body and on the memory of its decompressors.
 
-use super::memory::Memory;
+use crate::memory::MemoryBudget;
 
 /// Decompressed size in bytes that any body may reach, whatever its compressed size.
 ///
@@ -20,12 +20,12 @@ const RATIO: u64 = 250;
 /// per line, take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// Memory limit of all decompressors together: 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB of
+/// MemoryBudget limit of all decompressors together: 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB of
 /// output.
 ///
 /// A body that needs more is abandoned. Many decompression bombs, each within its own bounds, therefore cannot exhaust
 /// the process memory.
-static MEMORY: Memory = Memory::new(256 << 20);
+static MEMORY: MemoryBudget = MemoryBudget::new(256 << 20);
 
 /// The limits of one body.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Bounds {
     pub(super) free: u64,
     pub(super) ratio: u64,
     pub(super) most: u64,
-    pub(super) memory: &'static Memory,
+    pub(super) memory: &'static MemoryBudget,
 }
 
 impl Bounds {

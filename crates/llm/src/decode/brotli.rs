@@ -6,7 +6,7 @@ use brotli_decompressor::{
 
 use super::DecodeError;
 use super::Step;
-use super::memory::{Loan, Memory};
+use crate::memory::{MemoryBudget, MemoryPermit};
 
 /// Bytes reserved for the decoder's own state and its few allocations up to [`SMALL`].
 const STATE: usize = 16 << 10;
@@ -18,19 +18,19 @@ const SMALL: usize = 4 << 10;
 const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
 
 pub(super) struct Brotli {
-    decoder: Box<BrotliState<Lender, Lender, Lender>>,
+    decoder: Box<BrotliState<BudgetAllocator, BudgetAllocator, BudgetAllocator>>,
     begun: bool,
     ended: bool,
-    _memory: Loan,
+    _memory: MemoryPermit<&'static MemoryBudget>,
 }
 
 impl Brotli {
-    pub(super) fn new(memory: &'static Memory) -> Option<Self> {
-        let lender = Lender(memory);
-        let loan = memory.lend(STATE)?;
+    pub(super) fn new(memory: &'static MemoryBudget) -> Option<Self> {
+        let allocator = BudgetAllocator(memory);
+        let permit = MemoryPermit::take(memory, STATE)?;
         // Strict mode rejects windows above the format's limit of 16 MiB, which an extension allows.
-        let decoder = BrotliState::new_strict(lender, lender, lender);
-        Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: loan })
+        let decoder = BrotliState::new_strict(allocator, allocator, allocator);
+        Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: permit })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
@@ -76,23 +76,23 @@ impl Brotli {
 
 /// Allocates the decoder's memory from a shared budget.
 #[derive(Clone, Copy)]
-struct Lender(&'static Memory);
+struct BudgetAllocator(&'static MemoryBudget);
 
 /// An allocation. Empty if the budget refused it.
 struct Cells<T> {
     cells: Vec<T>,
-    _loan: Option<Loan>,
+    _permit: Option<MemoryPermit<&'static MemoryBudget>>,
 }
 
-impl<T: Clone + Default> Allocator<T> for Lender {
+impl<T: Clone + Default> Allocator<T> for BudgetAllocator {
     type AllocatedMemory = Cells<T>;
 
     fn alloc_cell(&mut self, len: usize) -> Cells<T> {
         let bytes = len.saturating_mul(size_of::<T>());
         let is_small = bytes <= SMALL;
-        let loan = self.0.lend(if is_small { 0 } else { bytes });
-        let len = if is_small || loan.is_some() { len } else { 0 };
-        Cells { cells: vec![T::default(); len], _loan: loan }
+        let permit = MemoryPermit::take(self.0, if is_small { 0 } else { bytes });
+        let len = if is_small || permit.is_some() { len } else { 0 };
+        Cells { cells: vec![T::default(); len], _permit: permit }
     }
 
     fn free_cell(&mut self, _cells: Cells<T>) {}
@@ -100,7 +100,7 @@ impl<T: Clone + Default> Allocator<T> for Lender {
 
 impl<T> Default for Cells<T> {
     fn default() -> Self {
-        Self { cells: Vec::new(), _loan: None }
+        Self { cells: Vec::new(), _permit: None }
     }
 }
 

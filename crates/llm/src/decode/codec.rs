@@ -4,8 +4,8 @@ use super::Step;
 use super::brotli::Brotli;
 use super::coding::Coding;
 use super::flate::{Flate, Format};
-use super::memory::Memory;
 use super::zstd::Zstd;
+use crate::memory::MemoryBudget;
 
 /// A decompressor for one coding.
 pub(super) enum Codec {
@@ -16,7 +16,7 @@ pub(super) enum Codec {
 
 impl Codec {
     /// Creates a decompressor. Returns `None` if the memory limit is reached.
-    pub(super) fn new(coding: Coding, memory: &'static Memory) -> Option<Self> {
+    pub(super) fn new(coding: Coding, memory: &'static MemoryBudget) -> Option<Self> {
         Some(match coding {
             Coding::Gzip => Self::Flate(Flate::new(Format::Gzip, memory)?),
             Coding::Deflate => Self::Flate(Flate::new(Format::Deflate, memory)?),

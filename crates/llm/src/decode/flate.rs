@@ -5,9 +5,9 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::DecodeError;
 use super::Step;
-use super::memory::{Loan, Memory};
+use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB and 14 KiB of tables and state.
+/// MemoryBudget of one decompressor in bytes: zlib-rs allocates a window of 32 KiB and 14 KiB of tables and state.
 const MEMORY: usize = 48 << 10;
 
 /// Base-2 logarithm of the largest window. It fits every window size that an encoder can use.
@@ -22,7 +22,7 @@ pub(super) enum Format {
 pub(super) struct Flate {
     format: Format,
     state: State,
-    _memory: Loan,
+    _memory: MemoryPermit<&'static MemoryBudget>,
 }
 
 enum State {
@@ -35,8 +35,8 @@ enum State {
 }
 
 impl Flate {
-    pub(super) fn new(format: Format, memory: &'static Memory) -> Option<Self> {
-        Some(Self { format, state: State::Outside, _memory: memory.lend(MEMORY)? })
+    pub(super) fn new(format: Format, memory: &'static MemoryBudget) -> Option<Self> {
+        Some(Self { format, state: State::Outside, _memory: MemoryPermit::take(memory, MEMORY)? })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {

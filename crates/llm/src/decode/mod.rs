@@ -31,7 +31,6 @@ mod codec;
 mod coding;
 mod content_decoder;
 mod flate;
-mod memory;
 mod zstd;
 
 use std::fmt;

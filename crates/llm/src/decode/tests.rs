@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
-use super::memory::Memory;
 use super::*;
+use crate::memory::{MemoryBudget, MemoryPermit};
 
 /// Plain text of each piece that the sender flushes.
 const PIECES: [&str; 5] = [
@@ -226,7 +226,7 @@ fn deflate_is_zlib_or_bare_by_its_bytes() {
 
 #[test]
 fn a_body_that_never_comes_is_whole_and_holds_nothing() {
-    static MEMORY: Memory = Memory::new(0);
+    static MEMORY: MemoryBudget = MemoryBudget::new(0);
     for (header, _) in CODINGS {
         let bounds = Bounds { memory: &MEMORY, ..Bounds::DEFAULT };
         let inflater = Decompressor::bounded(header, bounds).unwrap().unwrap();
@@ -385,32 +385,32 @@ fn windows_are_bounded() {
 #[test]
 fn memory_is_lent_and_given_back() {
     const MOST: usize = 2 << 20;
-    static MEMORY: Memory = Memory::new(MOST);
+    static MEMORY: MemoryBudget = MemoryBudget::new(MOST);
     let with_memory = |header: &str| bounded(header, |bounds| bounds.memory = &MEMORY);
     let text: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
         let mut inflater = with_memory(header);
-        assert_eq!(MEMORY.lent(), 0, "{header}: not before the first byte");
+        assert_eq!(MEMORY.taken(), 0, "{header}: not before the first byte");
         inflater.push(&wire[..wire.len() / 2], &mut |_| ()).unwrap();
-        let lent = MEMORY.lent();
+        let lent = MEMORY.taken();
         assert!(lent >= 48 << 10, "{header}: {lent}");
         inflater.give_up();
-        assert_eq!(MEMORY.lent(), 0, "{header}");
+        assert_eq!(MEMORY.taken(), 0, "{header}");
     }
     for (header, encode) in CODINGS {
-        let held = MEMORY.lend(MOST - (40 << 10)).unwrap();
+        let held = MemoryPermit::take(&MEMORY, MOST - (40 << 10)).unwrap();
         let wire = encode(&[&text]).concat();
         let (_, end) = take(with_memory(header), &[&wire]);
         assert_eq!(end, Err(DecodeError::TooLarge), "{header}: so much is not left");
         drop(held);
-        assert_eq!(MEMORY.lent(), 0, "{header}");
+        assert_eq!(MEMORY.taken(), 0, "{header}");
     }
 }
 
 /// Decompresses arbitrary bytes with small bounds. Asserts that the bounds hold and nothing panics.
 fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
-    static MEMORY: Memory = Memory::new(64 << 20);
+    static MEMORY: MemoryBudget = MemoryBudget::new(64 << 20);
     let mut inflater = bounded(header, |bounds| {
         (bounds.free, bounds.ratio, bounds.memory) = (10_000, 50, &MEMORY);
     });

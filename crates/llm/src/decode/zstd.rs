@@ -5,7 +5,7 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::DecodeError;
 use super::Step;
-use super::memory::{Loan, Memory};
+use crate::memory::{MemoryBudget, MemoryPermit};
 
 /// Base-2 logarithm of the largest accepted window: 8 MiB, the RFC 9659 limit for this content encoding. Browsers and
 /// curl reject larger windows, so servers have no reason to send them. The library's limit is 128 MiB.
@@ -20,11 +20,11 @@ pub(super) struct Zstd {
     between: bool,
     /// The last step filled its output, so more output may be available without further input.
     has_more: bool,
-    memory: Loan,
+    memory: MemoryPermit<&'static MemoryBudget>,
 }
 
 impl Zstd {
-    pub(super) fn new(memory: &'static Memory) -> Option<Self> {
+    pub(super) fn new(memory: &'static MemoryBudget) -> Option<Self> {
         let mut context = DCtx::try_create()?;
         context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).ok()?;
         let bare = context.sizeof();
@@ -34,7 +34,7 @@ impl Zstd {
             written: 0,
             between: true,
             has_more: false,
-            memory: memory.lend(bare)?,
+            memory: MemoryPermit::take(memory, bare)?,
         })
     }
 
@@ -51,7 +51,7 @@ impl Zstd {
         self.between = wanted == Ok(0);
         self.has_more = written == room && !self.between;
         let fault = match wanted {
-            Ok(_) if self.memory.grow_to(self.touched()) => None,
+            Ok(_) if self.memory.resize(self.touched()) => None,
             Ok(_) => Some(DecodeError::TooLarge),
             Err(code)
                 if code == error(ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) =>

@@ -7,8 +7,7 @@
 
 mod aws_event_stream;
 mod held;
-mod json_array;
-mod json_lines;
+mod json_values;
 mod scan;
 mod single;
 mod sniff;
@@ -18,8 +17,7 @@ mod websocket;
 pub use aws_event_stream::AwsEventStream;
 #[cfg(test)]
 pub(crate) use aws_event_stream::encode;
-pub use json_array::JsonArray;
-pub use json_lines::JsonLines;
+pub use json_values::JsonValues;
 pub use single::SingleMessage;
 use sniff::{Framing, Sniffer};
 pub use sse::Sse;
@@ -37,8 +35,8 @@ pub enum Framer {
     /// Too few bytes have arrived to determine the framing.
     Unknown(Sniffer),
     Sse(Sse),
-    JsonLines(JsonLines),
-    JsonArray(JsonArray),
+    JsonLines(JsonValues),
+    JsonArray(JsonValues),
     AwsEventStream(AwsEventStream),
     SingleMessage(SingleMessage),
 }
@@ -62,8 +60,7 @@ impl Framer {
                 self.push(found.rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
-            Self::JsonLines(lines) => lines.push(bytes, out),
-            Self::JsonArray(elements) => elements.push(bytes, out),
+            Self::JsonLines(values) | Self::JsonArray(values) => values.push(bytes, out),
             Self::AwsEventStream(aws) => aws.push(bytes, out),
             Self::SingleMessage(whole) => whole.push(bytes, out),
         }
@@ -85,8 +82,7 @@ impl Framer {
                 }
             }
             Self::Sse(sse) => sse.finish(out),
-            Self::JsonLines(lines) => lines.finish(out),
-            Self::JsonArray(elements) => elements.finish(out),
+            Self::JsonLines(values) | Self::JsonArray(values) => values.finish(out),
             Self::AwsEventStream(aws) => aws.finish(out),
             Self::SingleMessage(whole) => whole.finish(out),
         }
@@ -101,8 +97,7 @@ impl Framer {
         match self {
             Self::Unknown(_) => {}
             Self::Sse(sse) => sse.gap(),
-            Self::JsonLines(lines) => lines.gap(),
-            Self::JsonArray(elements) => elements.gap(),
+            Self::JsonLines(values) | Self::JsonArray(values) => values.gap(),
             Self::AwsEventStream(aws) => aws.gap(),
             Self::SingleMessage(whole) => whole.gap(),
         }
@@ -122,8 +117,8 @@ impl Framer {
     fn of(framing: Framing) -> Self {
         match framing {
             Framing::Sse => Self::Sse(Sse::new(MAX_FRAME_BYTES)),
-            Framing::Lines => Self::JsonLines(JsonLines::new(MAX_FRAME_BYTES)),
-            Framing::Array => Self::JsonArray(JsonArray::new(MAX_FRAME_BYTES)),
+            Framing::Lines => Self::JsonLines(JsonValues::lines(MAX_FRAME_BYTES)),
+            Framing::Array => Self::JsonArray(JsonValues::array(MAX_FRAME_BYTES)),
             Framing::Aws => Self::AwsEventStream(AwsEventStream::new(MAX_FRAME_BYTES)),
             Framing::Single => Self::SingleMessage(SingleMessage::default()),
         }
@@ -213,6 +208,14 @@ impl ParseError {
             Self::Encoding => "encoding",
             Self::Inflation => "inflation",
             Self::Panic => "panic",
+        }
+    }
+
+    /// Adds one occurrence to `counts`.
+    pub fn add_to(self, counts: &mut Vec<(Self, u32)>) {
+        match counts.iter_mut().find(|(known, _)| *known == self) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => counts.push((self, 1)),
         }
     }
 }

@@ -46,21 +46,12 @@ pub enum Framing {
 
 #[derive(Debug)]
 pub struct Sniffer {
-    declared: Declared,
+    /// The framing that the content type declares. `Single` means JSON.
+    declared: Option<Framing>,
     json: JsonFraming,
     held: Vec<u8>,
     /// Set if the body begins like one JSON value and may still turn out to be JSON lines.
     doubt: Option<Doubt>,
-}
-
-/// The framing that the content type declares.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Declared {
-    Sse,
-    Lines,
-    Aws,
-    JsonFraming,
-    Other,
 }
 
 /// The detected framing, and the input after the held bytes.
@@ -77,31 +68,24 @@ pub fn is_blank(byte: u8) -> bool {
 
 impl Sniffer {
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
-        Self {
-            declared: content_type.map_or(Declared::Other, Declared::of),
-            json,
-            held: Vec::new(),
-            doubt: None,
-        }
+        let declared = content_type.and_then(declared);
+        Self { declared, json, held: Vec::new(), doubt: None }
     }
 
     /// Returns the framing that the content type declares, for a body of which no byte is available.
     pub fn declared(&self) -> Framing {
-        match self.declared {
-            Declared::Sse => Framing::Sse,
-            Declared::Lines => Framing::Lines,
-            Declared::Aws => Framing::Aws,
-            Declared::JsonFraming | Declared::Other => Framing::Single,
-        }
+        self.declared.unwrap_or(Framing::Single)
     }
 
     /// Returns the framing of a body whose first bytes are ambiguous.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
-            Declared::Sse => Framing::Sse,
-            Declared::Aws if lead.first().is_some_and(|byte| begins_message(*byte)) => Framing::Aws,
+            Some(Framing::Sse) => Framing::Sse,
+            Some(Framing::Aws) if lead.first().is_some_and(|byte| begins_message(*byte)) => {
+                Framing::Aws
+            }
             // Most likely an error in plain text.
-            Declared::Aws | Declared::Lines | Declared::JsonFraming | Declared::Other => {
+            Some(Framing::Aws | Framing::Lines | Framing::Array | Framing::Single) | None => {
                 Framing::Single
             }
         }
@@ -170,14 +154,10 @@ impl Sniffer {
     fn json(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
             (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
-            (JsonFraming::Single | JsonFraming::Lines | JsonFraming::Array, Declared::Lines) => {
-                Some(Framing::Lines)
-            }
-            (JsonFraming::Lines, Declared::JsonFraming) if bracket == b'{' => None,
+            (_, Some(Framing::Lines)) => Some(Framing::Lines),
+            (JsonFraming::Lines, Some(Framing::Single)) if bracket == b'{' => None,
             (JsonFraming::Lines, _) if bracket == b'{' => Some(Framing::Lines),
-            (JsonFraming::Single | JsonFraming::Lines | JsonFraming::Array, _) => {
-                Some(Framing::Single)
-            }
+            _ => Some(Framing::Single),
         }
     }
 
@@ -195,24 +175,21 @@ impl Sniffer {
     }
 }
 
-impl Declared {
-    fn of(content_type: &str) -> Self {
-        let essence = content_type.split(';').next().unwrap_or_default();
-        let essence = essence.trim().to_ascii_lowercase();
-        match essence.as_str() {
-            "text/event-stream" => return Self::Sse,
-            "application/vnd.amazon.eventstream" => return Self::Aws,
-            _ => {}
-        }
-        let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
-        let subtype = subtype.strip_prefix("x-").unwrap_or(subtype);
-        if LINES.contains(&subtype) || subtype.ends_with("+json-seq") {
-            Self::Lines
-        } else if subtype == "json" || subtype.ends_with("+json") {
-            Self::JsonFraming
-        } else {
-            Self::Other
-        }
+/// Returns the framing that a content type declares: `Single` for JSON, and `None` for unknown types.
+fn declared(content_type: &str) -> Option<Framing> {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    let essence = essence.trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "text/event-stream" => return Some(Framing::Sse),
+        "application/vnd.amazon.eventstream" => return Some(Framing::Aws),
+        _ => {}
+    }
+    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
+    let subtype = subtype.strip_prefix("x-").unwrap_or(subtype);
+    if LINES.contains(&subtype) || subtype.ends_with("+json-seq") {
+        Some(Framing::Lines)
+    } else {
+        (subtype == "json" || subtype.ends_with("+json")).then_some(Framing::Single)
     }
 }
 

@@ -177,7 +177,7 @@ mod tests {
             trace: TraceContext::default(),
             conversation: None,
             who: CallerIdentity::default(),
-            cell: Arc::default(),
+            live_state: Arc::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::exchange::Exchange;
-use crate::in_flight::{StreamPhase, StreamView};
+use crate::in_flight::StreamView;
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
@@ -20,10 +20,10 @@ use tokengauge_types::label::Label;
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     pub(super) exchange: Exchange,
-    pub(super) lane: RouteKey,
+    pub(super) route_key: RouteKey,
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
-    pub(super) cell: Arc<LiveState>,
+    pub(super) live_state: Arc<LiveState>,
     /// End of the time that is already recorded as stream time.
     pub(super) swept: MonotonicInstant,
     /// Time at which the last bytes of the response arrived.
@@ -46,14 +46,14 @@ pub(super) struct ActiveRequest {
 #[derive(Clone, Debug)]
 pub(super) struct SeriesInstruments {
     live: Arc<LiveInstruments>,
-    flow: ModelId,
+    model_id: ModelId,
 }
 
 impl ActiveRequest {
     /// Records that the request was admitted. Calls of a known API warm up a backend. Health checks and pages do not.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
-            self.warmth = backends.admitted(at, &self.lane.route);
+            self.warmth = backends.admitted(at, &self.route_key.route);
         }
     }
 
@@ -75,7 +75,7 @@ impl ActiveRequest {
     /// Returns the time in which the client has not read and that no event has reported. It starts when the last bytes
     /// were passed on, and ends when the client polled again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
-        let unread = match (self.cell.waiting(), self.arrived) {
+        let unread = match (self.live_state.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
             ((WaitingFor::Upstream, asked), Some(arrived)) => asked.since(arrived),
             ((WaitingFor::Upstream, _), None) => Duration::ZERO,
@@ -96,10 +96,10 @@ impl ActiveRequest {
     }
 
     /// Applies one event, and returns the stalls that it began or ended.
-    pub(super) fn word(
+    pub(super) fn apply_event(
         &mut self,
         at: MonotonicInstant,
-        word: ObserverEvent,
+        event: ObserverEvent,
         bytes: &[u8],
         load: &mut Load,
     ) -> Vec<LiveSample> {
@@ -107,7 +107,7 @@ impl ActiveRequest {
         let Self { exchange, live, tokens, first_tokens, early_samples, .. } = self;
         let before = exchange.points().token;
         let mut sum = 0;
-        exchange.apply(at, word, bytes, &mut |sample| {
+        exchange.apply(at, event, bytes, &mut |sample| {
             if let LiveSample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
@@ -126,7 +126,7 @@ impl ActiveRequest {
         }
         let arrives = exchange.points().token.is_some() || exchange.websocket().is_some();
         if let Some(meters) = live.as_ref().filter(|_| arrives) {
-            load.output(at, meters.flow, sum);
+            load.output(at, meters.model_id, sum);
         }
         stalls
     }
@@ -141,15 +141,15 @@ impl ActiveRequest {
         let Some(series) = self.exchange.series() else {
             return;
         };
-        let flow = load.flow(&ModelKey::of(&series));
+        let model_id = load.flow(&ModelKey::of(&series));
         let live = instruments.live(&series);
         for sample in self.early_samples.drain(..) {
             if let LiveSample::Tokens { tokens, .. } = sample {
-                load.output(at, flow, u64::from(tokens));
+                load.output(at, model_id, u64::from(tokens));
             }
             live.record(sample);
         }
-        self.live = Some(SeriesInstruments { live, flow });
+        self.live = Some(SeriesInstruments { live, model_id });
     }
 
     /// Returns the rate limits in the response headers, and the model that the limits apply to.
@@ -167,7 +167,8 @@ impl ActiveRequest {
         let [request, response] = std::mem::replace(&mut self.messages, now);
         let [requests, responses] = now;
         if requests > request || responses > response {
-            instruments.record_messages(&self.lane, [requests - request, responses - response]);
+            instruments
+                .record_messages(&self.route_key, [requests - request, responses - response]);
         }
     }
 
@@ -185,7 +186,7 @@ impl ActiveRequest {
             self.swept = self.swept.max(at);
             return;
         }
-        let blocked = match self.cell.waiting() {
+        let blocked = match self.live_state.waiting() {
             (WaitingFor::Client, since) => blocked.max(at.since(since.max(self.swept))),
             (WaitingFor::Upstream, _) => blocked,
         };
@@ -195,7 +196,7 @@ impl ActiveRequest {
             Some(meters) if self.state == RequestPhase::Streaming => {
                 meters.live.record_stream_time(passed.saturating_sub(blocked), blocked);
             }
-            Some(_) | None => instruments.record_waiting(&self.lane, passed),
+            Some(_) | None => instruments.record_waiting(&self.route_key, passed),
         }
     }
 
@@ -228,7 +229,7 @@ impl ActiveRequest {
             stalls.into_iter().for_each(|sample| live.record(sample));
         }
         if let (Some(meters), Some(call)) = (&live, &record.call) {
-            account(load, meters.flow, &record, call, sum);
+            account(load, meters.model_id, &record, call, sum);
         }
         record
     }
@@ -247,19 +248,14 @@ impl ActiveRequest {
             route: open.route.name.clone(),
             path: open.path.clone(),
             model: self.exchange.model().cloned(),
-            phase: match self.state {
-                RequestPhase::Queued => StreamPhase::Queued,
-                RequestPhase::Waiting => StreamPhase::Waiting,
-                RequestPhase::Streaming => StreamPhase::Streaming,
-                RequestPhase::Unstreamed => StreamPhase::Unstreamed,
-            },
+            phase: self.state,
             age: at.since(points.accept).as_secs_f64(),
             time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),
             tokens: self.tokens,
             output_rate: rate,
             idle: at.since(last).as_secs_f64(),
             stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
-            waiting_for: match self.cell.waiting().0 {
+            waiting_for: match self.live_state.waiting().0 {
                 WaitingFor::Upstream => "upstream",
                 WaitingFor::Client => "client",
             },
@@ -284,18 +280,18 @@ pub(super) fn record_warmth(
 
 /// Adds a finished call to throughput and percentiles. The output of a call without a stream is spread over sent…end,
 /// and its input over sent…token.
-fn account(load: &mut Load, flow: ModelId, record: &Record, call: &Call, rest: u64) {
+fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
         return;
     };
     if call.streamed || record.websocket.is_some() {
-        load.output(end, flow, rest);
+        load.output(end, model_id, rest);
     } else if let Some(output) = &call.output {
-        load.output_spread(sent, end, flow, output.counted);
+        load.output_spread(sent, end, model_id, output.counted);
     }
     if let Some(input) = call.usage.and_then(|usage| usage.input) {
-        load.input_spread(sent, points.token.unwrap_or(end), flow, input);
+        load.input_spread(sent, points.token.unwrap_or(end), model_id, input);
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::FinishedRequest {
@@ -306,5 +302,5 @@ fn account(load: &mut Load, flow: ModelId, record: &Record, call: &Call, rest: u
         duration: points.duration().filter(|_| well),
         time_per_output_token: call.rates.time_per_output_token,
     };
-    load.ended(end, flow, ended);
+    load.ended(end, model_id, ended);
 }

@@ -23,7 +23,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::cost::{Costs, PriceResult, TokenPrice};
 use tokengauge_measure::drift::{self, Drift};
 use tokengauge_measure::engine::{self, Backend, Backends, EngineReading, ScrapeResult};
-use tokengauge_measure::load::{self, Load, RouteKey};
+use tokengauge_measure::load::{self, Load, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{PauseDetector, StallPhase, pauses};
@@ -76,7 +76,7 @@ pub struct StreamView {
     pub route: Label,
     pub path: Name,
     pub model: Option<Name>,
-    pub phase: StreamPhase,
+    pub phase: RequestPhase,
     /// Seconds since the request headers were received.
     pub age: f64,
     /// Seconds from the request headers to the first token. `null` before the first token.
@@ -91,16 +91,6 @@ pub struct StreamView {
     pub stalled: bool,
     /// The peer that the response body waits for.
     pub waiting_for: &'static str,
-}
-
-/// The phase of an open request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StreamPhase {
-    Queued,
-    Waiting,
-    Streaming,
-    Unstreamed,
 }
 
 impl InFlightRequests {
@@ -135,8 +125,8 @@ impl InFlightRequests {
     ///
     /// A panic ends the observation of this one request and is counted. The data path is not affected.
     pub fn apply(&mut self, entry: TimestampedEvent, bytes: &[u8]) {
-        let TimestampedEvent { exchange, at, word } = entry;
-        match word {
+        let TimestampedEvent { exchange, at, event } = entry;
+        match event {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
             ObserverEvent::End(ending) => {
                 let Some(mut request) = self.requests.remove(&exchange) else {
@@ -150,7 +140,7 @@ impl InFlightRequests {
                     self.sinks.instruments.record_anomaly(ParseError::Panic, 1);
                 }
             }
-            word @ (ObserverEvent::Queued
+            event @ (ObserverEvent::Queued
             | ObserverEvent::Admitted
             | ObserverEvent::Connected(_)
             | ObserverEvent::RequestHeadSent
@@ -160,7 +150,7 @@ impl InFlightRequests {
             | ObserverEvent::Trailers(_)
             | ObserverEvent::Upgraded
             | ObserverEvent::Closed(_)
-            | ObserverEvent::Gap { .. }) => self.step(exchange, at, word, bytes),
+            | ObserverEvent::Gap { .. }) => self.step(exchange, at, event, bytes),
         }
     }
 
@@ -200,7 +190,7 @@ impl InFlightRequests {
             .map(|(place, reading)| (reading.lane.clone(), place))
             .collect();
         for request in self.requests.values() {
-            let lane = places.get(&request.lane);
+            let lane = places.get(&request.route_key);
             let reading = lane.and_then(|place| load.lanes.get_mut(*place));
             let watch = request.exchange.watch();
             if let Some((reading, watch)) = reading.zip(watch)
@@ -329,18 +319,18 @@ impl InFlightRequests {
     }
 
     /// Registers a route before its first request, so that its metrics start at 0.
-    pub fn track_route(&mut self, lane: &RouteKey) {
-        self.load.know(lane);
+    pub fn track_route(&mut self, route: &RouteKey) {
+        self.load.know(route);
     }
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let lane = RouteKey { route: open.route.name.clone(), vantage: open.route.vantage };
+        let route_key = RouteKey { route: open.route.name.clone(), vantage: open.route.vantage };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
-            self.sinks.instruments.record_retry(&lane, sign);
+            self.sinks.instruments.record_retry(&route_key, sign);
         }
-        let cell = Arc::clone(&open.cell);
+        let live_state = Arc::clone(&open.live_state);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
         let mut exchange = Exchange::new(id, at, open, gate, &self.tokenizers);
@@ -348,13 +338,13 @@ impl InFlightRequests {
             exchange.capture(&policy, &self.budget);
         }
         let state = exchange.state();
-        self.load.enter(&lane, state);
+        self.load.enter(&route_key, state);
         let request = ActiveRequest {
             exchange,
-            lane,
+            route_key,
             state,
             live: None,
-            cell,
+            live_state,
             swept: at,
             arrived: None,
             tokens: 0,
@@ -368,47 +358,47 @@ impl InFlightRequests {
         self.requests.insert(id, Box::new(request));
     }
 
-    fn step(&mut self, id: ExchangeId, at: MonotonicInstant, word: ObserverEvent, bytes: &[u8]) {
+    fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
         let Self { requests, load, ledger, pauses, backends, quotas, sinks, .. } = self;
         // The request of an event after the end is already removed. Such events come from a request body that is still
         // being sent.
         let Some(request) = requests.get_mut(&id) else {
             return;
         };
-        if matches!(word, ObserverEvent::Admitted) {
-            let depth = load.queue_depth(&request.lane);
+        if matches!(event, ObserverEvent::Admitted) {
+            let depth = load.queue_depth(&request.route_key);
             request.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
             request.admitted(at, backends);
         }
-        let blocked = if let ObserverEvent::Body { blocked, .. } = &word {
+        let blocked = if let ObserverEvent::Body { blocked, .. } = &event {
             blocked.duration()
         } else {
             Duration::ZERO
         };
         request.check_stall(at, blocked, pauses, &sinks.instruments);
-        if let ObserverEvent::Body { direction: Direction::Response, .. } = &word {
+        if let ObserverEvent::Body { direction: Direction::Response, .. } = &event {
             request.arrived = Some(at);
         }
-        let is_head = matches!(word, ObserverEvent::ResponseHead(_));
-        if matches!(word, ObserverEvent::Gap { .. }) {
+        let is_head = matches!(event, ObserverEvent::ResponseHead(_));
+        if matches!(event, ObserverEvent::Gap { .. }) {
             ledger.lose();
         }
         let before = request.tokens;
-        match catch_unwind(AssertUnwindSafe(|| request.word(at, word, bytes, load))) {
+        match catch_unwind(AssertUnwindSafe(|| request.apply_event(at, event, bytes, load))) {
             Ok(stalls) => stalls
                 .into_iter()
                 .for_each(|sample| request.record_stall(sample, &sinks.instruments)),
             Err(_) => request.exchange.break_off(),
         }
-        if let Some((flow, quota)) = is_head.then(|| request.quota()).flatten() {
-            quotas.say(at, &flow, &quota);
+        if let Some((model, quota)) = is_head.then(|| request.quota()).flatten() {
+            quotas.say(at, &model, &quota);
         }
         let state = request.exchange.state();
         if is_head || state != request.state || !blocked.is_zero() {
             request.record_time(at, blocked, &sinks.instruments);
         }
         if state != request.state {
-            load.shift(&request.lane, request.state, state);
+            load.shift(&request.route_key, request.state, state);
             request.state = state;
         }
         if request.live.is_none() && request.exchange.has_final_labels() {
@@ -424,7 +414,7 @@ impl InFlightRequests {
         request.record_time(at, Duration::ZERO, &sinks.instruments);
         let unread = request.unread(at);
         request.check_stall(at, unread, pauses, &sinks.instruments);
-        load.leave(&request.lane, request.state);
+        load.leave(&request.route_key, request.state);
         let identity = request.identity;
         let slices = request.slices.take().unwrap_or_default();
         let reported = request.tokens;

@@ -122,7 +122,7 @@ mod tests {
 
     struct Scene {
         requests: InFlightRequests,
-        cell: Arc<LiveState>,
+        live_state: Arc<LiveState>,
     }
 
     impl Scene {
@@ -145,12 +145,12 @@ mod tests {
             let objectives = ["gpt-*", "claude-*"].map(objective);
             Self {
                 requests: InFlightRequests::new(objectives.into(), gate, sinks),
-                cell: Arc::default(),
+                live_state: Arc::default(),
             }
         }
 
-        fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
-            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
+        fn report(&mut self, id: u64, millis: u64, event: ObserverEvent, bytes: &str) {
+            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), event };
             self.requests.apply(entry, bytes.as_bytes());
         }
 
@@ -166,10 +166,10 @@ mod tests {
         /// Opens a stream and receives its response headers.
         fn stream(&mut self, id: u64, millis: u64) {
             let mut opened = open("/v1/chat/completions");
-            opened.cell = Arc::clone(&self.cell);
+            opened.live_state = Arc::clone(&self.live_state);
             self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
-            for word in [ObserverEvent::Admitted, ObserverEvent::RequestHeadSent] {
-                self.report(id, millis, word, "");
+            for event in [ObserverEvent::Admitted, ObserverEvent::RequestHeadSent] {
+                self.report(id, millis, event, "");
             }
             self.bytes(id, millis, Direction::Request, STREAMED);
             self.report(id, millis, ObserverEvent::RequestBodySent, "");
@@ -241,7 +241,7 @@ mod tests {
         scene.run(90, 120, 250);
         assert_eq!(scene.counts(120), [NONE; 2], "a part was not observed");
         scene.run(120, 150, 250);
-        scene.cell.wait_for(WaitingFor::Client, at(150_000));
+        scene.live_state.wait_for(WaitingFor::Client, at(150_000));
         scene.run(150, 180, 1_000_000);
         assert_eq!(scene.counts(180), [NONE; 2], "the clients do not read");
     }

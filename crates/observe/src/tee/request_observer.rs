@@ -34,7 +34,7 @@ struct SharedState {
     response_gap: AtomicU64,
     /// Whether any byte was not observed. Accessed under the shard's lock.
     has_gaps: AtomicBool,
-    cell: Arc<LiveState>,
+    live_state: Arc<LiveState>,
 }
 
 impl RequestObserver {
@@ -44,7 +44,7 @@ impl RequestObserver {
         open: RequestHead,
         at: MonotonicInstant,
     ) -> Self {
-        let cell = Arc::clone(&open.cell);
+        let live_state = Arc::clone(&open.live_state);
         let is_muted = channel.with_shard(id, |shard| {
             let admitted = shard.admits_exchange();
             if admitted {
@@ -66,7 +66,7 @@ impl RequestObserver {
             request_gap: AtomicU64::new(0),
             response_gap: AtomicU64::new(0),
             has_gaps: AtomicBool::new(false),
-            cell,
+            live_state,
         }))
     }
 
@@ -161,7 +161,7 @@ impl RequestObserver {
     /// Records the peer that the response body waits for, and the start of the wait. Costs one atomic store and no
     /// event.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
-        self.0.cell.wait_for(whom, since);
+        self.0.live_state.wait_for(whom, since);
     }
 }
 

@@ -35,11 +35,16 @@ impl Shard {
     }
 
     /// Adds an event that must not be lost. An exchange has fewer than a dozen of them.
-    pub(super) fn push(&mut self, exchange: ExchangeId, at: MonotonicInstant, word: ObserverEvent) {
-        if matches!(word, ObserverEvent::RequestHead(_) | ObserverEvent::ResponseHead(_)) {
+    pub(super) fn push(
+        &mut self,
+        exchange: ExchangeId,
+        at: MonotonicInstant,
+        event: ObserverEvent,
+    ) {
+        if matches!(event, ObserverEvent::RequestHead(_) | ObserverEvent::ResponseHead(_)) {
             self.heads += 1;
         }
-        self.entries.push(TimestampedEvent { exchange, at, word });
+        self.entries.push(TimestampedEvent { exchange, at, event });
     }
 
     /// Copies body bytes. Returns `false` if they do not fit.
@@ -56,9 +61,9 @@ impl Shard {
         if self.weight() + ENTRY_WEIGHT + bytes.len() > self.budget {
             return false;
         }
-        let word = ObserverEvent::Body { direction, len, blocked };
+        let event = ObserverEvent::Body { direction, len, blocked };
         reserve(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
-        self.entries.push(TimestampedEvent { exchange, at, word });
+        self.entries.push(TimestampedEvent { exchange, at, event });
         reserve(&mut self.bytes, bytes.len(), self.budget);
         self.bytes.extend_from_slice(bytes);
         true

@@ -18,7 +18,7 @@ pub(super) fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
 
 pub(super) fn open_with(
     channel: &Arc<ObservationChannel>,
-    cell: Arc<LiveState>,
+    live_state: Arc<LiveState>,
 ) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("test"),
@@ -48,7 +48,7 @@ pub(super) fn open_with(
         conversation: None,
         who: CallerIdentity::default(),
         connection: None,
-        cell,
+        live_state,
     };
     channel.open(open, clock::now())
 }
@@ -60,12 +60,12 @@ pub(super) fn events(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
     let names = batch
         .entries
         .iter()
-        .filter(|entry| !matches!(entry.word, ObserverEvent::RequestHead(_)))
+        .filter(|entry| !matches!(entry.event, ObserverEvent::RequestHead(_)))
         .map(|entry| {
-            if let ObserverEvent::Body { direction, len, .. } = entry.word {
+            if let ObserverEvent::Body { direction, len, .. } = entry.event {
                 format!("{direction:?} {len}")
             } else {
-                format!("{:?}", entry.word)
+                format!("{:?}", entry.event)
             }
         })
         .collect();

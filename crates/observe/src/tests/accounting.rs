@@ -220,7 +220,7 @@ fn records_backpressure_of_a_client_that_leaves() {
         let mut watch = Watch::new();
         watch.begin();
         watch.delta(1_000, "Hello", 0);
-        watch.cell.wait_for(whom, at(since));
+        watch.live_state.wait_for(whom, at(since));
         watch.end(6_000, Ending::ClientDisconnected);
         let counted = watch.value("tokengauge_client_blocked_seconds_sum", "");
         assert!((counted - blocked).abs() < 1e-9, "{whom:?} {since}: {counted}");
@@ -252,7 +252,7 @@ struct Watch {
     collector: tokengauge_telemetry::MetricsReader,
     exchange: u64,
     /// Live state of the latest exchange.
-    cell: Arc<LiveState>,
+    live_state: Arc<LiveState>,
 }
 
 impl Watch {
@@ -267,7 +267,7 @@ impl Watch {
             requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
             exchange: 0,
-            cell: Arc::default(),
+            live_state: Arc::default(),
         }
     }
 
@@ -279,7 +279,7 @@ impl Watch {
     fn ask(&mut self, body: &str) {
         self.exchange += 1;
         let open = open("/v1/chat/completions");
-        self.cell = Arc::clone(&open.cell);
+        self.live_state = Arc::clone(&open.live_state);
         self.report(100, ObserverEvent::RequestHead(Box::new(open)), b"");
         self.report(100, ObserverEvent::Admitted, b"");
         self.report(110, ObserverEvent::RequestHeadSent, b"");
@@ -288,22 +288,22 @@ impl Watch {
         self.report(200, super::head(200, "text/event-stream"), b"");
     }
 
-    fn report(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
+    fn report(&mut self, millis: u64, event: ObserverEvent, bytes: &[u8]) {
         let entry = TimestampedEvent {
             exchange: ExchangeId(self.exchange),
             at: MonotonicInstant::from_millis(millis),
-            word,
+            event,
         };
         self.requests.apply(entry, bytes);
     }
 
     fn bytes(&mut self, millis: u64, direction: Direction, text: &str, blocked: u64) {
-        let word = ObserverEvent::Body {
+        let event = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
             blocked: BackpressureTime::from_duration(Duration::from_millis(blocked)),
         };
-        self.report(millis, word, text.as_bytes());
+        self.report(millis, event, text.as_bytes());
     }
 
     fn event(&mut self, millis: u64, data: &str, blocked: u64) {

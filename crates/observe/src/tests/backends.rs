@@ -45,18 +45,18 @@ impl Stage {
         Self { requests, records, next: 0 }
     }
 
-    fn report(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
-        let entry = TimestampedEvent { exchange: ExchangeId(self.next), at: at(millis), word };
+    fn report(&mut self, millis: u64, event: ObserverEvent, bytes: &[u8]) {
+        let entry = TimestampedEvent { exchange: ExchangeId(self.next), at: at(millis), event };
         self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
-        let word = ObserverEvent::Body {
+        let event = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
             blocked: BackpressureTime::default(),
         };
-        self.report(millis, word, text.as_bytes());
+        self.report(millis, event, text.as_bytes());
     }
 
     /// Plays one exchange of 100 ms with `path` and `status`. Returns the backend's warm-up state in the record.

@@ -90,12 +90,12 @@ fn headers(content_type: &str, coding: Option<&str>) -> Headers {
 type Body<'a> = (Option<&'a str>, &'a [Vec<u8>]);
 
 fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[u8]) {
-    let word = ObserverEvent::Body {
+    let event = ObserverEvent::Body {
         direction,
         len: u32::try_from(bytes.len()).unwrap(),
         blocked: BackpressureTime::default(),
     };
-    exchange.apply(at(millis), word, bytes, &mut |_| ());
+    exchange.apply(at(millis), event, bytes, &mut |_| ());
 }
 
 fn head(exchange: &mut Exchange, coding: Option<&str>) {
@@ -110,8 +110,8 @@ fn head(exchange: &mut Exchange, coding: Option<&str>) {
 }
 
 fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
-    let word = ObserverEvent::Gap { direction, bytes: 10 };
-    exchange.apply(at(millis), word, b"", &mut |_| ());
+    let event = ObserverEvent::Gap { direction, bytes: 10 };
+    exchange.apply(at(millis), event, b"", &mut |_| ());
 }
 
 fn opened(request_coding: Option<&str>) -> Exchange {

@@ -57,22 +57,22 @@ impl Stage {
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn report(&mut self, millis: u64, word: ObserverEvent) {
-        self.pass(millis, word, b"");
+    fn report(&mut self, millis: u64, event: ObserverEvent) {
+        self.pass(millis, event, b"");
     }
 
-    fn pass(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
-        let entry = TimestampedEvent { exchange: ExchangeId(1), at: at(millis), word };
+    fn pass(&mut self, millis: u64, event: ObserverEvent, bytes: &[u8]) {
+        let entry = TimestampedEvent { exchange: ExchangeId(1), at: at(millis), event };
         self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
-        let word = ObserverEvent::Body {
+        let event = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
             blocked: BackpressureTime::default(),
         };
-        self.pass(millis, word, text.as_bytes());
+        self.pass(millis, event, text.as_bytes());
     }
 
     fn event(&mut self, millis: u64, data: &str) {
@@ -91,7 +91,7 @@ impl Stage {
         self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Plays all events up to the timestamp of `cell`, and then its ending.
+    /// Plays all events up to the timestamp of `live_state`, and then its ending.
     fn play(&mut self, cell: &Cell) {
         self.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);

@@ -65,7 +65,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         conversation: None,
         who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(LiveState::default()),
+        live_state: Arc::new(LiveState::default()),
     }
 }
 
@@ -84,10 +84,10 @@ impl Play {
         let exchange =
             Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
         let mut play = Self { exchange, samples: Vec::new() };
-        play.word(100, ObserverEvent::Admitted, b"");
-        play.word(110, ObserverEvent::RequestHeadSent, b"");
+        play.apply_event(100, ObserverEvent::Admitted, b"");
+        play.apply_event(110, ObserverEvent::RequestHeadSent, b"");
         play.arrival(110, Direction::Request, body, 0);
-        play.word(110, ObserverEvent::RequestBodySent, b"");
+        play.apply_event(110, ObserverEvent::RequestBodySent, b"");
         play
     }
 
@@ -101,7 +101,7 @@ impl Play {
         status: u16,
         content_type: &'static str,
     ) -> &mut Self {
-        self.word(millis, head(status, content_type), b"")
+        self.apply_event(millis, head(status, content_type), b"")
     }
 
     pub(super) fn stream(body: &str) -> Self {
@@ -119,7 +119,7 @@ impl Play {
     ) -> &mut Self {
         let blocked = BackpressureTime::from_duration(Duration::from_millis(blocked));
         let len = u32::try_from(body.len()).unwrap();
-        self.word(millis, ObserverEvent::Body { direction, len, blocked }, body.as_bytes())
+        self.apply_event(millis, ObserverEvent::Body { direction, len, blocked }, body.as_bytes())
     }
 
     /// Plays one server-sent event.
@@ -131,9 +131,9 @@ impl Play {
         self.event(millis, &chunk(delta, "null"))
     }
 
-    fn word(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
+    fn apply_event(&mut self, millis: u64, event: ObserverEvent, bytes: &[u8]) -> &mut Self {
         let Self { exchange, samples } = self;
-        exchange.apply(at(millis), word, bytes, &mut |sample| samples.push(sample));
+        exchange.apply(at(millis), event, bytes, &mut |sample| samples.push(sample));
         self
     }
 
@@ -367,7 +367,7 @@ fn detects_engine_by_the_prompt() {
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
-        play.word(110, ObserverEvent::RequestBodySent, b"");
+        play.apply_event(110, ObserverEvent::RequestBodySent, b"");
         play.head(200, 200, "application/json");
         let record = play.complete(300);
         let told = record.call.map(|call| call.series.provider.to_string());
@@ -455,7 +455,7 @@ fn rate_excludes_client_backpressure() {
 fn response_with_a_gap_has_no_rate() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
-    play.word(400, ObserverEvent::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
+    play.apply_event(400, ObserverEvent::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
     play.delta(500, r#"{"content":" world"}"#).event(510, "[DONE]");
     let record = play.complete(520);
     assert!(record.anomalies.contains(&(ParseError::Gap, 1)));
@@ -550,7 +550,7 @@ fn panic_in_a_sink_affects_one_exchange() {
     let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
     for id in [1, 2] {
         let mut say = |word| {
-            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), word };
+            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event: word };
             requests.apply(entry, b"");
         };
         say(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));

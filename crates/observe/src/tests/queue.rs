@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::{STREAMED, at, chunk, open};
-use crate::{InFlightRequests, Sinks, StreamPhase};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::dialect::RateLimit;
+use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::load::{LimitType, RateLimitReading};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
@@ -39,8 +40,8 @@ impl Scene {
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
-        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
+    fn report(&mut self, id: u64, millis: u64, event: ObserverEvent, bytes: &str) {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), event };
         self.requests.apply(entry, bytes.as_bytes());
     }
 
@@ -121,7 +122,7 @@ fn is_queued_until_admission() {
     scene.report(1, 1_000, ObserverEvent::Queued, "");
     assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
     let stream = &scene.requests.streams(at(1_500))[0];
-    assert_eq!((stream.phase, stream.stalled), (StreamPhase::Queued, false));
+    assert_eq!((stream.phase, stream.stalled), (RequestPhase::Queued, false));
     // The stall clock does not run, because the upstream has not received the request yet.
     scene.requests.sweep(at(100_000));
     assert!(!scene.requests.streams(at(100_000))[0].stalled);

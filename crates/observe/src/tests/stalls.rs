@@ -21,7 +21,7 @@ struct Scene {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
-    cell: Arc<LiveState>,
+    live_state: Arc<LiveState>,
 }
 
 impl Scene {
@@ -43,7 +43,7 @@ impl Scene {
             requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
             records,
-            cell: Arc::new(LiveState::default()),
+            live_state: Arc::new(LiveState::default()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Scene {
 
     fn ask(&mut self, id: u64, millis: u64, body: &str) {
         let mut opened = open("/v1/chat/completions");
-        opened.cell = Arc::clone(&self.cell);
+        opened.live_state = Arc::clone(&self.live_state);
         self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
         self.report(id, millis, ObserverEvent::Admitted, "");
         self.report(id, millis + 5, ObserverEvent::RequestHeadSent, "");
@@ -82,14 +82,14 @@ impl Scene {
         self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }
 
-    fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
-        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
+    fn report(&mut self, id: u64, millis: u64, event: ObserverEvent, bytes: &str) {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), event };
         self.requests.apply(entry, bytes.as_bytes());
     }
 
     fn upload(&mut self, id: u64, millis: u64, body: &str) {
-        let word = arrival(Direction::Request, body, 0);
-        self.report(id, millis, word, body);
+        let event = arrival(Direction::Request, body, 0);
+        self.report(id, millis, event, body);
     }
 
     fn arrival(&mut self, millis: u64, body: &str) {
@@ -231,7 +231,7 @@ fn reasoning_requests_have_ten_times_the_threshold() {
 fn upload_restarts_the_stall_clock() {
     let mut scene = Scene::new();
     let mut opened = open("/v1/chat/completions");
-    opened.cell = Arc::clone(&scene.cell);
+    opened.live_state = Arc::clone(&scene.live_state);
     scene.report(1, 0, ObserverEvent::RequestHead(Box::new(opened)), "");
     scene.report(1, 0, ObserverEvent::Admitted, "");
     let (begin, rest) = STREAMED.split_at(30);
@@ -300,11 +300,11 @@ fn ignores_unstreamed_failed_and_unobserved_requests() {
 fn attributes_a_stall_to_a_client_that_does_not_read() {
     let mut scene = Scene::stream();
     scene.token(1_000);
-    scene.cell.wait_for(WaitingFor::Client, at(1_000));
+    scene.live_state.wait_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
     assert_eq!(scene.silence(30_000)[1].stalled, 0);
     // The client reads again. Only the time from now on is attributed to the backend.
-    scene.cell.wait_for(WaitingFor::Upstream, at(31_000));
+    scene.live_state.wait_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
     assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
     assert_eq!(scene.stalls(&[]), 0);

@@ -1,6 +1,5 @@
 //! Parses the two directions of the WebSocket of an upgraded exchange independently.
 
-use crate::anomalies::Anomalies;
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
 use tokengauge_measure::record::{self, CloseFrame};
 use tokengauge_types::event::Direction;
@@ -15,7 +14,7 @@ pub(super) struct WebSocketSession {
 #[derive(Debug, Default)]
 struct Facts {
     record: record::WebSocket,
-    anomalies: Anomalies,
+    parse_errors: Vec<(ParseError, u32)>,
 }
 
 impl WebSocketSession {
@@ -53,7 +52,7 @@ impl WebSocketSession {
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
             reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         }
-        facts.anomalies.take()
+        std::mem::take(&mut facts.parse_errors)
     }
 
     pub(super) const fn facts(&self) -> &record::WebSocket {
@@ -70,7 +69,7 @@ impl WebSocketSession {
 
 impl Facts {
     fn message(&mut self, direction: Direction, message: Message<'_>, out: &mut impl FnMut(&[u8])) {
-        let Self { record, anomalies } = self;
+        let Self { record, parse_errors } = self;
         match message {
             Message::Text(text) => {
                 record.count(direction);
@@ -84,9 +83,9 @@ impl Facts {
                 let by = direction;
                 record.closed.get_or_insert(CloseFrame { by, code });
             }
-            Message::ParseError(anomaly) => {
-                record.lost |= anomaly == ParseError::BadFrame;
-                anomalies.note(anomaly);
+            Message::ParseError(error) => {
+                record.lost |= error == ParseError::BadFrame;
+                error.add_to(parse_errors);
             }
         }
     }

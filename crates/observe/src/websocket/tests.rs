@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::{InFlightRequests, Sinks, StreamPhase};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::ParseError;
+use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{CloseFrame, Completeness, Outcome, Record};
 use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
@@ -46,12 +47,12 @@ impl Play {
         let requests = InFlightRequests::new(objectives(), Arc::clone(&gate), sinks);
         let mut play = Self { requests, collector, gate, records, millis: 0 };
         play.report(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
-        for word in [
+        for event in [
             ObserverEvent::Admitted,
             ObserverEvent::RequestHeadSent,
             ObserverEvent::RequestBodySent,
         ] {
-            play.report(word, b"");
+            play.report(event, b"");
         }
         play
     }
@@ -63,12 +64,12 @@ impl Play {
         play
     }
 
-    fn report(&mut self, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
+    fn report(&mut self, event: ObserverEvent, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
         let entry = TimestampedEvent {
             exchange: ExchangeId(1),
             at: MonotonicInstant::from_millis(self.millis),
-            word,
+            event,
         };
         self.requests.apply(entry, bytes);
         self
@@ -190,7 +191,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         conversation: None,
         who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(LiveState::default()),
+        live_state: Arc::new(LiveState::default()),
     }
 }
 
@@ -303,7 +304,7 @@ fn session_is_reported_while_it_is_open() {
     assert_eq!((messages(&play, "request"), messages(&play, "response")), (1, 6));
     let at = MonotonicInstant::from_millis(play.millis);
     let [view] = play.requests.streams(at).try_into().unwrap();
-    assert_eq!((view.phase, view.tokens), (StreamPhase::Unstreamed, 3));
+    assert_eq!((view.phase, view.tokens), (RequestPhase::Unstreamed, 3));
     assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
     assert_eq!((view.time_to_first_token, view.output_rate), (None, None));
     let (load, _) = play.requests.reading(MonotonicInstant::from_millis(20_000));

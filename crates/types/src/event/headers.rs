@@ -103,6 +103,12 @@ impl Headers {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Replaces the value of a header. An empty value removes the header.
+    pub fn set(&mut self, name: &'static str, value: &str) {
+        self.0.retain(|(known, _)| *known != name);
+        self.0.extend(Name::new(value).map(|value| (name, value)));
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(name, value)| (*name, value.as_str()))
     }

@@ -5,10 +5,8 @@
 //! Events are never lost. Body bytes may be dropped, which an explicit [`ObserverEvent::Gap`] records.
 
 mod headers;
-mod who;
 
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
-pub use who::CallerIdentity;
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +42,7 @@ pub enum Direction {
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
     pub at: MonotonicInstant,
-    pub word: ObserverEvent,
+    pub event: ObserverEvent,
 }
 
 /// Observed event. Large variants are boxed, so that `Body`, which occurs once per chunk, stays small.
@@ -128,7 +126,7 @@ pub struct RequestHead {
     /// The conversation id from the client's baggage.
     pub conversation: Option<Name>,
     pub who: CallerIdentity,
-    pub cell: Arc<LiveState>,
+    pub live_state: Arc<LiveState>,
 }
 
 impl RequestHead {
@@ -137,6 +135,19 @@ impl RequestHead {
         let names = ["x-request-start", "x-queue-start"];
         names.into_iter().filter_map(|name| self.headers.get(name))
     }
+}
+
+/// Client identity read from the configured headers, hashed if configured. The client supplies these values and the
+/// proxy does not verify them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CallerIdentity {
+    /// The account that the request belongs to, such as a customer or a team.
+    pub tenant: Option<Name>,
+    /// The conversation or run that the request belongs to. Never a metric attribute, because the number of sessions is
+    /// unbounded.
+    pub session: Option<Name>,
+    /// The variant that the request uses: a prompt version, a model version, or an arm of an A/B test.
+    pub variant: Option<Name>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

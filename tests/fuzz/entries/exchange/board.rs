@@ -89,10 +89,10 @@ impl Playing {
         &mut self,
         exchange: ExchangeId,
         at: MonotonicInstant,
-        word: ObserverEvent,
+        event: ObserverEvent,
         bytes: &[u8],
     ) {
-        self.board.apply(TimestampedEvent { exchange, at, word }, bytes);
+        self.board.apply(TimestampedEvent { exchange, at, event }, bytes);
     }
 
     /// Sweeps the exchanges, as every reading does.

@@ -221,7 +221,7 @@ impl Scene {
             conversation: None,
             who: CallerIdentity::default(),
             connection: None,
-            cell: Arc::new(LiveState::default()),
+            live_state: Arc::new(LiveState::default()),
         }
     }
 }

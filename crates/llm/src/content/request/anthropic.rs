@@ -7,20 +7,11 @@ use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
     for block in list(body, "system") {
-        match block.as_str().or_else(|| word(block, "text")) {
-            Some(text) => out.instruct(text),
-            None => out.leave_out(),
-        }
+        out.instruct_or_leave_out(block.as_str().or_else(|| word(block, "text")));
     }
     for message in list(body, "messages") {
-        let mut said = Vec::new();
-        for block in list(message, "content") {
-            match self::block(block) {
-                Some(part) => said.push(part),
-                None => out.leave_out(),
-            }
-        }
-        out.say(word(message, "role").unwrap_or("user"), None, said);
+        let parts = out.convert(list(message, "content"), block);
+        out.say(word(message, "role").unwrap_or("user"), None, parts);
     }
     if let Some(prompt) = word(body, "prompt") {
         out.say("user", None, vec![parts::text(prompt)]);
@@ -28,12 +19,8 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     for tool in list(body, "tools") {
         let kind = word(tool, "type").unwrap_or("custom");
         match word(tool, "name") {
-            Some(name) if kind == "custom" => {
-                let description = word(tool, "description");
-                out.offer(parts::function(name, description, tool.get("input_schema")));
-            }
-            Some(name) => out.offer(parts::tool(kind, Some(name))),
-            None => out.leave_out(),
+            Some(name) if kind != "custom" => out.offer(parts::tool(kind, Some(name))),
+            _ => out.offer_function(tool, tool.get("input_schema")),
         }
     }
 }

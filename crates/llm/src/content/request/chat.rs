@@ -60,12 +60,7 @@ fn message(message: &Value, out: &mut Messages) {
         let response = message.get(content).cloned().unwrap_or_default();
         said.push(parts::tool_response(id, response));
     } else {
-        for part in list(message, content) {
-            match self::part(part) {
-                Some(part) => said.push(part),
-                None => out.leave_out(),
-            }
-        }
+        said.extend(out.convert(list(message, content), part));
     }
     // Ollama sends images next to the text.
     for _ in list(message, "images") {

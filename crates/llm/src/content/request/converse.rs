@@ -16,31 +16,16 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         return other(body, out);
     }
     for block in list(body, "system") {
-        match word(block, "text") {
-            Some(text) => out.instruct(text),
-            None => out.leave_out(),
-        }
+        out.instruct_or_leave_out(word(block, "text"));
     }
     for message in list(body, "messages") {
-        let mut said = Vec::new();
-        for block in list(message, "content") {
-            match self::block(block) {
-                Some(part) => said.push(part),
-                None => out.leave_out(),
-            }
-        }
-        out.say(word(message, "role").unwrap_or("user"), None, said);
+        let parts = out.convert(list(message, "content"), block);
+        out.say(word(message, "role").unwrap_or("user"), None, parts);
     }
     for tool in body.get("toolConfig").map_or(&[][..], |config| list(config, "tools")) {
-        let Some((spec, name)) =
-            tool.get("toolSpec").and_then(|spec| Some((spec, word(spec, "name")?)))
-        else {
-            // A prompt cache marker, or a tool of Amazon's own.
-            out.leave_out();
-            continue;
-        };
-        let schema = spec.get("inputSchema").and_then(|schema| schema.get("json"));
-        out.offer(parts::function(name, word(spec, "description"), schema));
+        // Other entries are prompt cache markers and tools of Amazon's own.
+        let spec = tool.get("toolSpec").unwrap_or(&Value::Null);
+        out.offer_function(spec, spec.get("inputSchema").and_then(|schema| schema.get("json")));
     }
 }
 

@@ -12,10 +12,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     }
     let system = body.get("systemInstruction").or_else(|| body.get("system_instruction"));
     for part in system.map_or(&[][..], |system| list(system, "parts")) {
-        match word(part, "text") {
-            Some(text) => out.instruct(text),
-            None => out.leave_out(),
-        }
+        out.instruct_or_leave_out(word(part, "text"));
     }
     for content in list(body, "contents").iter().chain(list(body, "content")) {
         let role = match word(content, "role") {
@@ -24,14 +21,8 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
             Some(role) => role,
             None => "user",
         };
-        let mut said = Vec::new();
-        for part in list(content, "parts") {
-            match self::part(part) {
-                Some(part) => said.push(part),
-                None => out.leave_out(),
-            }
-        }
-        out.say(role, None, said);
+        let parts = out.convert(list(content, "parts"), part);
+        out.say(role, None, parts);
     }
     // The input of the Interactions API.
     for input in list(body, "input") {
@@ -81,13 +72,7 @@ fn tools(tool: &Value, out: &mut Messages) {
         for function in of.as_array().map_or(&[][..], Vec::as_slice) {
             let schema = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
             let schema = schema.into_iter().find_map(|key| function.get(key));
-            match word(function, "name") {
-                Some(name) => {
-                    let description = word(function, "description");
-                    out.offer(parts::function(name, description, schema));
-                }
-                None => out.leave_out(),
-            }
+            out.offer_function(function, schema);
         }
     }
 }

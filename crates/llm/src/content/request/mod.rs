@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, Share, prefix};
+use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, prefix};
 use crate::dialect::{Api, Family};
+use crate::memory::{MemoryBudget, MemoryPermit};
 
 /// The captured part of a request body.
 #[derive(Debug)]
 pub struct RequestCapture {
     policy: Arc<CapturePolicy>,
     /// `None` if the capture budget was exhausted.
-    share: Option<Share>,
+    permit: Option<MemoryPermit<Arc<MemoryBudget>>>,
     body: Vec<u8>,
     /// The body exceeded the limit.
     cut: bool,
@@ -41,7 +42,7 @@ impl RequestCapture {
     pub fn new(policy: &Arc<CapturePolicy>, budget: &CaptureBudget) -> Self {
         Self {
             policy: Arc::clone(policy),
-            share: budget.share(2 * (policy.max_bytes + MARGIN)),
+            permit: MemoryPermit::take(Arc::clone(&budget.0), 2 * (policy.max_bytes + MARGIN)),
             body: Vec::new(),
             cut: false,
             lost: false,
@@ -54,7 +55,7 @@ impl RequestCapture {
 
     /// Whether the budget allows capturing the response too.
     pub const fn has_room(&self) -> bool {
-        self.share.is_some()
+        self.permit.is_some()
     }
 
     /// Creates the capture for the response.
@@ -139,6 +140,32 @@ impl Messages {
     fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
         if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
+        }
+    }
+
+    /// Converts the items of a list with `read`. Counts the items that it does not understand.
+    fn convert(&mut self, items: &[Value], read: impl Fn(&Value) -> Option<Value>) -> Vec<Value> {
+        let parts: Vec<Value> = items.iter().filter_map(read).collect();
+        self.left_out += (items.len() - parts.len()) as u64;
+        parts
+    }
+
+    /// Adds a system instruction of which `text` is the text.
+    fn instruct_or_leave_out(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.instruct(text),
+            None => self.leave_out(),
+        }
+    }
+
+    /// Adds a tool definition, unless its name is absent.
+    fn offer_function(&mut self, tool: &Value, parameters: Option<&Value>) {
+        match word(tool, "name") {
+            Some(name) => {
+                let description = word(tool, "description");
+                self.offer(super::parts::function(name, description, parameters));
+            }
+            None => self.leave_out(),
         }
     }
 

@@ -7,7 +7,7 @@
 
 /// Prefix for text that follows a cut, so that the tokenizer does not treat it as the beginning of a text. Some
 /// tokenizers insert or remove a blank at the beginning. The tokens of the prefix are subtracted.
-pub(super) const LEAD: &str = "a";
+pub(in super::super) const LEAD: &str = "a";
 
 /// The kinds of positions that are safe for cutting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -25,7 +25,7 @@ pub(super) const CLAUSE_ENDS: [char; 7] = ['，', '。', '、', '；', '：', '�
 
 impl Cuts {
     /// Returns the last safe position in `text` after `from`, which must be a character boundary.
-    pub(super) fn last(self, text: &str, from: usize) -> Option<usize> {
+    pub fn last(self, text: &str, from: usize) -> Option<usize> {
         if self == Self::default() {
             return None;
         }

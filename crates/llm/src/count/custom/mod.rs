@@ -6,7 +6,6 @@
 #[cfg(not(feature = "hf-tokenizers"))]
 mod absent;
 mod cut;
-mod follower;
 #[cfg(feature = "hf-tokenizers")]
 mod probe;
 #[cfg(feature = "hf-tokenizers")]
@@ -18,12 +17,12 @@ mod tests;
 
 #[cfg(not(feature = "hf-tokenizers"))]
 pub use absent::CustomTokenizer;
-pub use follower::Follower;
 #[cfg(feature = "hf-tokenizers")]
 pub use read::CustomTokenizer;
 
 use super::TokenizerError;
-use cut::{Cuts, LEAD};
+use cut::Cuts;
+pub(super) use cut::LEAD;
 
 #[cfg(feature = "hf-tokenizers")]
 impl CustomTokenizer {

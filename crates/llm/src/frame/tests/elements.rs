@@ -3,7 +3,7 @@
 use super::*;
 
 fn framer(cap: usize) -> impl Fn() -> Framer {
-    move || Framer::JsonArray(JsonArray::new(cap))
+    move || Framer::JsonArray(JsonValues::array(cap))
 }
 
 const FIRST: &str = r#"{

@@ -3,7 +3,7 @@
 use super::*;
 
 fn framer(cap: usize) -> impl Fn() -> Framer {
-    move || Framer::JsonLines(JsonLines::new(cap))
+    move || Framer::JsonLines(JsonValues::lines(cap))
 }
 
 #[test]

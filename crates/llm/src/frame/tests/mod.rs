@@ -94,8 +94,7 @@ fn pieces<'a>(body: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
 fn held(framer: &Framer) -> usize {
     match framer {
         Framer::Sse(sse) => sse.capacity(),
-        Framer::JsonLines(lines) => lines.capacity(),
-        Framer::JsonArray(elements) => elements.capacity(),
+        Framer::JsonLines(values) | Framer::JsonArray(values) => values.capacity(),
         Framer::AwsEventStream(aws) => aws.capacity(),
         Framer::Unknown(_) | Framer::SingleMessage(_) => 0,
     }
@@ -105,8 +104,8 @@ fn held(framer: &Framer) -> usize {
 fn small(cap: usize) -> [Framer; 4] {
     [
         Framer::Sse(Sse::new(cap)),
-        Framer::JsonLines(JsonLines::new(cap)),
-        Framer::JsonArray(JsonArray::new(cap)),
+        Framer::JsonLines(JsonValues::lines(cap)),
+        Framer::JsonArray(JsonValues::array(cap)),
         Framer::AwsEventStream(AwsEventStream::new(cap)),
     ]
 }

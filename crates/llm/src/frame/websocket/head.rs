@@ -1,6 +1,7 @@
 //! The header of a WebSocket frame: its type, length and mask.
 
 use super::SkipReason;
+use crate::frame::held::append;
 
 /// Maximum header size in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
 const LONGEST: usize = 14;
@@ -27,7 +28,8 @@ pub struct Frame {
     left: u64,
     /// The mask, rotated so that its first byte applies to the next payload byte.
     mask: [u8; 4],
-    code: Code,
+    /// Whether a part of the code of a close frame was lost.
+    pub is_code_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,14 +46,6 @@ pub enum Kind {
 pub enum Content {
     Text,
     Skipped(SkipReason),
-}
-
-/// The first two bytes of a close frame's payload, which may be incomplete.
-#[derive(Clone, Copy, Debug, Default)]
-struct Code {
-    bytes: [u8; 2],
-    len: usize,
-    lost: bool,
 }
 
 impl Head {
@@ -104,7 +98,7 @@ impl Head {
         if !sound || codeless || masks != (second & 0x80 != 0) {
             return None;
         }
-        Some(Frame { kind, last, begins, left, mask: self.mask(), code: Code::default() })
+        Some(Frame { kind, last, begins, left, mask: self.mask(), is_code_lost: false })
     }
 
     /// Returns the header length in bytes that the bytes so far require.
@@ -166,36 +160,19 @@ impl Frame {
             return false;
         };
         self.left = left;
-        self.code.lost |= self.code.len < self.code.bytes.len();
         true
     }
 
-    /// Unmasks the next bytes of the payload.
-    pub fn unmask(&mut self, bytes: &mut [u8]) {
-        for four in bytes.chunks_mut(self.mask.len()) {
+    /// Appends the next bytes of the payload to `to`, unmasked.
+    pub fn unmask_into(&mut self, to: &mut Vec<u8>, piece: &[u8], cap: usize) {
+        let start = to.len();
+        append(to, piece, cap);
+        for four in to.get_mut(start..).unwrap_or_default().chunks_mut(self.mask.len()) {
             for (byte, key) in four.iter_mut().zip(self.mask) {
                 *byte ^= key;
             }
         }
-        let turn = bytes.len() % self.mask.len();
-        self.mask.rotate_left(turn);
-    }
-
-    /// Records the bytes of the close code that a piece of the payload contains.
-    pub fn note_code(&mut self, piece: &[u8]) {
-        let mut bytes = piece.to_vec();
-        self.unmask(&mut bytes);
-        for byte in bytes {
-            if let Some(place) = self.code.bytes.get_mut(self.code.len) {
-                *place = byte;
-                self.code.len += 1;
-            }
-        }
-    }
-
-    /// Returns the close code if all of it was received.
-    pub fn code(&self) -> Option<u16> {
-        let come = self.code.len == self.code.bytes.len() && !self.code.lost;
-        come.then(|| u16::from_be_bytes(self.code.bytes))
+        let shift = piece.len() % self.mask.len();
+        self.mask.rotate_left(shift);
     }
 }

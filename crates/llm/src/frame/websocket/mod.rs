@@ -11,7 +11,6 @@ mod head;
 use head::{Content, Frame, Head, Kind};
 
 use super::ParseError;
-use super::held::append;
 
 /// Maximum size in bytes of a buffer that is reused for the next message. Text deltas take a few hundred bytes, and a
 /// session has many of them. Audio messages take up to megabytes, and the session may then be idle for an hour.
@@ -26,7 +25,7 @@ pub struct WebSocket {
     state: State,
     /// The message whose last frame has not arrived.
     message: Option<Content>,
-    /// The received part of a text message, unmasked.
+    /// The received part of a text message or of a close code, unmasked.
     text: Vec<u8>,
 }
 
@@ -111,9 +110,13 @@ impl WebSocket {
         if !frame.skip(bytes) {
             return self.give_up();
         }
-        if let (Kind::Data, Some(content)) = (frame.kind, &mut self.message) {
-            *content = Content::Skipped(SkipReason::Lost);
-            self.text = Vec::new();
+        match (frame.kind, &mut self.message) {
+            (Kind::Data, Some(content)) => {
+                *content = Content::Skipped(SkipReason::Lost);
+                self.text = Vec::new();
+            }
+            (Kind::Close, _) => frame.is_code_lost |= self.text.len() < size_of::<u16>(),
+            (Kind::Data | Kind::Ping, _) => {}
         }
         self.end_frame(out);
     }
@@ -149,6 +152,10 @@ impl WebSocket {
             return out(Message::ParseError(ParseError::BadFrame));
         };
         self.message = frame.begins.or(self.message);
+        if frame.kind == Kind::Close {
+            // The message before it stays incomplete.
+            (self.message, self.text) = (None, Vec::new());
+        }
         if let (Kind::Data, Some(Content::Text)) = (frame.kind, self.message) {
             let room = self.cap.saturating_sub(self.text.len());
             if usize::try_from(frame.left()).map_or(true, |left| left > room) {
@@ -174,13 +181,13 @@ impl WebSocket {
                     self.state = State::Head(Head::new());
                     return out(Message::Text(piece));
                 }
-                let start = self.text.len();
-                append(&mut self.text, piece, self.cap);
-                if self.masks {
-                    frame.unmask(self.text.get_mut(start..).unwrap_or_default());
-                }
+                frame.unmask_into(&mut self.text, piece, self.cap);
             }
-            (Kind::Close, _) => frame.note_code(piece),
+            (Kind::Close, _) => {
+                // The text behind the code is not read.
+                let missing = size_of::<u16>().saturating_sub(self.text.len());
+                frame.unmask_into(&mut self.text, piece.get(..missing).unwrap_or(piece), self.cap);
+            }
             (Kind::Data | Kind::Ping, _) => {}
         }
         self.end_frame(out);
@@ -196,7 +203,8 @@ impl WebSocket {
         }
         match frame.kind {
             Kind::Close => {
-                let code = frame.code();
+                let code = self.text.first_chunk().filter(|_| !frame.is_code_lost);
+                let code = code.map(|code| u16::from_be_bytes(*code));
                 self.give_up();
                 return out(Message::Close(code));
             }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{CustomTokenizer, Cuts, Follower};
+use super::{CustomTokenizer, Cuts};
 use crate::count::encoder::LONGEST_TAIL;
 use crate::count::tests::{deltas, oracle, text};
-use crate::count::{Encoding, TokenizerError, estimate};
+use crate::count::{Encoding, TextCounter, TokenizerError, estimate};
 
 mod files;
 
@@ -68,17 +68,17 @@ proptest! {
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
         for (name, given, _) in families() {
-            let mut follower = Follower::new(Arc::clone(given));
+            let mut counter = TextCounter::custom(Arc::clone(given));
             let mut read = String::new();
             for delta in deltas(&text, &lengths) {
-                follower.push(delta);
+                counter.push(delta);
                 read.push_str(delta);
                 if read.len() <= 256 {
-                    prop_assert_eq!(Some(follower.count()), given.count(&read), "{} {:?}", name, &read);
+                    prop_assert_eq!(Some(counter.count()), given.count(&read), "{} {:?}", name, &read);
                 }
             }
-            prop_assert_eq!(Some(follower.total()), given.count(&text), "{} {:?}", name, &text);
-            prop_assert!(follower.is_exact());
+            prop_assert_eq!(Some(counter.total()), given.count(&text), "{} {:?}", name, &text);
+            prop_assert!(counter.is_exact());
         }
     }
 }
@@ -91,12 +91,12 @@ proptest! {
         text in text(),
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
-        let mut follower = Follower::new(Arc::clone(gpt2_itself()));
+        let mut counter = TextCounter::custom(Arc::clone(gpt2_itself()));
         for delta in deltas(&text, &lengths) {
-            follower.push(delta);
-            follower.count();
+            counter.push(delta);
+            counter.count();
         }
-        prop_assert_eq!(follower.total(), Encoding::R50k.count(&text));
+        prop_assert_eq!(counter.total(), Encoding::R50k.count(&text));
     }
 }
 
@@ -168,47 +168,47 @@ fn what_is_for_training_and_for_prompts_is_left_out() {
 #[test]
 fn a_text_without_a_place_is_held_and_right_up_to_the_bound_and_an_estimate_beyond() {
     let (_, given, _) = &families()[7];
-    let mut follower = Follower::new(Arc::clone(given));
+    let mut counter = TextCounter::custom(Arc::clone(given));
     let line = "the of the of the harbour of the morning ";
     let lines = LONGEST_TAIL / line.len();
     for _ in 0..lines {
-        follower.push(line);
-        follower.count();
+        counter.push(line);
+        counter.count();
     }
     let whole = line.repeat(lines);
-    assert_eq!(Some(follower.total()), given.count(&whole));
-    assert!(follower.is_exact());
-    assert!(follower.held() >= whole.len());
+    assert_eq!(Some(counter.total()), given.count(&whole));
+    assert!(counter.is_exact());
+    assert!(counter.held() >= whole.len());
     for _ in 0..lines {
-        follower.push(line);
-        assert!(follower.held() <= 4 * LONGEST_TAIL);
+        counter.push(line);
+        assert!(counter.held() <= 4 * LONGEST_TAIL);
     }
-    let off = follower.total().abs_diff(given.count(&whole.repeat(2)).unwrap());
+    let off = counter.total().abs_diff(given.count(&whole.repeat(2)).unwrap());
     assert!(off <= 2, "{off}");
-    assert!(!follower.is_exact());
+    assert!(!counter.is_exact());
 }
 
 #[test]
 fn a_text_with_places_holds_a_word() {
     for (name, given, cuts) in families().iter().filter(|(.., cuts)| cuts.words) {
-        let mut follower = Follower::new(Arc::clone(given));
-        follower.push(&"All work and no play ".repeat(1_000));
-        assert!(follower.held() <= 1_024, "{name} {cuts:?}");
-        follower.settle();
-        assert!(follower.held() <= 8, "{name}");
-        assert!(!follower.is_exact());
+        let mut counter = TextCounter::custom(Arc::clone(given));
+        counter.push(&"All work and no play ".repeat(1_000));
+        assert!(counter.held() <= 1_024, "{name} {cuts:?}");
+        counter.settle();
+        assert!(counter.held() <= 8, "{name}");
+        assert!(!counter.is_exact());
     }
 }
 
 #[test]
 fn what_cannot_be_encoded_is_estimated_and_says_so() {
     let given = Arc::new(read(&files::words_only()).unwrap());
-    let mut follower = Follower::new(Arc::clone(&given));
-    follower.push("a good");
-    assert_eq!((follower.count(), follower.is_exact()), (2, true));
-    follower.push(" evening");
-    assert_eq!(follower.total(), estimate(14));
-    assert!(!follower.is_exact());
+    let mut counter = TextCounter::custom(Arc::clone(&given));
+    counter.push("a good");
+    assert_eq!((counter.count(), counter.is_exact()), (2, true));
+    counter.push(" evening");
+    assert_eq!(counter.total(), estimate(14));
+    assert!(!counter.is_exact());
 }
 
 #[test]

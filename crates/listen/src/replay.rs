@@ -11,14 +11,14 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream that replays its first bytes.
 #[derive(Debug)]
-pub(super) struct First<T> {
+pub(super) struct ReplayStream<T> {
     inner: T,
     bytes: [u8; PREFACE.len()],
     from: u8,
     to: u8,
 }
 
-impl<T: AsyncRead + Unpin> First<T> {
+impl<T: AsyncRead + Unpin> ReplayStream<T> {
     /// Reads until the protocol is known. The flag is `true` for HTTP/2.
     pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {
         let mut bytes = [0; PREFACE.len()];
@@ -38,7 +38,7 @@ impl<T: AsyncRead + Unpin> First<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ReplayStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for First<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ReplayStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -103,7 +103,7 @@ mod tests {
             drop(near);
         };
         let reading = async {
-            let (mut first, http2) = First::read(far).await.unwrap();
+            let (mut first, http2) = ReplayStream::read(far).await.unwrap();
             let mut all = Vec::new();
             first.read_to_end(&mut all).await.unwrap();
             (http2, all)

@@ -15,10 +15,10 @@ pub(super) enum Phase {
     Serving,
     /// Each connection ends after its current exchange, or otherwise after its next one. The listener accepts new
     /// connections.
-    Parting,
-    /// As in `Parting`, but idle connections that have served an exchange end immediately. Connections without an
+    Draining,
+    /// As in `Draining`, but idle connections that have served an exchange end immediately. Connections without an
     /// exchange may still serve one.
-    Leaving,
+    ClosingIdle,
     /// Connections end after their current exchange.
     Finishing,
     /// Connections end immediately.
@@ -28,7 +28,7 @@ pub(super) enum Phase {
 /// Phase and members of a listener. Not a watch channel, because every wake of a connection reads the phase, and here
 /// that read is one relaxed load.
 #[derive(Debug, Default)]
-pub(super) struct Phases {
+pub(super) struct ListenerState {
     phase: AtomicU8,
     next: AtomicU64,
     members: Mutex<HashMap<u64, Waker>>,
@@ -40,12 +40,12 @@ pub(super) struct Phases {
 /// Membership of one connection. Dropping this value removes the connection.
 #[derive(Debug)]
 pub(super) struct Member {
-    phases: Arc<Phases>,
+    state: Arc<ListenerState>,
     id: u64,
     seen: Phase,
 }
 
-impl Phases {
+impl ListenerState {
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -53,7 +53,7 @@ impl Phases {
     pub(super) fn join(self: &Arc<Self>) -> Member {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.members().insert(id, Waker::noop().clone());
-        Member { phases: Arc::clone(self), id, seen: Phase::Serving }
+        Member { state: Arc::clone(self), id, seen: Phase::Serving }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -82,8 +82,8 @@ impl Phases {
     fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Serving,
-            1 => Phase::Parting,
-            2 => Phase::Leaving,
+            1 => Phase::Draining,
+            2 => Phase::ClosingIdle,
             3 => Phase::Finishing,
             _ => Phase::Cut,
         }
@@ -96,7 +96,7 @@ impl Phases {
 
 impl Member {
     pub(super) fn count_refused(&self) {
-        self.phases.refused.fetch_add(1, Ordering::Relaxed);
+        self.state.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns `Ready` with the phase if it differs from the last phase returned. Must be polled by one task only,
@@ -109,10 +109,10 @@ impl Member {
         if !*registered {
             // Stores the waker under the lock that `enter` takes, so that a change is either seen below or wakes this
             // waker.
-            self.phases.members().insert(self.id, cx.waker().clone());
+            self.state.members().insert(self.id, cx.waker().clone());
             *registered = true;
         }
-        let phase = self.phases.phase();
+        let phase = self.state.phase();
         if phase == self.seen {
             return Poll::Pending;
         }
@@ -134,7 +134,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.phases.members().remove(&self.id);
-        self.phases.left.notify_waiters();
+        self.state.members().remove(&self.id);
+        self.state.left.notify_waiters();
     }
 }

@@ -1,0 +1,108 @@
+//! Reads the events of one response body: decodes, frames and parses its bytes.
+
+use crate::decode::ContentDecoder;
+use crate::dialect::{self, Api, Event, RequestFacts, ResponseReader};
+use crate::frame::{Frame, Framer, ParseError};
+use tokengauge_types::event::Headers;
+
+/// Reads the body of one response.
+#[derive(Debug)]
+pub struct BodyReader {
+    decoder: ContentDecoder,
+    framer: Framer,
+    reader: ResponseReader,
+    is_lossy: bool,
+}
+
+/// A part of a body.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "items are passed on at once and never stored")]
+pub enum BodyItem<'a> {
+    Event(Event<'a>),
+    /// All events of one frame were passed on. `is_message`: the frame is a message of a stream.
+    FrameEnd {
+        is_message: bool,
+    },
+}
+
+impl BodyReader {
+    /// Creates the reader of a response with these headers. Calls `out` for each count, duration and error in the
+    /// headers.
+    pub fn new(
+        api: Api,
+        request: &RequestFacts,
+        (status, headers): (u16, &Headers),
+        out: &mut impl FnMut(Event<'_>),
+    ) -> Self {
+        let is_whole = request.stream != Some(true);
+        dialect::headers::read(headers, dialect::is_error(status), is_whole, out);
+        Self {
+            decoder: ContentDecoder::new(headers.get("content-encoding")),
+            framer: Framer::new(headers.get("content-type"), api.json()),
+            reader: ResponseReader::new(api, request, status),
+            is_lossy: false,
+        }
+    }
+
+    /// Parses the next bytes and calls `out` for each item that they complete.
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) {
+        let Self { decoder, framer, reader, .. } = self;
+        let is_decoded = decoder.push(bytes, &mut |plain| {
+            framer.push(plain, &mut |frame| read_frame(reader, frame, out));
+        });
+        if !is_decoded {
+            self.framer.gap();
+            self.is_lossy = true;
+        }
+    }
+
+    /// Records that bytes were lost. Streams of events or lines resume at the next event or line. Other bodies and
+    /// encoded bodies are not parsed any further.
+    pub fn gap(&mut self) {
+        self.decoder.gap();
+        self.framer.gap();
+        self.is_lossy = true;
+    }
+
+    /// Ends the body and calls `out` for each item that only the end completes. `is_delivered`: HTTP delivered the body
+    /// completely.
+    pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
+        let Self { decoder, framer, reader, .. } = self;
+        if is_delivered {
+            decoder.end();
+        }
+        if !decoder.is_unread() {
+            framer.finish(&mut |frame| read_frame(reader, frame, out));
+        }
+    }
+
+    /// Returns whether a part of the body was lost or not decoded.
+    pub const fn is_lossy(&self) -> bool {
+        self.is_lossy
+    }
+
+    /// Returns whether the body is not read, because its encoding is unknown.
+    pub const fn is_unread(&self) -> bool {
+        self.decoder.is_unread()
+    }
+
+    /// Returns whether the encoded data is incomplete.
+    pub fn is_short(&self) -> bool {
+        self.decoder.is_short()
+    }
+
+    /// Returns whether the body is a stream of messages, or `None` until enough bytes have arrived.
+    pub fn is_stream(&self) -> Option<bool> {
+        self.framer.is_stream()
+    }
+
+    /// Returns why the body was not decoded, or not completely.
+    pub const fn error(&self) -> Option<ParseError> {
+        self.decoder.error()
+    }
+}
+
+fn read_frame(reader: &mut ResponseReader, frame: Frame<'_>, out: &mut impl FnMut(BodyItem<'_>)) {
+    reader.read(&frame, &mut |event| out(BodyItem::Event(event)));
+    out(BodyItem::FrameEnd { is_message: matches!(frame, Frame::Event { .. }) });
+}

@@ -1,0 +1,184 @@
+//! A sequence of JSON values: JSON lines, or the elements of a streamed array.
+//!
+//! Brackets delimit the values. The framer emits a value on its closing bracket, while the stream continues.
+//!
+//! In JSON lines, a line end, a blank or the next value may follow a value, and a value may span several lines. A line
+//! that begins with `{` always begins a new value, even if the value before it is incomplete. A broken line therefore
+//! never consumes the next one. Text that is not a value extends to the end of its line.
+//!
+//! In an array, only the preceding bytes determine where an element begins. After lost bytes, the framer therefore
+//! ignores the rest.
+
+use memchr::{memchr, memchr2};
+
+use super::held::Held;
+use super::scan::{Scanner, Stop};
+use super::sniff::{RECORD_SEPARATOR, is_blank};
+use super::{Frame, ParseError};
+
+#[derive(Debug)]
+pub struct JsonValues {
+    layout: Layout,
+    place: Place,
+    scanner: Scanner,
+    held: Held,
+    /// The last byte ended a line within a value of JSON lines.
+    at_line_start: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Layout {
+    Lines,
+    Array,
+}
+
+/// The position in the stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    /// Before the array's opening bracket.
+    Before,
+    Between,
+    Value,
+    /// In a value that does not delimit itself. It ends with its line, or before the array's next comma or bracket.
+    Bare,
+    /// In a line that is skipped.
+    Lost,
+    /// After the array, or after lost bytes of an array.
+    Over,
+}
+
+impl JsonValues {
+    /// Creates a framer for JSON lines of at most `cap` bytes.
+    pub fn lines(cap: usize) -> Self {
+        Self::new(Layout::Lines, Place::Between, cap)
+    }
+
+    /// Creates a framer for an array with elements of at most `cap` bytes.
+    pub fn array(cap: usize) -> Self {
+        Self::new(Layout::Array, Place::Before, cap)
+    }
+
+    fn new(layout: Layout, place: Place, cap: usize) -> Self {
+        let scanner = Scanner::default();
+        Self { layout, place, scanner, held: Held::new(cap), at_line_start: false }
+    }
+
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = match self.place {
+                Place::Before => self.skip_past(b'[', rest),
+                Place::Between => self.begin(rest),
+                Place::Value => self.value(rest, out),
+                Place::Bare => self.bare(rest, out),
+                Place::Lost => self.skip_past(b'\n', rest),
+                Place::Over => return,
+            };
+        }
+    }
+
+    /// Ends the body. The last line needs no line end, but a value in brackets or quotes needs its closing delimiter.
+    /// An array needs its closing bracket, even between two elements.
+    pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
+        match (self.layout, self.place) {
+            (Layout::Lines, Place::Bare) => self.end(b"", out),
+            (_, Place::Value) | (Layout::Array, Place::Between | Place::Bare) => {
+                out(Frame::ParseError(ParseError::Unterminated));
+            }
+            (_, Place::Before | Place::Between | Place::Lost | Place::Over) => {}
+        }
+        *self = match self.layout {
+            Layout::Lines => Self::lines(self.held.cap()),
+            Layout::Array => Self::array(self.held.cap()),
+        };
+    }
+
+    /// Skips to the next line end, or to the end of the body of an array, because bytes were lost.
+    pub fn gap(&mut self) {
+        let place = match self.layout {
+            Layout::Lines => Place::Lost,
+            Layout::Array => Place::Over,
+        };
+        *self = Self::new(self.layout, place, self.held.cap());
+    }
+
+    /// Returns the allocated memory in bytes.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn skip_past<'a>(&mut self, mark: u8, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(at) = memchr(mark, bytes) else {
+            return &[];
+        };
+        self.place = Place::Between;
+        bytes.get(at + 1..).unwrap_or_default()
+    }
+
+    fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let is_separator = |byte: &u8| match self.layout {
+            // The server of old vLLM versions separates values with zero bytes.
+            Layout::Lines => is_blank(*byte) || *byte == 0,
+            Layout::Array => byte.is_ascii_whitespace() || *byte == b',',
+        };
+        let Some(at) = bytes.iter().position(|byte| !is_separator(byte)) else {
+            return &[];
+        };
+        let rest = bytes.get(at..).unwrap_or_default();
+        self.place = match rest.first() {
+            Some(b'{' | b'[' | b'"') => Place::Value,
+            Some(b']') if self.layout == Layout::Array => Place::Over,
+            Some(_) | None => Place::Bare,
+        };
+        rest
+    }
+
+    fn value<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+        let mut passed = 0;
+        while let Some((piece, rest)) = bytes.split_at_checked(passed)
+            && let Some(first) = rest.first()
+        {
+            let at_line_start = std::mem::take(&mut self.at_line_start);
+            if at_line_start && matches!(*first, b'{' | RECORD_SEPARATOR) {
+                self.end(piece, out);
+                return rest;
+            }
+            let (count, stop) = self.scanner.run(rest);
+            passed += count;
+            match stop {
+                Stop::Line => self.at_line_start = self.layout == Layout::Lines,
+                Stop::End => {
+                    let (piece, rest) = bytes.split_at_checked(passed).unwrap_or((bytes, &[]));
+                    self.end(piece, out);
+                    return rest;
+                }
+                Stop::Bytes => {}
+            }
+        }
+        self.held.keep(bytes, out);
+        &[]
+    }
+
+    fn bare<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+        let end = match self.layout {
+            Layout::Lines => memchr(b'\n', bytes),
+            Layout::Array => memchr2(b',', b']', bytes),
+        };
+        let Some((piece, rest)) = end.and_then(|end| bytes.split_at_checked(end)) else {
+            self.held.keep(bytes, out);
+            return &[];
+        };
+        self.end(piece, out);
+        rest
+    }
+
+    /// Ends a value with `piece`.
+    fn end(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        self.place = Place::Between;
+        self.scanner = Scanner::default();
+        if let Some(value) = self.held.end(piece, out) {
+            out(Frame::Event { name: b"", data: value.trim_ascii_end() });
+        }
+    }
+}
