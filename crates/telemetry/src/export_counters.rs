@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
+use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::health;
 
@@ -54,7 +55,7 @@ impl ExportCounters {
     /// Registers the counters as metrics.
     pub fn register(self: &Arc<Self>, meter: &Meter) {
         let counters = Arc::clone(self);
-        health::SELF_EXPORTS.observe_counter(meter, move |counter| {
+        u64::observe(&health::SELF_EXPORTS, meter, move |counter| {
             for signal in Signal::ALL {
                 let of = counters.of(signal);
                 for (result, count) in [("failed", &of.failed), ("ok", &of.succeeded)] {
@@ -67,7 +68,7 @@ impl ExportCounters {
             }
         });
         let counters = Arc::clone(self);
-        health::SELF_DROPPED.observe_counter(meter, move |counter| {
+        u64::observe(&health::SELF_DROPPED, meter, move |counter| {
             for signal in Signal::ALL {
                 for reason in DropReason::ALL {
                     let attributes = [

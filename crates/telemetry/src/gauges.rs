@@ -19,10 +19,11 @@ use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
 
 use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
+use crate::builders::Observed;
 use crate::catalog::attributes as key;
-use crate::catalog::{Metric, backend, cost, drift, health, process, quota, tokengauge};
+use crate::catalog::{Metric, health, tokengauge};
 use crate::series_limits::SeriesLimits;
-use crate::snapshot::StateSnapshot;
+use crate::snapshot::{BudgetReading, StateSnapshot};
 
 /// The snapshot of the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
@@ -50,45 +51,42 @@ struct Registrar<'a> {
 }
 
 impl Registrar<'_> {
-    fn gauge(
+    /// Registers a metric with series that `read` observes.
+    fn series<T: Observed>(
         &self,
         metric: &Metric,
-        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<f64>) + Send + Sync + 'static,
+        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<T>) + Send + Sync + 'static,
     ) {
         let current = Arc::clone(self.current);
-        metric.observe_gauge(self.meter, move |gauge| read(&current.load(), gauge));
+        T::observe(metric, self.meter, move |instrument| read(&current.load(), instrument));
     }
 
-    fn count_gauge(
-        &self,
-        metric: &Metric,
-        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<u64>) + Send + Sync + 'static,
-    ) {
-        let current = Arc::clone(self.current);
-        metric.observe_count_gauge(self.meter, move |gauge| read(&current.load(), gauge));
+    /// Registers a metric without attributes. It is absent if `value` returns `None`.
+    fn value<T: Observed>(&self, metric: &Metric, value: fn(&StateSnapshot) -> Option<T>) {
+        self.series(metric, move |snapshot, instrument| {
+            if let Some(value) = value(snapshot) {
+                instrument.observe(value, &[]);
+            }
+        });
     }
 
-    fn counter(
+    /// Registers a metric with one series per reading. A series is absent if `point` returns `None`.
+    fn rows<R: 'static, T: Observed>(
         &self,
         metric: &Metric,
-        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<u64>) + Send + Sync + 'static,
+        readings: fn(&StateSnapshot) -> &[R],
+        point: impl Fn(&R) -> Option<(T, Vec<KeyValue>)> + Send + Sync + 'static,
     ) {
-        let current = Arc::clone(self.current);
-        metric.observe_counter(self.meter, move |counter| read(&current.load(), counter));
-    }
-
-    fn up_down(
-        &self,
-        metric: &Metric,
-        read: impl Fn(&StateSnapshot, &dyn AsyncInstrument<i64>) + Send + Sync + 'static,
-    ) {
-        let current = Arc::clone(self.current);
-        metric.observe_up_down(self.meter, move |counter| read(&current.load(), counter));
+        self.series(metric, move |snapshot, instrument| {
+            for (value, attributes) in readings(snapshot).iter().filter_map(&point) {
+                instrument.observe(value, &attributes);
+            }
+        });
     }
 
     fn load(&self) {
         let lanes = self.limits.lanes;
-        self.up_down(&tokengauge::ACTIVE_REQUESTS, move |snapshot, counter| {
+        self.series(&tokengauge::ACTIVE_REQUESTS, move |snapshot, counter| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
                 for (state, count) in RequestPhase::ALL.into_iter().zip(reading.active) {
@@ -97,7 +95,7 @@ impl Registrar<'_> {
                 }
             }
         });
-        self.count_gauge(&tokengauge::QUEUE_DEPTH, move |snapshot, gauge| {
+        self.series(&tokengauge::QUEUE_DEPTH, move |snapshot, gauge| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let bound = word(key::BOUND, reading.bound().as_str());
                 gauge.observe(reading.queue_depth(), &with(&of_lane(&reading.lane), &[bound]));
@@ -107,7 +105,7 @@ impl Registrar<'_> {
 
     fn streams(&self) {
         let lanes = self.limits.lanes;
-        self.count_gauge(&tokengauge::STREAM_STALLED, move |snapshot, gauge| {
+        self.series(&tokengauge::STREAM_STALLED, move |snapshot, gauge| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
                 for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
@@ -116,7 +114,7 @@ impl Registrar<'_> {
                 }
             }
         });
-        self.gauge(&tokengauge::STREAM_IDLE, move |snapshot, gauge| {
+        self.series(&tokengauge::STREAM_IDLE, move |snapshot, gauge| {
             for reading in snapshot.load.lanes.iter().take(lanes) {
                 let base = of_lane(&reading.lane);
                 for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
@@ -132,14 +130,14 @@ impl Registrar<'_> {
     /// Throughput and workload drift of each model.
     fn flows(&self) {
         let flows = self.limits.series;
-        self.gauge(&tokengauge::THROUGHPUT, move |snapshot, gauge| {
+        self.series(&tokengauge::THROUGHPUT, move |snapshot, gauge| {
             for flow in snapshot.load.flows.iter().take(flows) {
                 let base = of_flow(&flow.flow);
                 observe_throughput(gauge, &base, "input", &flow.input);
                 observe_throughput(gauge, &base, "output", &flow.output);
             }
         });
-        self.gauge(&drift::WORKLOAD, move |snapshot, gauge| {
+        self.series(&tokengauge::DRIFT_WORKLOAD, move |snapshot, gauge| {
             for reading in snapshot.drift.flows.iter().take(flows) {
                 let base = of_flow(&reading.flow);
                 for (direction, lengths) in Direction::ALL.into_iter().zip(reading.lengths) {
@@ -159,7 +157,7 @@ impl Registrar<'_> {
                      value: fn(&RateLimitReading) -> Option<u64>,
                      applies: fn(LimitType) -> bool| {
             let with_type = metric.has(key::LIMITED);
-            self.count_gauge(metric, move |snapshot, gauge| {
+            self.series(metric, move |snapshot, gauge| {
                 let readings = snapshot.load.quotas.iter().take(most);
                 for reading in readings.filter(|reading| applies(reading.limited)) {
                     if let Some(value) = value(reading) {
@@ -170,11 +168,15 @@ impl Registrar<'_> {
         };
         let requests = |limited| limited == LimitType::Requests;
         let tokens = |limited| limited != LimitType::Requests;
-        count(&quota::QUOTA_REQUESTS_REMAINING, |reading| reading.allowance.remaining, requests);
-        count(&quota::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, requests);
-        count(&quota::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, tokens);
-        count(&quota::QUOTA_TOKENS_LIMIT, |reading| reading.allowance.limit, tokens);
-        self.gauge(&quota::QUOTA_RESET, move |snapshot, gauge| {
+        count(
+            &tokengauge::QUOTA_REQUESTS_REMAINING,
+            |reading| reading.allowance.remaining,
+            requests,
+        );
+        count(&tokengauge::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, requests);
+        count(&tokengauge::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, tokens);
+        count(&tokengauge::QUOTA_TOKENS_LIMIT, |reading| reading.allowance.limit, tokens);
+        self.series(&tokengauge::QUOTA_RESET, move |snapshot, gauge| {
             for reading in snapshot.load.quotas.iter().take(most) {
                 if let Some(reset) = reading.allowance.reset {
                     gauge.observe(reset.as_secs_f64(), &of_rate_limit(reading, true));
@@ -184,7 +186,7 @@ impl Registrar<'_> {
     }
 
     fn objectives(&self) {
-        self.counter(&tokengauge::SLO_EVENTS, |snapshot, counter| {
+        self.series(&tokengauge::SLO_EVENTS, |snapshot, counter| {
             for reading in &snapshot.slo {
                 let base = of_objective(reading);
                 for (result, count) in [("good", reading.good), ("bad", reading.bad)] {
@@ -193,13 +195,9 @@ impl Registrar<'_> {
             }
         });
         let gauge = |metric: &Metric, value: fn(&slo::Reading) -> Option<f64>| {
-            self.gauge(metric, move |snapshot, gauge| {
-                for reading in &snapshot.slo {
-                    if let Some(value) = value(reading) {
-                        gauge.observe(value, &of_objective(reading));
-                    }
-                }
-            });
+            let point =
+                move |reading: &slo::Reading| Some((value(reading)?, of_objective(reading)));
+            self.rows(metric, |snapshot| &snapshot.slo, point);
         };
         gauge(&tokengauge::SLO_OBJECTIVE, |reading| Some(reading.objective.target));
         gauge(&tokengauge::SLO_THRESHOLD, |reading| {
@@ -209,7 +207,7 @@ impl Registrar<'_> {
         gauge(&tokengauge::SLO_BUDGET, |reading| reading.budget);
         gauge(&tokengauge::SLO_COVERED, |reading| Some(reading.covered.as_secs_f64()));
         gauge(&tokengauge::SLO_EXHAUSTION, |reading| Some(reading.exhaustion?.as_secs_f64()));
-        self.gauge(&tokengauge::SLO_BURN, |snapshot, gauge| {
+        self.series(&tokengauge::SLO_BURN, |snapshot, gauge| {
             for reading in &snapshot.slo {
                 let base = of_objective(reading);
                 for ((window, _), burn) in BURN_WINDOWS.into_iter().zip(reading.burn) {
@@ -223,7 +221,7 @@ impl Registrar<'_> {
 
     /// Metrics that the engines behind upstreams report, and their warm-up state.
     fn backends(&self) {
-        self.count_gauge(&backend::REQUESTS, |snapshot, gauge| {
+        self.series(&tokengauge::BACKEND_REQUESTS, |snapshot, gauge| {
             for reading in &snapshot.backends {
                 let Some(base) = of_engine(reading) else {
                     continue;
@@ -236,18 +234,13 @@ impl Registrar<'_> {
             }
         });
         let gauge = |metric: &Metric, value: fn(&engine::Reading) -> Option<f64>| {
-            self.gauge(metric, move |snapshot, gauge| {
-                for reading in &snapshot.backends {
-                    if let Some((value, base)) = value(reading).zip(of_engine(reading)) {
-                        gauge.observe(value, &base);
-                    }
-                }
-            });
+            let point = move |reading: &engine::Reading| value(reading).zip(of_engine(reading));
+            self.rows(metric, |snapshot| &snapshot.backends, point);
         };
-        gauge(&backend::KV_CACHE, |reading| reading.kv_cache);
-        gauge(&backend::PREFIX_CACHE, |reading| reading.prefix_cache);
-        gauge(&backend::SCRAPE_AGE, |reading| reading.scrape_age);
-        self.count_gauge(&backend::WARM_STATE, |snapshot, gauge| {
+        gauge(&tokengauge::KV_CACHE, |reading| reading.kv_cache);
+        gauge(&tokengauge::PREFIX_CACHE, |reading| reading.prefix_cache);
+        gauge(&tokengauge::SCRAPE_AGE, |reading| reading.scrape_age);
+        self.series(&tokengauge::WARM_STATE, |snapshot, gauge| {
             for reading in &snapshot.backends {
                 let Some(now) = reading.warm else {
                     continue;
@@ -261,7 +254,7 @@ impl Registrar<'_> {
     }
 
     fn scrapes(&self) {
-        self.counter(&backend::SELF_SCRAPES, |snapshot, counter| {
+        self.series(&health::SELF_SCRAPES, |snapshot, counter| {
             for reading in &snapshot.backends {
                 let counts = reading.asked.iter().flatten();
                 for (result, count) in ScrapeResult::ALL.into_iter().zip(counts) {
@@ -270,61 +263,48 @@ impl Registrar<'_> {
                 }
             }
         });
-        self.counter(&backend::SELF_IMPLAUSIBLE, |snapshot, counter| {
-            for reading in &snapshot.backends {
-                if reading.asked.is_some() {
-                    counter.observe(reading.implausible, &of_upstream(reading));
-                }
-            }
-        });
+        self.rows(
+            &health::SELF_IMPLAUSIBLE,
+            |snapshot| &snapshot.backends,
+            |reading| reading.asked.map(|_| (reading.implausible, of_upstream(reading))),
+        );
     }
 
     fn budgets(&self) {
-        self.gauge(&cost::BUDGET_LIMIT, |snapshot, gauge| {
-            for budget in &snapshot.budgets {
-                gauge.observe(budget.limit, &of_budget(&budget.name, &budget.unit));
-            }
-        });
-        self.gauge(&cost::BUDGET_WINDOW, |snapshot, gauge| {
-            for budget in &snapshot.budgets {
-                let attributes = of_budget(&budget.name, &budget.unit);
-                gauge.observe(budget.window.as_secs_f64(), &attributes);
-            }
-        });
-        self.gauge(&cost::TOKEN_PRICE, |snapshot, gauge| {
-            for price in &snapshot.token_prices {
+        let gauge = |metric: &Metric, value: fn(&BudgetReading) -> f64| {
+            let point = move |budget: &BudgetReading| {
+                Some((value(budget), of_budget(&budget.name, &budget.unit)))
+            };
+            self.rows(metric, |snapshot| &snapshot.budgets, point);
+        };
+        gauge(&tokengauge::BUDGET_LIMIT, |budget| budget.limit);
+        gauge(&tokengauge::BUDGET_WINDOW, |budget| budget.window.as_secs_f64());
+        self.rows(
+            &tokengauge::TOKEN_PRICE,
+            |snapshot| &snapshot.token_prices,
+            |price| {
                 let attributes =
                     vec![label(key::CURRENCY, &price.currency), label(key::ROUTE, &price.route)];
-                gauge.observe(price.amount, &sorted(attributes));
-            }
-        });
+                Some((price.amount, sorted(attributes)))
+            },
+        );
     }
 
     fn observer(&self) {
-        self.counter(&health::SELF_LOST, |snapshot, counter| {
-            counter.observe(snapshot.losses.bytes, &[]);
-        });
-        self.counter(&health::SELF_UNOBSERVED, |snapshot, counter| {
-            counter.observe(snapshot.losses.exchanges, &[]);
-        });
-        self.count_gauge(&health::SELF_BACKLOG, |snapshot, gauge| {
-            gauge.observe(snapshot.losses.backlog, &[]);
-        });
-        self.counter(&health::SELF_REFUSED, |snapshot, counter| {
-            counter.observe(snapshot.refused_requests, &[]);
-        });
+        self.value(&health::SELF_LOST, |snapshot| Some(snapshot.losses.bytes));
+        self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.losses.exchanges));
+        self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.losses.backlog));
+        self.value(&health::SELF_REFUSED, |snapshot| Some(snapshot.refused_requests));
     }
 
     fn logs_and_labels(&self) {
-        self.counter(&health::SELF_LOGGED, |snapshot, counter| {
-            counter.observe(snapshot.request_log.written, &[]);
-        });
-        self.counter(&health::SELF_UNLOGGED, |snapshot, counter| {
+        self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
+        self.series(&health::SELF_UNLOGGED, |snapshot, counter| {
             for (reason, lines) in snapshot.request_log.dropped {
                 counter.observe(lines, &[word(key::DROP_REASON, reason.as_str())]);
             }
         });
-        self.counter(&health::SELF_OVERFLOW, |snapshot, counter| {
+        self.series(&health::SELF_OVERFLOW, |snapshot, counter| {
             for (dimension, overflowed) in &snapshot.label_overflow {
                 counter.observe(*overflowed, &[word(key::DIMENSION, dimension.as_str())]);
             }
@@ -334,34 +314,21 @@ impl Registrar<'_> {
 
     /// CPU, memory and shutdown of the process. Values that the kernel does not report are absent.
     fn process(&self) {
-        let current = Arc::clone(self.current);
-        process::CPU_TIME.observe_fraction_counter(self.meter, move |counter| {
-            if let Some(time) = current.load().process.cpu {
+        self.series(&health::CPU_TIME, |snapshot, counter| {
+            if let Some(time) = snapshot.process.cpu {
                 for (mode, spent) in [("user", time.user), ("system", time.system)] {
                     counter.observe(spent.as_secs_f64(), &[word(key::CPU_MODE, mode)]);
                 }
             }
         });
-        self.up_down(&process::MEMORY, |snapshot, counter| {
-            if let Some(bytes) = snapshot.process.resident {
-                counter.observe(i64::try_from(bytes).unwrap_or(i64::MAX), &[]);
-            }
+        self.value(&health::MEMORY, |snapshot| {
+            Some(i64::try_from(snapshot.process.resident?).unwrap_or(i64::MAX))
         });
-        self.count_gauge(&process::SELF_MEMORY_LIMIT, |snapshot, gauge| {
-            if let Some(bytes) = snapshot.process.memory_limit {
-                gauge.observe(bytes, &[]);
-            }
-        });
-        self.gauge(&process::SELF_CPU_LIMIT, |snapshot, gauge| {
-            if let Some(cores) = snapshot.process.cpu_limit {
-                gauge.observe(cores, &[]);
-            }
-        });
-        self.gauge(&process::SELF_DRAINING, |snapshot, gauge| {
-            gauge.observe(snapshot.draining.as_secs_f64(), &[]);
-        });
-        health::SELF_BUILD.observe_count_gauge(self.meter, |gauge| {
-            gauge.observe(1, &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))]);
+        self.value(&health::SELF_MEMORY_LIMIT, |snapshot| snapshot.process.memory_limit);
+        self.value(&health::SELF_CPU_LIMIT, |snapshot| snapshot.process.cpu_limit);
+        self.value(&health::SELF_DRAINING, |snapshot| Some(snapshot.draining.as_secs_f64()));
+        self.series(&health::SELF_BUILD, |_, gauge| {
+            gauge.observe(1_u64, &[word(key::VERSION, env!("CARGO_PKG_VERSION"))]);
         });
     }
 }

@@ -7,6 +7,7 @@
 //! writes each record as a JSON line, on a separate thread.
 
 mod attributes;
+mod builders;
 pub mod catalog;
 pub mod config;
 pub mod exemplars;

@@ -37,20 +37,11 @@ impl fmt::Display for Values {
     }
 }
 
-macro_rules! attributes {
-    ($($name:ident $key:literal $values:expr, $description:literal;)*) => {
-        $(
-            #[doc = $description]
-            pub const $name: Attribute = Attribute { key: $key, description: $description, values: $values };
-        )*
-        /// Every attribute key of metrics.
-        pub const ALL: &[Attribute] = &[$($name),*];
-    };
-}
-
 use Values::{Any, Closed, Configured, Gated};
 
 attributes! {
+    /// Every attribute key of metrics.
+    ALL;
     OPERATION "gen_ai.operation.name" Closed(&["chat", "text_completion", "generate_content", "transcription", "embeddings", "fetch_response", "count_tokens", "rerank", "moderation", "image_generation", "speech", "realtime"]), "Kind of call. chat, text_completion, generate_content, embeddings and fetch_response are values of the semantic conventions; the others are our own.";
     PROVIDER "gen_ai.provider.name" Gated, "Provider of the API: the value of the semantic conventions, or the name of the engine.";
     REQUEST_MODEL "gen_ai.request.model" Gated, "Model in the request.";

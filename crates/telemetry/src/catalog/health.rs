@@ -1,145 +1,59 @@
 //! Metrics of the proxy's own health: data that it lost, rejected or dropped, and its delays.
 
 use crate::catalog::attributes::{
-    ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
+    ANOMALY, ASKED, CPU_MODE, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, UPSTREAM,
+    VERSION,
 };
-use crate::catalog::{Kind, Metric, ROW, backend, process};
+use crate::catalog::{Kind, Metric};
 use tokengauge_llm::frame::ParseError;
+use tokengauge_measure::engine::ScrapeResult;
 use tokengauge_types::label::Dimension;
 
 /// Buckets from the resolution of a timer to the delay after the process was stopped.
 const DELAYS: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5];
 
-/// All metrics of the proxy's own health.
-pub static ALL: &[&Metric] = &[
-    &SELF_LOST,
-    &SELF_UNOBSERVED,
-    &SELF_BACKLOG,
-    &SELF_ANOMALIES,
-    &SELF_OVERFLOW,
-    &SELF_REFUSED,
-    &SELF_EXPORTS,
-    &SELF_DROPPED,
-    &SELF_LEFT_OUT,
-    &SELF_LOGGED,
-    &SELF_UNLOGGED,
-    &backend::SELF_SCRAPES,
-    &backend::SELF_IMPLAUSIBLE,
-    &SELF_DELAY,
-    &process::CPU_TIME,
-    &process::MEMORY,
-    &process::SELF_MEMORY_LIMIT,
-    &process::SELF_CPU_LIMIT,
-    &process::SELF_DRAINING,
-    &SELF_BUILD,
-];
-
-pub static SELF_LOST: Metric = Metric {
-    name: "tokengauge.self.observer.lost",
-    unit: "By",
-    description: "Body bytes that were not observed. They were forwarded nevertheless.",
-    ..ROW
-};
-
-pub static SELF_UNOBSERVED: Metric = Metric {
-    name: "tokengauge.self.observer.unobserved",
-    unit: "{exchange}",
-    description: "Requests with at least one unobserved body byte.",
-    ..ROW
-};
-
-pub static SELF_BACKLOG: Metric = Metric {
-    name: "tokengauge.self.observer.backlog",
-    kind: Kind::Gauge,
-    unit: "By",
-    description: "Bytes copied and not yet processed.",
-    ..ROW
-};
-
-pub static SELF_ANOMALIES: Metric = Metric {
-    name: "tokengauge.self.anomalies",
-    unit: "{anomaly}",
-    description: "Parse errors in traffic.",
-    attributes: &[&[ANOMALY]],
-    combinations: ParseError::ALL.len(),
-    ..ROW
-};
-
-pub static SELF_OVERFLOW: Metric = Metric {
-    name: "tokengauge.self.label_overflow",
-    unit: "{value}",
-    description: "How often a label value was replaced by other because its dimension was full.",
-    attributes: &[&[DIMENSION]],
-    combinations: Dimension::ALL.len() + 1,
-    ..ROW
-};
-
-pub static SELF_REFUSED: Metric = Metric {
-    name: "tokengauge.self.requests.refused",
-    unit: "{request}",
-    description: "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).",
-    ..ROW
-};
-
-pub static SELF_EXPORTS: Metric = Metric {
-    name: "tokengauge.self.export.requests",
-    unit: "{request}",
-    description: "OTLP export requests. Retries of a request are not counted.",
-    attributes: &[&[SIGNAL, RESULT]],
-    combinations: 6,
-    ..ROW
-};
-
-pub static SELF_DROPPED: Metric = Metric {
-    name: "tokengauge.self.export.dropped",
-    unit: "{item}",
-    description: "Spans, log records or collections of metrics that were never delivered. Cumulative metrics recover on the next export.",
-    attributes: &[&[SIGNAL, DROP_REASON]],
-    combinations: 9,
-    ..ROW
-};
-
-pub static SELF_LEFT_OUT: Metric = Metric {
-    name: "tokengauge.self.content.left_out",
-    unit: "{part}",
-    description: "Content that was not captured: messages and parts of an unknown form, and calls captured in part (beyond the limit, or not observed).",
-    attributes: &[&[OMISSION]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static SELF_LOGGED: Metric = Metric {
-    name: "tokengauge.self.request_log.written",
-    unit: "{line}",
-    description: "Lines written to the request log. 0 if it is off.",
-    ..ROW
-};
-
-pub static SELF_UNLOGGED: Metric = Metric {
-    name: "tokengauge.self.request_log.dropped",
-    unit: "{line}",
-    description: "Lines of the request log that were dropped.",
-    attributes: &[&[DROP_REASON]],
-    combinations: 3,
-    ..ROW
-};
-
-pub static SELF_DELAY: Metric = Metric {
-    name: "tokengauge.self.delay",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.",
-    attributes: &[&[PART]],
-    buckets: DELAYS,
-    combinations: 2,
-};
-
-pub static SELF_BUILD: Metric = Metric {
-    name: "tokengauge.self.build",
-    kind: Kind::Gauge,
-    unit: "{build}",
-    description: "Always 1.",
-    attributes: &[&[VERSION]],
-    ..ROW
-};
+metrics! {
+    /// All metrics of the proxy's own health.
+    ALL;
+    SELF_LOST "tokengauge.self.observer.lost" Counter "By",
+        "Body bytes that were not observed. They were forwarded nevertheless.";
+    SELF_UNOBSERVED "tokengauge.self.observer.unobserved" Counter "{exchange}",
+        "Requests with at least one unobserved body byte.";
+    SELF_BACKLOG "tokengauge.self.observer.backlog" Gauge "By",
+        "Bytes copied and not yet processed.";
+    SELF_ANOMALIES "tokengauge.self.anomalies" Counter "{anomaly}" by [&[ANOMALY]] times ParseError::ALL.len(),
+        "Parse errors in traffic.";
+    SELF_OVERFLOW "tokengauge.self.label_overflow" Counter "{value}" by [&[DIMENSION]] times Dimension::ALL.len() + 1,
+        "How often a label value was replaced by other because its dimension was full.";
+    SELF_REFUSED "tokengauge.self.requests.refused" Counter "{request}",
+        "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).";
+    SELF_EXPORTS "tokengauge.self.export.requests" Counter "{request}" by [&[SIGNAL, RESULT]] times 6,
+        "OTLP export requests. Retries of a request are not counted.";
+    SELF_DROPPED "tokengauge.self.export.dropped" Counter "{item}" by [&[SIGNAL, DROP_REASON]] times 9,
+        "Spans, log records or collections of metrics that were never delivered. Cumulative metrics recover on the next export.";
+    SELF_LEFT_OUT "tokengauge.self.content.left_out" Counter "{part}" by [&[OMISSION]] times 2,
+        "Content that was not captured: messages and parts of an unknown form, and calls captured in part (beyond the limit, or not observed).";
+    SELF_LOGGED "tokengauge.self.request_log.written" Counter "{line}",
+        "Lines written to the request log. 0 if it is off.";
+    SELF_UNLOGGED "tokengauge.self.request_log.dropped" Counter "{line}" by [&[DROP_REASON]] times 3,
+        "Lines of the request log that were dropped.";
+    SELF_SCRAPES "tokengauge.self.scrapes" Counter "{scrape}" by [&[UPSTREAM, ASKED]] times ScrapeResult::ALL.len(),
+        "Scrapes of engine metrics by result.";
+    SELF_IMPLAUSIBLE "tokengauge.self.implausible" Counter "{number}" by [&[UPSTREAM]],
+        "Values of an engine that are implausible and were ignored: negative, not finite, a ratio above 1, more hits than queries.";
+    SELF_DELAY "tokengauge.self.delay" Histogram "s" by [&[PART]] buckets DELAYS times 2,
+        "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.";
+    CPU_TIME "process.cpu.time" Counter "s" by [&[CPU_MODE]] times 2,
+        "CPU time of this process. Linux only.";
+    MEMORY "process.memory.usage" UpDownCounter "By",
+        "Resident memory of this process. Linux only.";
+    SELF_MEMORY_LIMIT "tokengauge.self.memory_limit" Gauge "By",
+        "Memory limit of this process: the lowest limit of its cgroup and the parents of it. Absent without a limit.";
+    SELF_CPU_LIMIT "tokengauge.self.cpu_limit" Gauge "{cpu}",
+        "Cores that this process may use before the kernel throttles it: the lowest limit of the same cgroups. Absent without a limit.";
+    SELF_DRAINING "tokengauge.self.draining" Gauge "s",
+        "Time since a drain of this process was requested. 0 without one.";
+    SELF_BUILD "tokengauge.self.build" Gauge "{build}" by [&[VERSION]],
+        "Always 1.";
+}

@@ -7,15 +7,43 @@
 
 use std::fmt::{self, Write};
 
+/// Declares a table of attributes, and the list of all of them.
+macro_rules! attributes {
+    ($(#[$about:meta])* $all:ident; $($name:ident $key:literal $values:expr, $description:literal;)*) => {
+        $(
+            #[doc = $description]
+            pub const $name: Attribute = Attribute { key: $key, description: $description, values: $values };
+        )*
+        $(#[$about])*
+        pub const $all: &[Attribute] = &[$($name),*];
+    };
+}
+
+/// Declares a table of metrics, and the list of all of them. Columns: constant, name, kind, unit, groups of attributes,
+/// buckets, combinations, description.
+macro_rules! metrics {
+    (
+        $(#[$about:meta])* $all:ident;
+        $(
+            $constant:ident $name:literal $kind:ident $unit:literal
+            $(by [$($attributes:expr),*])? $(buckets $buckets:ident)? $(times $combinations:expr)?,
+            $description:literal;
+        )*
+    ) => {
+        $(
+            #[doc = $description]
+            pub static $constant: Metric =
+                Metric::new($name, Kind::$kind, $unit, $description, &[$($($attributes),*)?])
+                    $(.with_buckets($buckets))?
+                    $(.with_combinations($combinations))?;
+        )*
+        $(#[$about])*
+        pub static $all: &[&Metric] = &[$(&$constant),*];
+    };
+}
+
 pub mod attributes;
-pub mod backend;
-pub mod builders;
-pub mod cost;
-pub mod drift;
 pub mod health;
-pub mod network;
-pub mod process;
-pub mod quota;
 pub mod semconv;
 pub mod spans;
 pub mod tokengauge;
@@ -61,18 +89,25 @@ impl Kind {
     }
 }
 
-/// Default values of catalog entries.
-const ROW: Metric = Metric {
-    name: "",
-    kind: Kind::Counter,
-    unit: "",
-    description: "",
-    attributes: &[],
-    buckets: &[],
-    combinations: 1,
-};
-
 impl Metric {
+    const fn new(
+        name: &'static str,
+        kind: Kind,
+        unit: &'static str,
+        description: &'static str,
+        attributes: &'static [&'static [Attribute]],
+    ) -> Self {
+        Self { name, kind, unit, description, attributes, buckets: &[], combinations: 1 }
+    }
+
+    const fn with_buckets(self, buckets: &'static [f64]) -> Self {
+        Self { buckets, ..self }
+    }
+
+    const fn with_combinations(self, combinations: usize) -> Self {
+        Self { combinations, ..self }
+    }
+
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
         self.attributes.iter().copied().flatten().copied()
     }

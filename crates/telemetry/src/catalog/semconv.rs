@@ -47,199 +47,56 @@ const HTTP: &[f64] = &[
     120.0, 300.0, 600.0,
 ];
 
-/// All metrics of the semantic conventions.
-pub static ALL: &[&Metric] = &[
-    &HTTP_SERVER_DURATION,
-    &HTTP_CLIENT_DURATION,
-    &SERVER_DURATION,
-    &SERVER_FIRST_TOKEN,
-    &SERVER_OUTPUT_TOKEN,
-    &INFERENCE_DURATION,
-    &INFERENCE_FIRST_CHUNK,
-    &INFERENCE_OUTPUT_CHUNK,
-    &USAGE_INPUT,
-    &USAGE_OUTPUT,
-    &USAGE_CACHE_READ,
-    &USAGE_CACHE_WRITE,
-    &USAGE_REASONING,
-    &OPERATION_INPUT,
-    &OPERATION_OUTPUT,
-    &OPERATION_DURATION,
-    &OPERATION_FIRST_CHUNK,
-    &OPERATION_OUTPUT_CHUNK,
-    &TOKEN_USAGE,
-];
-
-pub static HTTP_SERVER_DURATION: Metric = Metric {
-    name: "http.server.request.duration",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Duration of a request as the client sees it, to the end of the response body: end − accept.",
-    attributes: &[&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, VANTAGE]],
-    buckets: HTTP,
-    combinations: 100,
-};
-
-pub static HTTP_CLIENT_DURATION: Metric = Metric {
-    name: "http.client.request.duration",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Duration of a request to the upstream, to the end of the response body: end − sent.",
-    attributes: &[&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, VANTAGE]],
-    buckets: HTTP,
-    combinations: 10,
-};
-
-pub static SERVER_DURATION: Metric = Metric {
-    name: "gen_ai.server.request.duration",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Duration of a call at the backend: end − sent. Sessions are excluded.",
-    attributes: &[CALL, ENDED, &[ERROR_TYPE]],
-    buckets: DURATIONS,
-    combinations: 1,
-};
-
-pub static SERVER_FIRST_TOKEN: Metric = Metric {
-    name: "gen_ai.server.time_to_first_token",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Upstream time to first token: token − sent. Successful streams only.",
-    attributes: &[CALL, ENDED],
-    buckets: FIRST_TOKEN,
-    combinations: 1,
-};
-
-pub static SERVER_OUTPUT_TOKEN: Metric = Metric {
-    name: "gen_ai.server.time_per_output_token",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Successful streams only.",
-    attributes: &[CALL, ENDED],
-    buckets: OUTPUT_TOKEN,
-    combinations: 1,
-};
-
-pub static INFERENCE_DURATION: Metric = Metric {
-    name: "gen_ai.client.inference.duration",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Duration of an inference call, equal to its CLIENT span: end − admit.",
-    attributes: &[CALL, ENDED, &[ERROR_TYPE]],
-    buckets: DURATIONS,
-    combinations: 1,
-};
-
-pub static INFERENCE_FIRST_CHUNK: Metric = Metric {
-    name: "gen_ai.client.inference.time_to_first_chunk",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Time to the first chunk of a stream, with or without a token: event − sent.",
-    attributes: &[CALL, ENDED],
-    buckets: DURATIONS,
-    combinations: 1,
-};
-
-pub static INFERENCE_OUTPUT_CHUNK: Metric = Metric {
-    name: "gen_ai.client.inference.time_per_output_chunk",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Gap before each chunk after the first, with or without a token.",
-    attributes: &[CALL],
-    buckets: DURATIONS,
-    combinations: 1,
-};
-
-pub static USAGE_INPUT: Metric = Metric {
-    name: "gen_ai.client.inference.usage.input_tokens",
-    description: "Input tokens as reported by the provider, including cached tokens.",
-    ..USAGE
-};
-
-pub static USAGE_OUTPUT: Metric = Metric {
-    name: "gen_ai.client.inference.usage.output_tokens",
-    description: "Output tokens as reported by the provider, including reasoning.",
-    ..USAGE
-};
-
-pub static USAGE_CACHE_READ: Metric = Metric {
-    name: "gen_ai.client.inference.usage.cache_read.input_tokens",
-    description: "Input tokens read from a cache, as reported; part of the input tokens.",
-    ..USAGE
-};
-
-pub static USAGE_CACHE_WRITE: Metric = Metric {
-    name: "gen_ai.client.inference.usage.cache_write.input_tokens",
-    description: "Input tokens written to a cache, as reported; part of the input tokens.",
-    ..USAGE
-};
-
-pub static USAGE_REASONING: Metric = Metric {
-    name: "gen_ai.client.inference.usage.reasoning.output_tokens",
-    description: "Reasoning tokens as reported; part of the output tokens.",
-    ..USAGE
-};
-
-const USAGE: Metric = Metric {
-    name: "",
-    kind: Kind::Counter,
-    unit: "{token}",
-    description: "",
-    attributes: &[CALL, ENDED, &[TOKEN_MODALITY]],
-    buckets: &[],
-    combinations: 1,
-};
-
-pub static OPERATION_INPUT: Metric = Metric {
-    name: "gen_ai.client.inference.operation.input_tokens",
-    description: "Distribution of input tokens per call, as reported.",
-    ..OPERATION_TOKENS
-};
-
-pub static OPERATION_OUTPUT: Metric = Metric {
-    name: "gen_ai.client.inference.operation.output_tokens",
-    description: "Distribution of output tokens per call, as reported.",
-    ..OPERATION_TOKENS
-};
-
-const OPERATION_TOKENS: Metric = Metric {
-    name: "",
-    kind: Kind::Histogram,
-    unit: "{token}",
-    description: "",
-    attributes: &[CALL, ENDED, &[ERROR_TYPE]],
-    buckets: TOKENS,
-    combinations: 1,
-};
-
-pub static OPERATION_DURATION: Metric = Metric {
-    name: "gen_ai.client.operation.duration",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.",
-    attributes: &[CALL, ENDED, &[ERROR_TYPE]],
-    buckets: DURATIONS,
-    combinations: 1,
-};
-
-pub static OPERATION_FIRST_CHUNK: Metric = Metric {
-    name: "gen_ai.client.operation.time_to_first_chunk",
-    description: "Previous name of gen_ai.client.inference.time_to_first_chunk.",
-    ..INFERENCE_FIRST_CHUNK
-};
-
-pub static OPERATION_OUTPUT_CHUNK: Metric = Metric {
-    name: "gen_ai.client.operation.time_per_output_chunk",
-    description: "Previous name of gen_ai.client.inference.time_per_output_chunk.",
-    ..INFERENCE_OUTPUT_CHUNK
-};
-
-pub static TOKEN_USAGE: Metric = Metric {
-    name: "gen_ai.client.token.usage",
-    kind: Kind::Histogram,
-    unit: "{token}",
-    description: "Previous form of the usage metrics: distribution of tokens per call, as reported.",
-    attributes: &[CALL, ENDED, &[TOKEN_TYPE]],
-    buckets: TOKENS,
-    combinations: 2,
-};
+metrics! {
+    /// All metrics of the semantic conventions.
+    ALL;
+    HTTP_SERVER_DURATION "http.server.request.duration" Histogram "s"
+        by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, VANTAGE]] buckets HTTP times 100,
+        "Duration of a request as the client sees it, to the end of the response body: end − accept.";
+    HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
+        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, VANTAGE]] buckets HTTP times 10,
+        "Duration of a request to the upstream, to the end of the response body: end − sent.";
+    SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
+        "Duration of a call at the backend: end − sent. Sessions are excluded.";
+    SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets FIRST_TOKEN,
+        "Upstream time to first token: token − sent. Successful streams only.";
+    SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets OUTPUT_TOKEN,
+        "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Successful streams only.";
+    INFERENCE_DURATION "gen_ai.client.inference.duration" Histogram "s"
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
+        "Duration of an inference call, equal to its CLIENT span: end − admit.";
+    INFERENCE_FIRST_CHUNK "gen_ai.client.inference.time_to_first_chunk" Histogram "s"
+        by [CALL, ENDED] buckets DURATIONS,
+        "Time to the first chunk of a stream, with or without a token: event − sent.";
+    INFERENCE_OUTPUT_CHUNK "gen_ai.client.inference.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS,
+        "Gap before each chunk after the first, with or without a token.";
+    USAGE_INPUT "gen_ai.client.inference.usage.input_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_MODALITY]],
+        "Input tokens as reported by the provider, including cached tokens.";
+    USAGE_OUTPUT "gen_ai.client.inference.usage.output_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_MODALITY]],
+        "Output tokens as reported by the provider, including reasoning.";
+    USAGE_CACHE_READ "gen_ai.client.inference.usage.cache_read.input_tokens" Counter "{token}"
+        by [CALL, ENDED, &[TOKEN_MODALITY]],
+        "Input tokens read from a cache, as reported; part of the input tokens.";
+    USAGE_CACHE_WRITE "gen_ai.client.inference.usage.cache_write.input_tokens" Counter "{token}"
+        by [CALL, ENDED, &[TOKEN_MODALITY]],
+        "Input tokens written to a cache, as reported; part of the input tokens.";
+    USAGE_REASONING "gen_ai.client.inference.usage.reasoning.output_tokens" Counter "{token}"
+        by [CALL, ENDED, &[TOKEN_MODALITY]],
+        "Reasoning tokens as reported; part of the output tokens.";
+    OPERATION_INPUT "gen_ai.client.inference.operation.input_tokens" Histogram "{token}"
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets TOKENS,
+        "Distribution of input tokens per call, as reported.";
+    OPERATION_OUTPUT "gen_ai.client.inference.operation.output_tokens" Histogram "{token}"
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets TOKENS,
+        "Distribution of output tokens per call, as reported.";
+    OPERATION_DURATION "gen_ai.client.operation.duration" Histogram "s"
+        by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
+        "Duration of a call, equal to its CLIENT span: end − admit. Only embeddings and Realtime sessions; with the previous names, all calls.";
+    OPERATION_FIRST_CHUNK "gen_ai.client.operation.time_to_first_chunk" Histogram "s"
+        by [CALL, ENDED] buckets DURATIONS,
+        "Previous name of gen_ai.client.inference.time_to_first_chunk.";
+    OPERATION_OUTPUT_CHUNK "gen_ai.client.operation.time_per_output_chunk" Histogram "s" by [CALL] buckets DURATIONS,
+        "Previous name of gen_ai.client.inference.time_per_output_chunk.";
+    TOKEN_USAGE "gen_ai.client.token.usage" Histogram "{token}" by [CALL, ENDED, &[TOKEN_TYPE]] buckets TOKENS times 2,
+        "Previous form of the usage metrics: distribution of tokens per call, as reported.";
+}

@@ -4,18 +4,9 @@
 use crate::catalog::attributes::{Attribute, Values};
 use Values::{Any, Closed};
 
-macro_rules! attributes {
-    ($($name:ident $key:literal $values:expr, $description:literal;)*) => {
-        $(
-            #[doc = $description]
-            pub const $name: Attribute = Attribute { key: $key, description: $description, values: $values };
-        )*
-        /// All attributes of spans.
-        pub const ALL: &[Attribute] = &[$($name),*];
-    };
-}
-
 attributes! {
+    /// All attributes of spans.
+    ALL;
     METHOD "http.request.method" Any, "Method of the request. Both spans.";
     STATUS "http.response.status_code" Any, "Status of the response. Both spans.";
     ERROR_TYPE "error.type" Any, "Kind of error; only on errors. Both spans.";

@@ -2,13 +2,14 @@
 //! for OTLP.
 
 use crate::catalog::attributes::{
-    AWAITED, BACKEND_STAGE, BAND, BANDED, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
-    FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE,
-    SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
-    UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
+    AWAITED, Attribute, BACKEND_STAGE, BAND, BANDED, BOUND, BUDGET, BUDGET_UNIT, CALL, CHOICE,
+    CONNECT_STAGE, CURRENCY, DIRECTION, ENDED, ENGINE, ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR,
+    LANE, LIMITED, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE, SIDE, SIGN, SILENCE,
+    SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED,
+    UPSTREAM, VANTAGE, WAIT_PLACE, WARM, WINDOW,
 };
-use crate::catalog::{Kind, Metric, ROW, backend, cost, drift, network, quota};
-use tokengauge_measure::record::ChoiceStatus;
+use crate::catalog::{Kind, Metric};
+use tokengauge_measure::record::{ChoiceStatus, WarmupState};
 
 /// Buckets that double from 5 ms (headers of a cached response) to 11 min (the longest reasoning).
 const SECONDS: &[f64] = &[
@@ -33,395 +34,137 @@ const RATES: &[f64] = &[
 /// batch chunks yield up to hundreds.
 const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
 
-/// All metrics of tokengauge except those in `health`.
-pub static ALL: &[&Metric] = &[
-    &TOKENS,
-    &TOKENS_STANDARD,
-    &USAGE,
-    &STREAM_TIME,
-    &STREAM_STALLS,
-    &STREAM_STALLED,
-    &STREAM_IDLE,
-    &STALL_TIME,
-    &THROUGHPUT,
-    &OUTPUT_RATE,
-    &TOTAL_RATE,
-    &REQUEST_BAND,
-    &REQUEST_UNRATED,
-    &REQUEST_STAGE,
-    &BACKEND_TIME,
-    &TIME_TO,
-    &INTER_TOKEN,
-    &INTER_CHUNK,
-    &CHUNK_SIZE,
-    &CLIENT_BLOCKED,
-    &network::CONNECT_TIME,
-    &network::RTT,
-    &network::RETRANSMITS,
-    &ACTIVE_REQUESTS,
-    &QUEUE_DEPTH,
-    &QUEUE_WAIT,
-    &backend::REQUESTS,
-    &backend::KV_CACHE,
-    &backend::PREFIX_CACHE,
-    &backend::SCRAPE_AGE,
-    &backend::WARM_STATE,
-    &quota::QUOTA_REQUESTS_REMAINING,
-    &quota::QUOTA_REQUESTS_LIMIT,
-    &quota::QUOTA_TOKENS_REMAINING,
-    &quota::QUOTA_TOKENS_LIMIT,
-    &quota::QUOTA_RESET,
-    &quota::CLIENT_RETRIES,
-    &WEBSOCKET_MESSAGES,
-    &REQUESTS_STARTED,
-    &REQUESTS_FINISHED,
-    &CHOICES_FINISHED,
-    &cost::COST,
-    &cost::UNPRICED,
-    &cost::TOKEN_PRICE,
-    &cost::BUDGET_USED,
-    &cost::BUDGET_LIMIT,
-    &cost::BUDGET_WINDOW,
-    &SLO_EVENTS,
-    &SLO_OBJECTIVE,
-    &SLO_THRESHOLD,
-    &SLO_RATE_THRESHOLD,
-    &SLO_BUDGET,
-    &SLO_BURN,
-    &SLO_COVERED,
-    &SLO_EXHAUSTION,
-    &drift::COUNTED,
-    &drift::REPORTED,
-    &drift::WORKLOAD,
+/// Buckets from a round trip on one host to the connect timeout of 10 s.
+const CONNECTION_SECONDS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.5, 2.5, 5.5, 10.5,
 ];
 
-pub static TOKENS: Metric = Metric {
-    name: "tokengauge.tokens",
-    unit: "{token}",
-    description: "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.",
-    attributes: &[CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]],
-    combinations: 12,
-    ..ROW
-};
+/// Rate limits arrive in response headers, so they have the same attributes as throughput.
+const FLOW: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE];
 
-pub static TOKENS_STANDARD: Metric = Metric {
-    name: "tokengauge.tokens_standard",
-    unit: "{token}",
-    description: "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.",
-    attributes: &[CALL],
-    ..ROW
-};
-
-pub static USAGE: Metric = Metric {
-    name: "tokengauge.usage",
-    unit: "{token}",
-    description: "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.",
-    attributes: &[CALL, ENDED, &[TOKEN_KIND]],
-    combinations: 6,
-    ..ROW
-};
-
-pub static STREAM_TIME: Metric = Metric {
-    name: "tokengauge.stream.time",
-    unit: "s",
-    description: "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.",
-    attributes: &[CALL, &[STREAM_STATE]],
-    combinations: 3,
-    ..ROW
-};
-
-pub static STREAM_STALLS: Metric = Metric {
-    name: "tokengauge.stream.stalls",
-    unit: "{stall}",
-    description: "Stalls, counted when they start: no token for `stall_after` after the first one, or no first token for `hung_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.",
-    attributes: &[CALL, &[AWAITED, SILENCE]],
-    combinations: 4,
-    ..ROW
-};
-
-pub static STREAM_STALLED: Metric = Metric {
-    name: "tokengauge.stream.stalled",
-    kind: Kind::Gauge,
-    unit: "{stream}",
-    description: "Streams that are stalled.",
-    attributes: &[LANE, &[AWAITED]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static STREAM_IDLE: Metric = Metric {
-    name: "tokengauge.stream.idle",
-    kind: Kind::Gauge,
-    unit: "s",
-    description: "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.",
-    attributes: &[LANE, &[AWAITED]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static STALL_TIME: Metric = Metric {
-    name: "tokengauge.stall.time",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Length of a stall, from the last token, recorded when it ends.",
-    attributes: &[CALL, &[AWAITED, SILENCE]],
-    buckets: SECONDS,
-    combinations: 4,
-};
-
-pub static THROUGHPUT: Metric = Metric {
-    name: "tokengauge.throughput",
-    kind: Kind::Gauge,
-    unit: "{token}/s",
-    description: "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered.",
-    attributes: &[&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE, WINDOW]],
-    combinations: 8,
-    ..ROW
-};
-
-pub static OUTPUT_RATE: Metric = Metric {
-    name: "tokengauge.request.output_rate",
-    kind: Kind::Histogram,
-    unit: "{token}/s",
-    description: "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.",
-    attributes: &[CALL, ENDED, BANDED],
-    buckets: RATES,
-    ..ROW
-};
-
-pub static TOTAL_RATE: Metric = Metric {
-    name: "tokengauge.request.total_rate",
-    kind: Kind::Histogram,
-    unit: "{token}/s",
-    description: "Output tokens per second of one call, including prefill: N ÷ (end − accept).",
-    attributes: &[CALL, ENDED, BANDED],
-    buckets: RATES,
-    ..ROW
-};
-
-pub static REQUEST_BAND: Metric = Metric {
-    name: "tokengauge.request.band",
-    unit: "{request}",
-    description: "Streams by range of their output tokens per second.",
-    attributes: &[CALL, ENDED, &[BAND]],
-    combinations: 6,
-    ..ROW
-};
-
-pub static REQUEST_UNRATED: Metric = Metric {
-    name: "tokengauge.request.unrated",
-    unit: "{request}",
-    description: "Streams without an output rate, by reason.",
-    attributes: &[CALL, ENDED, &[UNRATED]],
-    combinations: 4,
-    ..ROW
-};
-
-pub static REQUEST_STAGE: Metric = Metric {
-    name: "tokengauge.request.stage",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Length of each stage of a call. The stages of one call add up to end − accept.",
-    attributes: &[CALL, ENDED, &[STAGE]],
-    buckets: SECONDS,
-    combinations: 10,
-};
-
-pub static BACKEND_TIME: Metric = Metric {
-    name: "tokengauge.backend.stage",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.",
-    attributes: &[CALL, ENDED, &[BACKEND_STAGE]],
-    buckets: SECONDS,
-    combinations: 5,
-};
-
-pub static TIME_TO: Metric = Metric {
-    name: "tokengauge.time_to",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Time from accept to a timestamp of a call. Time to first token is the point token.",
-    attributes: &[CALL, ENDED, BANDED, &[POINT]],
-    buckets: SECONDS,
-    combinations: 5,
-};
-
-pub static INTER_TOKEN: Metric = Metric {
-    name: "tokengauge.inter_token",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.",
-    attributes: &[CALL],
-    buckets: GAPS,
-    ..ROW
-};
-
-pub static INTER_CHUNK: Metric = Metric {
-    name: "tokengauge.inter_chunk",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Gap between chunks with tokens.",
-    attributes: &[CALL],
-    buckets: GAPS,
-    ..ROW
-};
-
-pub static CHUNK_SIZE: Metric = Metric {
-    name: "tokengauge.chunk_tokens",
-    kind: Kind::Histogram,
-    unit: "{token}",
-    description: "Tokens per chunk. Shows speculative decoding and batching.",
-    attributes: &[CALL],
-    buckets: CHUNK_TOKENS,
-    ..ROW
-};
-
-pub static CLIENT_BLOCKED: Metric = Metric {
-    name: "tokengauge.client.blocked",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.",
-    attributes: &[CALL, ENDED],
-    buckets: SECONDS,
-    ..ROW
-};
-
-pub static ACTIVE_REQUESTS: Metric = Metric {
-    name: "tokengauge.active_requests",
-    kind: Kind::UpDownCounter,
-    unit: "{request}",
-    description: "Requests in flight.",
-    attributes: &[LANE, &[STATE]],
-    combinations: 4,
-    ..ROW
-};
-
-pub static QUEUE_DEPTH: Metric = Metric {
-    name: "tokengauge.queue.depth",
-    kind: Kind::Gauge,
-    unit: "{request}",
-    description: "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.",
-    attributes: &[LANE, &[BOUND]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static QUEUE_WAIT: Metric = Metric {
-    name: "tokengauge.queue.wait",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.",
-    attributes: &[CALL, ENDED, &[WAIT_PLACE]],
-    buckets: SECONDS,
-    combinations: 3,
-};
-
-pub static WEBSOCKET_MESSAGES: Metric = Metric {
-    name: "tokengauge.websocket.messages",
-    unit: "{message}",
-    description: "WebSocket messages of any API, counted as they pass. Control frames such as pings are excluded.",
-    attributes: &[LANE, &[DIRECTION]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static REQUESTS_STARTED: Metric = Metric {
-    name: "tokengauge.requests.started",
-    unit: "{request}",
-    description: "Requests started, including plain HTTP.",
-    attributes: &[LANE],
-    ..ROW
-};
-
-pub static REQUESTS_FINISHED: Metric = Metric {
-    name: "tokengauge.requests.finished",
-    unit: "{request}",
-    description: "Requests finished, including plain HTTP (without gen_ai attributes).",
-    attributes: &[CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]],
+metrics! {
+    /// All metrics of tokengauge except those in `health`.
+    ALL;
+    TOKENS "tokengauge.tokens" Counter "{token}" by [CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]] times 12,
+        "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.";
+    TOKENS_STANDARD "tokengauge.tokens_standard" Counter "{token}" by [CALL],
+        "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.";
+    USAGE "tokengauge.usage" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 6,
+        "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.";
+    STREAM_TIME "tokengauge.stream.time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
+        "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
+    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[AWAITED, SILENCE]] times 4,
+        "Stalls, counted when they start: no token for `stall_after` after the first one, or no first token for `hung_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
+    STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [LANE, &[AWAITED]] times 2,
+        "Streams that are stalled.";
+    STREAM_IDLE "tokengauge.stream.idle" Gauge "s" by [LANE, &[AWAITED]] times 2,
+        "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.";
+    STALL_TIME "tokengauge.stall.time" Histogram "s" by [CALL, &[AWAITED, SILENCE]] buckets SECONDS times 4,
+        "Length of a stall, from the last token, recorded when it ends.";
+    THROUGHPUT "tokengauge.throughput" Gauge "{token}/s"
+        by [&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE, WINDOW]] times 8,
+        "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered.";
+    OUTPUT_RATE "tokengauge.request.output_rate" Histogram "{token}/s" by [CALL, ENDED, BANDED] buckets RATES,
+        "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.";
+    TOTAL_RATE "tokengauge.request.total_rate" Histogram "{token}/s" by [CALL, ENDED, BANDED] buckets RATES,
+        "Output tokens per second of one call, including prefill: N ÷ (end − accept).";
+    REQUEST_BAND "tokengauge.request.band" Counter "{request}" by [CALL, ENDED, &[BAND]] times 6,
+        "Streams by range of their output tokens per second.";
+    REQUEST_UNRATED "tokengauge.request.unrated" Counter "{request}" by [CALL, ENDED, &[UNRATED]] times 4,
+        "Streams without an output rate, by reason.";
+    REQUEST_STAGE "tokengauge.request.stage" Histogram "s" by [CALL, ENDED, &[STAGE]] buckets SECONDS times 10,
+        "Length of each stage of a call. The stages of one call add up to end − accept.";
+    BACKEND_TIME "tokengauge.backend.stage" Histogram "s" by [CALL, ENDED, &[BACKEND_STAGE]] buckets SECONDS times 5,
+        "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.";
+    TIME_TO "tokengauge.time_to" Histogram "s" by [CALL, ENDED, BANDED, &[POINT]] buckets SECONDS times 5,
+        "Time from accept to a timestamp of a call. Time to first token is the point token.";
+    INTER_TOKEN "tokengauge.inter_token" Histogram "s" by [CALL] buckets GAPS,
+        "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
+    INTER_CHUNK "tokengauge.inter_chunk" Histogram "s" by [CALL] buckets GAPS,
+        "Gap between chunks with tokens.";
+    CHUNK_SIZE "tokengauge.chunk_tokens" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
+        "Tokens per chunk. Shows speculative decoding and batching.";
+    CLIENT_BLOCKED "tokengauge.client.blocked" Histogram "s" by [CALL, ENDED] buckets SECONDS,
+        "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.";
+    CONNECT_TIME "tokengauge.connect.stage" Histogram "s" by [LANE, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,
+        "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.";
+    RTT "tokengauge.network.rtt" Histogram "s" by [LANE, &[SIDE]] buckets CONNECTION_SECONDS times 2,
+        "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.";
+    RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [LANE, &[SIDE]] times 2,
+        "TCP segments that this host retransmitted on the connections of requests, counted once, when a request ends. Retransmits of the remote end are not visible. Linux only; absent for Unix sockets.";
+    ACTIVE_REQUESTS "tokengauge.active_requests" UpDownCounter "{request}" by [LANE, &[STATE]] times 4,
+        "Requests in flight.";
+    QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [LANE, &[BOUND]] times 2,
+        "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.";
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED, &[WAIT_PLACE]] buckets SECONDS times 3,
+        "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.";
+    BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE, STATE]] times 2,
+        "Requests in the engine as it reports them, from any client: waiting and running. Summed over its models and ranks. Absent if not reported, or if the last scrape is older than three intervals.";
+    KV_CACHE "tokengauge.backend.kv_cache" Gauge "1" by [&[UPSTREAM, ENGINE]],
+        "Used ratio of the engine's KV cache, 0 to 1, as it reports. The fullest of several caches. Absent as above.";
+    PREFIX_CACHE "tokengauge.backend.prefix_cache" Gauge "1" by [&[UPSTREAM, ENGINE]],
+        "Hit ratio of the engine's prefix cache, 0 to 1: hits ÷ queries between the last two scrapes, else the ratio that the engine reports. Absent as above, and without queries.";
+    SCRAPE_AGE "tokengauge.backend.scrape_age" Gauge "s" by [&[UPSTREAM, ENGINE]],
+        "Time since the last successful scrape of the engine's metrics. Absent before the first one.";
+    WARM_STATE "tokengauge.backend.warm" Gauge "{backend}" by [&[UPSTREAM, WARM]] times WarmupState::ALL.len(),
+        "1 for the current warm-up state of the backend, 0 for the others.";
+    QUOTA_REQUESTS_REMAINING "tokengauge.quota.requests.remaining" Gauge "{request}" by [FLOW],
+        "Remaining requests of the account, from the rate-limit headers of the latest response. Exported until the reset, for one to five minutes. Absent without such headers.";
+    QUOTA_REQUESTS_LIMIT "tokengauge.quota.requests.limit" Gauge "{request}" by [FLOW],
+        "Request limit of the account in the provider's window. Exported as above.";
+    QUOTA_TOKENS_REMAINING "tokengauge.quota.tokens.remaining" Gauge "{token}" by [FLOW, &[LIMITED]] times 3,
+        "Remaining tokens of the account. Exported as above. Some providers limit input and output separately.";
+    QUOTA_TOKENS_LIMIT "tokengauge.quota.tokens.limit" Gauge "{token}" by [FLOW, &[LIMITED]] times 3,
+        "Token limit of the account in the provider's window. Exported as above.";
+    QUOTA_RESET "tokengauge.quota.reset" Gauge "s" by [FLOW, &[LIMITED]] times 4,
+        "Time until the limit is fully restored, as the provider reports. Absent afterwards.";
+    CLIENT_RETRIES "tokengauge.client.retries" Counter "{request}" by [LANE, &[SIGN]] times 3,
+        "Requests that repeat an earlier one of the last ten minutes, including plain HTTP. Each is counted once, when it starts, by the first signal that is present.";
+    WEBSOCKET_MESSAGES "tokengauge.websocket.messages" Counter "{message}" by [LANE, &[DIRECTION]] times 2,
+        "WebSocket messages of any API, counted as they pass. Control frames such as pings are excluded.";
+    REQUESTS_STARTED "tokengauge.requests.started" Counter "{request}" by [LANE],
+        "Requests started, including plain HTTP.";
     // Outcomes × error sources × with or without `error.type`, after all other combinations have reached their limit.
-    combinations: 48,
-    ..ROW
-};
-
-pub static CHOICES_FINISHED: Metric = Metric {
-    name: "tokengauge.choices.finished",
-    unit: "{choice}",
-    description: "Finished choices by finish reason and result. Shows whether speed costs quality.",
-    attributes: &[CALL, ENDED, &[FINISH_REASON, CHOICE]],
-    combinations: ChoiceStatus::ALL.len(),
-    ..ROW
-};
-
-pub static SLO_EVENTS: Metric = Metric {
-    name: "tokengauge.slo.events",
-    unit: "{event}",
-    description: "Requests that count for an objective; tokens for `tokens_above_rate`, minutes for `system_rate`. Alert rules need only this metric.",
-    attributes: &[&[SLO, INDICATOR, RESULT]],
-    combinations: 2,
-    ..ROW
-};
-
-pub static SLO_OBJECTIVE: Metric = Metric {
-    name: "tokengauge.slo.objective",
-    kind: Kind::Gauge,
-    unit: "1",
-    description: "SLO target (ratio).",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static SLO_THRESHOLD: Metric = Metric {
-    name: "tokengauge.slo.threshold",
-    kind: Kind::Gauge,
-    unit: "s",
-    description: "Time threshold of an objective on time: requests up to it are good.",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static SLO_RATE_THRESHOLD: Metric = Metric {
-    name: "tokengauge.slo.rate_threshold",
-    kind: Kind::Gauge,
-    unit: "{token}/s",
-    description: "Rate threshold of an objective on rates: requests, or minutes of the system, from it on are good.",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static SLO_BUDGET: Metric = Metric {
-    name: "tokengauge.slo.budget",
-    kind: Kind::Gauge,
-    unit: "1",
-    description: "Remaining ratio of the error budget: 1 is untouched, 0 is spent, negative is overspent. Absent without events.",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static SLO_BURN: Metric = Metric {
-    name: "tokengauge.slo.burn",
-    kind: Kind::Gauge,
-    unit: "1",
-    description: "Burn rate: ratio of bad events in the window ÷ (1 − objective). Absent until the window is covered, and without events.",
-    attributes: &[&[SLO, INDICATOR, WINDOW]],
-    combinations: 7,
-    ..ROW
-};
-
-pub static SLO_COVERED: Metric = Metric {
-    name: "tokengauge.slo.covered",
-    kind: Kind::Gauge,
-    unit: "s",
-    description: "Observed part of the objective's window.",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static SLO_EXHAUSTION: Metric = Metric {
-    name: "tokengauge.slo.exhaustion",
-    kind: Kind::Gauge,
-    unit: "s",
-    description: "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.",
-    attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
+    REQUESTS_FINISHED "tokengauge.requests.finished" Counter "{request}"
+        by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]] times 48,
+        "Requests finished, including plain HTTP (without gen_ai attributes).";
+    CHOICES_FINISHED "tokengauge.choices.finished" Counter "{choice}"
+        by [CALL, ENDED, &[FINISH_REASON, CHOICE]] times ChoiceStatus::ALL.len(),
+        "Finished choices by finish reason and result. Shows whether speed costs quality.";
+    COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4,
+        "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.";
+    UNPRICED "tokengauge.unpriced" Counter "{request}" by [CALL],
+        "Calls that used tokens without a price in the table. Absent without a price table.";
+    TOKEN_PRICE "tokengauge.token_price" Gauge "{currency}" by [&[ROUTE, CURRENCY]],
+        "Cost of a million output tokens on hardware paid by the hour: price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second over 5 min. Absent while nothing is generated, and until the window is covered.";
+    BUDGET_USED "tokengauge.budget.used" Counter "{unit}" by [&[BUDGET, BUDGET_UNIT]],
+        "Amount that calls took from a budget since the start, in the unit of the budget: tokens (input and output), or money.";
+    BUDGET_LIMIT "tokengauge.budget.limit" Gauge "{unit}" by [&[BUDGET, BUDGET_UNIT]],
+        "Limit of a budget in its window.";
+    BUDGET_WINDOW "tokengauge.budget.window" Gauge "s" by [&[BUDGET, BUDGET_UNIT]],
+        "Rolling window of a budget.";
+    SLO_EVENTS "tokengauge.slo.events" Counter "{event}" by [&[SLO, INDICATOR, RESULT]] times 2,
+        "Requests that count for an objective; tokens for `tokens_above_rate`, minutes for `system_rate`. Alert rules need only this metric.";
+    SLO_OBJECTIVE "tokengauge.slo.objective" Gauge "1" by [&[SLO, INDICATOR]],
+        "SLO target (ratio).";
+    SLO_THRESHOLD "tokengauge.slo.threshold" Gauge "s" by [&[SLO, INDICATOR]],
+        "Time threshold of an objective on time: requests up to it are good.";
+    SLO_RATE_THRESHOLD "tokengauge.slo.rate_threshold" Gauge "{token}/s" by [&[SLO, INDICATOR]],
+        "Rate threshold of an objective on rates: requests, or minutes of the system, from it on are good.";
+    SLO_BUDGET "tokengauge.slo.budget" Gauge "1" by [&[SLO, INDICATOR]],
+        "Remaining ratio of the error budget: 1 is untouched, 0 is spent, negative is overspent. Absent without events.";
+    SLO_BURN "tokengauge.slo.burn" Gauge "1" by [&[SLO, INDICATOR, WINDOW]] times 7,
+        "Burn rate: ratio of bad events in the window ÷ (1 − objective). Absent until the window is covered, and without events.";
+    SLO_COVERED "tokengauge.slo.covered" Gauge "s" by [&[SLO, INDICATOR]],
+        "Observed part of the objective's window.";
+    SLO_EXHAUSTION "tokengauge.slo.exhaustion" Gauge "s" by [&[SLO, INDICATOR]],
+        "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.";
+    DRIFT_COUNTED "tokengauge.drift.counted" Counter "{token}" by [CALL, ENDED],
+        "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.";
+    DRIFT_REPORTED "tokengauge.drift.reported" Counter "{token}" by [CALL, ENDED],
+        "Output tokens as reported, for the same calls as tokengauge.drift.counted.";
+    DRIFT_WORKLOAD "tokengauge.drift.workload" Gauge "1"
+        by [&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE]] times 2,
+        "Population stability index of the lengths of prompts (estimated from bytes) or responses (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the deciles of the baseline, with the ratios p of the latest calls and q of the baseline. 0: unchanged; from 0.1: slight change; from 0.25: large change. Absent with fewer than 200 calls on either side.";
+}

@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
 use crate::attributes::with;
+use crate::builders::Instrument;
 use crate::catalog::Metric;
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 
@@ -30,16 +31,17 @@ pub struct BoundExemplarHistogram<T> {
 #[derive(Debug)]
 pub struct LazyInstrument<B>(OnceLock<B>);
 
-impl<T> ExemplarHistogram<T> {
-    /// `histogram` is the instrument of `metric`.
-    pub fn new(
-        metric: &'static Metric,
-        histogram: Histogram<T>,
-        exemplars: &Arc<Exemplars>,
-    ) -> Self {
+impl<T> Instrument for ExemplarHistogram<T>
+where
+    Histogram<T>: Instrument,
+{
+    fn build(metric: &'static Metric, meter: &Meter, exemplars: &Arc<Exemplars>) -> Self {
+        let histogram = Histogram::build(metric, meter, exemplars);
         Self { histogram, metric, exemplars: Arc::clone(exemplars) }
     }
+}
 
+impl<T> ExemplarHistogram<T> {
     /// Binds to `attributes`, which are sorted by key.
     pub fn bind(&self, attributes: &[KeyValue]) -> BoundExemplarHistogram<T> {
         BoundExemplarHistogram {

@@ -137,7 +137,7 @@ impl CallInstruments {
     fn cost(&self, cost: &Cost) {
         let bind = |(currency, source): &(Label, Source)| {
             let own = [label(key::CURRENCY, currency), word(key::TOKEN_SOURCE, source.as_str())];
-            self.set.cost.bind(&with(&self.base, &own))
+            self.set.own.cost.bind(&with(&self.base, &own))
         };
         let series = (cost.currency.clone(), cost.source);
         if let Some(counter) = self.costs.obtain(&series, usize::MAX, bind) {
@@ -193,12 +193,12 @@ impl CallInstruments {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.of(&set.stage, &self.base, &own).record(seconds(length), exemplars);
+                slot.of(&set.own.stage, &self.base, &own).record(seconds(length), exemplars);
             }
         }
         if !record.blocked.is_zero() {
             let blocked = seconds(record.blocked);
-            times.blocked.of(&set.blocked, &self.base, &[]).record(blocked, exemplars);
+            times.blocked.of(&set.own.blocked, &self.base, &[]).record(blocked, exemplars);
         }
     }
 
@@ -208,7 +208,8 @@ impl CallInstruments {
         for (slot, (place, waited)) in slots.zip(waits(record, call)) {
             if let Some(waited) = waited {
                 let own = [word(key::WAIT_PLACE, place)];
-                slot.of(&self.set.queue_wait, &self.base, &own).record(seconds(waited), exemplars);
+                slot.of(&self.set.own.queue_wait, &self.base, &own)
+                    .record(seconds(waited), exemplars);
             }
         }
     }
@@ -219,7 +220,7 @@ impl CallInstruments {
         for (slot, (stage, length)) in slots.zip(phases(timings)) {
             if let Some(length) = length {
                 let own = [word(key::BACKEND_STAGE, stage)];
-                slot.of(&self.set.backend_stage, &self.base, &own)
+                slot.of(&self.set.own.backend_stage, &self.base, &own)
                     .record(seconds(length), exemplars);
             }
         }
@@ -268,8 +269,9 @@ impl CallInstruments {
         }
         if let Some(reason) = call.rates.unrated {
             let counters = self.unrated.get_or_init(|| {
-                Unrated::ALL
-                    .map(|reason| self.counter(&set.unrated, word(key::UNRATED, reason.as_str())))
+                Unrated::ALL.map(|reason| {
+                    self.counter(&set.own.unrated, word(key::UNRATED, reason.as_str()))
+                })
             });
             let mut counters = counters.iter().zip(Unrated::ALL);
             if let Some((counter, _)) = counters.find(|(_, known)| *known == reason) {
@@ -281,7 +283,8 @@ impl CallInstruments {
     fn band(&self, rate: f64) {
         let [below5, from5, from15, from30, from60, voice] = self.bands.get_or_init(|| {
             let [a, b, c, d, e] = OutputRateRange::ALL.map(OutputRateRange::as_str);
-            [a, b, c, d, e, "voice"].map(|band| self.counter(&self.set.band, word(key::BAND, band)))
+            [a, b, c, d, e, "voice"]
+                .map(|band| self.counter(&self.set.own.band, word(key::BAND, band)))
         });
         let band = match OutputRateRange::of(rate) {
             OutputRateRange::Below5 => below5,
@@ -323,7 +326,7 @@ impl CallInstruments {
         let parts = parts(usage, call.output.as_ref());
         for (slot, (kind, tokens)) in self.tokens.usage.iter().zip(parts) {
             if let Some(tokens) = tokens {
-                slot.add(&set.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
+                slot.add(&set.own.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
             }
         }
     }
@@ -373,15 +376,15 @@ impl CallInstruments {
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
             let (set, tokens) = (&*self.set, &self.tokens);
-            tokens.drift_counted.add(&set.drift_counted, &self.base, &[], output.counted);
-            tokens.drift_reported.add(&set.drift_reported, &self.base, &[], reported);
+            tokens.drift_counted.add(&set.own.drift_counted, &self.base, &[], output.counted);
+            tokens.drift_reported.add(&set.own.drift_reported, &self.base, &[], reported);
         }
     }
 
     /// Returns the counter of choices with one finish reason and one result.
     pub fn choice(&self, reason: &Label, became: ChoiceStatus) -> BoundCounter<u64> {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became.as_str())];
-        self.set.choices.bind(&with(&self.base, &own))
+        self.set.own.choices.bind(&with(&self.base, &own))
     }
 }
 

@@ -44,12 +44,12 @@ impl LengthBucketInstruments {
         rate: f64,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        self.output_rate.of(&set.output_rate, &self.base, &[]).record(rate, exemplars);
+        self.output_rate.of(&set.own.output_rate, &self.base, &[]).record(rate, exemplars);
     }
 
     /// Records the total rate in tokens per second.
     pub fn total_rate(&self, set: &InstrumentSet, rate: f64, exemplars: &mut ExemplarRecorder<'_>) {
-        self.total_rate.of(&set.total_rate, &self.base, &[]).record(rate, exemplars);
+        self.total_rate.of(&set.own.total_rate, &self.base, &[]).record(rate, exemplars);
     }
 
     /// Records each reached timestamp as the time since accept.
@@ -69,7 +69,7 @@ impl LengthBucketInstruments {
         for (slot, (name, at)) in self.points.iter().zip(occurred) {
             if let Some(at) = at {
                 let time = at.since(points.accept).as_secs_f64();
-                slot.of(&set.time_to, &self.base, &[word(key::POINT, name)])
+                slot.of(&set.own.time_to, &self.base, &[word(key::POINT, name)])
                     .record(time, exemplars);
             }
         }

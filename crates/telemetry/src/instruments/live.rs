@@ -78,21 +78,21 @@ impl LiveInstruments {
                 self.output(kind, source).add(u64::from(tokens))
             }
             LiveSample::Standard { tokens } => {
-                let bind = || set.tokens_standard.bind(&self.base);
+                let bind = || set.own.tokens_standard.bind(&self.base);
                 self.standard.get_or_init(bind).add(u64::from(tokens));
             }
             LiveSample::InterToken { latency, tokens } => {
-                let bound = self.histogram(&self.inter_token, &set.inter_token);
+                let bound = self.histogram(&self.inter_token, &set.own.inter_token);
                 let seconds = latency.as_secs_f64();
                 for _ in 0..tokens.min(MAX_RECORDS_PER_CHUNK) {
                     bound.record(seconds);
                 }
             }
             LiveSample::InterChunk { gap } => {
-                self.histogram(&self.inter_chunk, &set.inter_chunk).record(gap.as_secs_f64());
+                self.histogram(&self.inter_chunk, &set.own.inter_chunk).record(gap.as_secs_f64());
             }
             LiveSample::ChunkTokens { tokens } => {
-                let bind = || set.chunk_tokens.bind(&self.base);
+                let bind = || set.own.chunk_tokens.bind(&self.base);
                 self.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
             LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
@@ -112,7 +112,7 @@ impl LiveInstruments {
 
     fn count_stalls(&self, awaited: StallPhase, silence: StallKind, times: u64) {
         let attributes = with(&self.base, &of_stall(awaited, silence));
-        self.set.stalls.add(times, &attributes);
+        self.set.own.stalls.add(times, &attributes);
     }
 
     /// Records the exemplars of a stall. The stall itself was counted while it lasted, before the sampling decision.
@@ -134,7 +134,7 @@ impl LiveInstruments {
     fn record_stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
             let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
-            self.set.stall_time.record(lasted.as_secs_f64(), &attributes);
+            self.set.own.stall_time.record(lasted.as_secs_f64(), &attributes);
         }
     }
 
@@ -143,7 +143,7 @@ impl LiveInstruments {
         let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
             let bind = || {
                 let attributes = with(&self.base, &[word(key::STREAM_STATE, state)]);
-                self.set.stream_time.bind(&attributes)
+                self.set.own.stream_time.bind(&attributes)
             };
             slot.get_or_init(bind).add(time.as_secs_f64());
         };
@@ -154,7 +154,7 @@ impl LiveInstruments {
     /// Records input tokens, estimated from the bytes of the prompt.
     pub(super) fn estimated_input(&self, tokens: u64) {
         let bind = || {
-            self.set.tokens.bind(&with(
+            self.set.own.tokens.bind(&with(
                 &self.base,
                 &[
                     word(key::TOKEN_TYPE, "input"),
@@ -181,7 +181,7 @@ impl LiveInstruments {
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),
         };
         slot.get_or_init(|| {
-            self.set.tokens.bind(&with(
+            self.set.own.tokens.bind(&with(
                 &self.base,
                 &[
                     word(key::TOKEN_TYPE, "output"),

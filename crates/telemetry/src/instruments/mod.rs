@@ -103,10 +103,10 @@ impl Instruments {
 
     fn with_set(set: InstrumentSet, limits: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
         for anomaly in ParseError::ALL {
-            set.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
+            set.own.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
-            set.left_out.add(0, &[word(key::OMISSION, why)]);
+            set.own.left_out.add(0, &[word(key::OMISSION, why)]);
         }
         Self {
             set: Arc::new(set),
@@ -190,7 +190,7 @@ impl Instruments {
     /// Records by how much a component was scheduled late.
     pub fn record_delay(&self, part: Component, late: Duration) {
         let attributes = [word(key::PART, part.as_str())];
-        self.set.delay.record(late.as_secs_f64(), &attributes);
+        self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
     /// Exports a budget as 0 from now on.
@@ -201,19 +201,19 @@ impl Instruments {
     /// Records a call whose tokens have no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
-        self.set.unpriced.add(1, &live.base);
+        self.set.own.unpriced.add(1, &live.base);
     }
 
     /// Records the amount that a call took from a budget, in the unit of the budget.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
-        self.set.budget_used.add(amount, &attributes);
+        self.set.own.budget_used.add(amount, &attributes);
     }
 
     /// Records parse errors, whether or not they belong to a record.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
-        self.set.anomalies.add(u64::from(times), &attributes);
+        self.set.own.anomalies.add(u64::from(times), &attributes);
     }
 
     /// Records the end of an exchange. Only [`LiveInstruments::record`] updates the counters of output tokens, for
@@ -241,7 +241,7 @@ impl Instruments {
 
     /// Records content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
-        self.set.left_out.add(parts, &[word(key::OMISSION, why)]);
+        self.set.own.left_out.add(parts, &[word(key::OMISSION, why)]);
     }
 
     /// Returns the number of times that a value or a combination was replaced by `other`.
@@ -367,7 +367,7 @@ impl Instruments {
         let attributes = with(base, &own);
         let exemplars = &self.set.exemplars;
         let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
-        (self.set.finished.bind(&attributes), series)
+        (self.set.own.finished.bind(&attributes), series)
     }
 
     /// Binds the HTTP metrics of the semantic conventions: the client's request, and the request to the upstream.

@@ -27,13 +27,13 @@ impl RouteInstruments {
     pub fn new(set: &InstrumentSet, lane: &RouteKey) -> Self {
         let base = of_lane(lane);
         Self {
-            started: set.started.bind(&base),
-            waiting: set.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
+            started: set.own.started.bind(&base),
+            waiting: set.own.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
             messages: ["request", "response"].map(|direction| {
-                set.messages.bind(&with(&base, &[word(key::DIRECTION, direction)]))
+                set.own.messages.bind(&with(&base, &[word(key::DIRECTION, direction)]))
             }),
             retries: RetrySignal::ALL
-                .map(|sign| set.retries.bind(&with(&base, &[word(key::SIGN, sign.as_str())]))),
+                .map(|sign| set.own.retries.bind(&with(&base, &[word(key::SIGN, sign.as_str())]))),
             connections: ConnectionInstruments::new(base),
         }
     }
@@ -83,7 +83,7 @@ impl ConnectionInstruments {
             let mut instruments = self.stages.iter().zip(ConnectStage::ALL);
             if let Some((instrument, _)) = instruments.find(|(_, known)| *known == stage) {
                 let own = [word(key::CONNECT_STAGE, stage.as_str())];
-                let histogram = instrument.of(&set.connect, &self.base, &own);
+                let histogram = instrument.of(&set.own.connect, &self.base, &own);
                 histogram.record(length.as_secs_f64(), exemplars);
             }
         }
@@ -97,11 +97,11 @@ impl ConnectionInstruments {
             };
             let own = [word(key::SIDE, name)];
             if let Some(rtt) = connection.rtt {
-                let histogram = peer.rtt.of(&set.rtt, &self.base, &own);
+                let histogram = peer.rtt.of(&set.own.rtt, &self.base, &own);
                 histogram.record(rtt.as_secs_f64(), exemplars);
             }
             let retransmits = u64::from(connection.retransmits);
-            peer.retransmits.add(&set.retransmits, &self.base, &own, retransmits);
+            peer.retransmits.add(&set.own.retransmits, &self.base, &own, retransmits);
         }
     }
 }

@@ -3,8 +3,6 @@
 //! Audits rely on the log, so lost lines are counted and logged. The observer only appends to a bounded buffer, and a
 //! separate thread writes. Lines are in the order in which exchanges ended.
 
-mod convert;
-mod convert_call;
 mod line;
 mod schema;
 mod sink;
@@ -26,6 +24,7 @@ pub use time::rfc3339;
 
 use crate::export_counters::DropReason;
 use crate::logs::LogEmitter;
+use line::Line;
 use sink::Sink;
 use writer::Writer;
 
@@ -118,7 +117,7 @@ impl RequestLog {
         if let Some(writer) = &*self.writer.load() {
             let mut line = Vec::with_capacity(TYPICAL_LINE_BYTES);
             let fingerprint = self.fingerprint.load();
-            let fields = convert::line(record, &fingerprint);
+            let fields = Line::new(record, &fingerprint);
             // Texts, numbers, and maps with text keys always serialize.
             if serde_json::to_writer(&mut line, &fields).is_ok() {
                 line.push(b'\n');
@@ -126,8 +125,7 @@ impl RequestLog {
             }
         }
         if let Some(exporter) = self.exporter.get() {
-            let line =
-                || serde_json::to_value(convert::line(record, &self.fingerprint.load())).ok();
+            let line = || serde_json::to_value(Line::new(record, &self.fingerprint.load())).ok();
             exporter.emit_request(record, line);
         }
     }

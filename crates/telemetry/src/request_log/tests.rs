@@ -104,7 +104,7 @@ fn complete(call: &mut Call) {
 }
 
 fn value(record: &Record) -> Value {
-    serde_json::to_value(convert::line(record, "0123456789abcdef")).unwrap()
+    serde_json::to_value(Line::new(record, "0123456789abcdef")).unwrap()
 }
 
 /// The fields of a line, or of the schema, each with its type. All entries of a map (`*`) or list (`[]`) are one field.

@@ -5,189 +5,210 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::request_log::line::values::{by_modality, finite, given, seconds, some, tally, text};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{self, Api, RateLimit, RateLimits, RequestFacts, TextKind, Timings};
+use tokengauge_measure::record;
+use tokengauge_measure::timing::{self, rates};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::label::{Label, Name};
+
 part! {
     Call<'a>
+    from record::Call {
+        series, request, streamed, response_id, response_model, service_tier, system_fingerprint, finish_reasons, choices,
+        bands, usage, timings, quota, output, tokenizer, rates, complete, queue_depth, warm, stalls, cost, verdicts,
+        content: _,
+    } (accept: MonotonicInstant)
     always {
         /// Labels of the call in metrics.
-        series: Series<'a>,
+        series: Series<'a> = Series::new(series),
         /// Facts of the request.
-        request: Request<'a>,
+        request: Request<'a> = Request::new(request),
         /// Facts of the response.
-        response: Response<'a>,
+        response: Response<'a> = Response {
+            streamed: *streamed,
+            finish_reasons: finish_reasons.iter().map(Name::as_str).collect(),
+            id: text(response_id.as_ref()),
+            model: text(response_model.as_ref()),
+            service_tier: text(service_tier.as_ref()),
+            system_fingerprint: text(system_fingerprint.as_ref()),
+        },
         /// Computed rates.
-        rates: Rates,
+        rates: Rates = Rates::new(rates),
         /// Whether the count covers the whole response: `true`, `cut` or `unobserved`.
-        complete: &'static str,
+        complete: &'static str = complete.as_str(),
         /// Queue depth when the request was admitted.
-        #[schemars(extend("x-unit" = "{request}"))]
-        queue_depth: u32,
+        queue_depth["{request}"]: u32 = *queue_depth,
     }
     known {
         /// Tokens as reported by the provider. Input includes cached tokens, output includes reasoning.
-        usage: Usage,
+        usage: Usage = usage.as_ref().map(Usage::new),
         /// Output tokens (N) and their sources. Absent if nothing is generated.
-        output: Output<'a>,
+        output: Output<'a> = output.as_ref().map(|output| Output::new(output, tokenizer.as_ref())),
         /// Phases as the backend reports them.
-        backend: Backend,
+        backend: Backend = timings.as_ref().map(Backend::new),
         /// Rate limits as the provider reports them.
-        quota: Quota,
+        quota: Quota = quota.as_ref().map(Quota::new),
         /// Warm-up state of the backend when the request was admitted, if tracked: `cold`, `warming` or `warm`.
-        warm: &'static str,
+        warm: &'static str = warm.map(record::WarmupState::as_str),
         /// Stalls of the stream. Absent without one.
-        stalls: Stalls,
+        stalls: Stalls = (!stalls.is_empty()).then(|| Stalls::new(stalls, accept)),
         /// Length of prompt and response in ranges of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
-        bands: Bands,
+        bands: Bands = given(bands, Bands::new),
         /// Cost of the call. Absent without a price.
-        cost: Cost<'a>,
+        cost: Cost<'a> = cost.as_ref().map(Cost::new),
         /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
-        choices: BTreeMap<&'static str, u64>,
+        choices: BTreeMap<&'static str, u64> = tally(choices.iter().map(|choice| (choice.as_str(), 1))),
         /// Result of each objective by name: `good`, `bad` or `excluded`.
-        objectives: BTreeMap<&'a str, &'static str>,
+        objectives: BTreeMap<&'a str, &'static str> =
+            some(verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict.as_str()))),
     }
 }
 
 part! {
     Cost<'a>
+    from record::Cost { amount, currency, source }
     always {
         /// Amount by the price table.
-        #[schemars(extend("x-unit" = "{currency}"))]
-        amount: f64,
+        amount["{currency}"]: f64 = *amount,
         /// ISO 4217 code.
-        currency: &'a str,
+        currency: &'a str = currency.as_str(),
         /// Whether the tokens were `reported` by the provider, or `estimated`.
-        source: &'static str,
+        source: &'static str = source.as_str(),
     }
-    known {}
 }
 
 part! {
     Bands
-    always {}
+    from record::LengthBuckets { input, output }
     known {
         /// Reported input, else an estimate from the prompt's texts.
-        input: &'static str,
+        input: &'static str = input.map(record::LengthBucket::as_str),
         /// Range of N.
-        output: &'static str,
+        output: &'static str = output.map(record::LengthBucket::as_str),
     }
 }
 
 part! {
     Stalls
+    from timing::Stalls { count, total, first } (accept: MonotonicInstant)
     always {
         /// Number of stalls.
-        #[schemars(extend("x-unit" = "{stall}"))]
-        count: u32,
+        count["{stall}"]: u32 = *count,
         /// Total length of all stalls.
-        #[schemars(extend("x-unit" = "s"))]
-        total: f64,
+        total["s"]: f64 = total.as_secs_f64(),
         /// The first 16 stalls.
-        first: Vec<Stall>,
+        first: Vec<Stall> = first.iter().map(|stall| Stall::new(stall, accept)).collect(),
     }
-    known {}
 }
 
 part! {
     Stall
+    from timing::Stall { awaited, silence, begun, raised, lasted } (accept: MonotonicInstant)
     always {
         /// Missing token: `first_token` or `next_token`.
-        awaited: &'static str,
+        awaited: &'static str = awaited.as_str(),
         /// What arrived instead: `silent` (nothing) or `pinging` (only keep-alives).
-        silence: &'static str,
+        silence: &'static str = silence.as_str(),
         /// Start of the stall, since accept.
-        #[schemars(extend("x-unit" = "s"))]
-        begun: f64,
+        begun["s"]: f64 = begun.since(accept).as_secs_f64(),
         /// When the stall threshold was crossed, since accept.
-        #[schemars(extend("x-unit" = "s"))]
-        raised: f64,
+        raised["s"]: f64 = raised.since(accept).as_secs_f64(),
     }
     known {
         /// Length of the stall, excluding time that is not the backend's.
-        #[schemars(extend("x-unit" = "s"))]
-        lasted: f64,
+        lasted["s"]: f64 = seconds(*lasted),
     }
 }
 
 part! {
     Series<'a>
+    from record::MetricLabels {
+        operation, provider, model, stream, route, vantage, server_address, server_port, tenant, variant,
+    }
     always {
         /// Kind of call.
-        operation: &'static str,
+        operation: &'static str = operation.as_str(),
         /// Provider of the API.
-        provider: &'a str,
+        provider: &'a str = provider.as_str(),
         /// Model label: `other` beyond the limit of models, `unknown` if the request names none.
-        model: &'a str,
+        model: &'a str = model.as_str(),
         /// Whether the call is a streamed generation.
-        stream: bool,
+        stream: bool = *stream,
         /// Name of the route.
-        route: &'a str,
+        route: &'a str = route.as_str(),
         /// Position of this proxy.
-        vantage: &'static str,
+        vantage: &'static str = vantage.as_str(),
         /// Host of the upstream.
-        server_address: &'a str,
+        server_address: &'a str = server_address.as_str(),
         /// Port of the upstream.
-        server_port: u16,
+        server_port: u16 = *server_port,
     }
     known {
         /// Tenant label.
-        tenant: &'a str,
+        tenant: &'a str = tenant.as_ref().map(Label::as_str),
         /// Variant label.
-        variant: &'a str,
+        variant: &'a str = variant.as_ref().map(Label::as_str),
     }
 }
 
 part! {
     Request<'a>
+    from RequestFacts {
+        api, model, stream, max_tokens, temperature, top_p, top_k, frequency_penalty, presence_penalty, seed, choices,
+        stop_sequences, previous_response, reasoning_level, conversation, reasoning, service_tier, output_type, dimensions,
+        encoding_format, prompt_bytes, tools, echo,
+    }
     always {
         /// Size of all texts of the prompt.
-        #[schemars(extend("x-unit" = "By"))]
-        prompt_bytes: u64,
+        prompt_bytes["By"]: u64 = *prompt_bytes,
         /// Whether the request offers tools.
-        tools: bool,
+        tools: bool = *tools,
     }
     known {
         /// API detected from the request body, if the path matches several.
-        api: &'static str,
+        api: &'static str = api.map(Api::as_str),
         /// Model in the request.
-        model: &'a str,
+        model: &'a str = text(model.as_ref()),
         /// Whether the request asks for a stream.
-        stream: bool,
+        stream: bool = *stream,
         /// From the request, like all fields below.
-        #[schemars(extend("x-unit" = "{token}"))]
-        max_tokens: i64,
+        max_tokens["{token}"]: i64 = *max_tokens,
         /// Sampling temperature.
-        temperature: f64,
+        temperature: f64 = finite(*temperature),
         /// Nucleus sampling.
-        top_p: f64,
+        top_p: f64 = finite(*top_p),
         /// Top-k sampling.
-        top_k: i64,
+        top_k: i64 = *top_k,
         /// Frequency penalty.
-        frequency_penalty: f64,
+        frequency_penalty: f64 = finite(*frequency_penalty),
         /// Presence penalty.
-        presence_penalty: f64,
+        presence_penalty: f64 = finite(*presence_penalty),
         /// Seed.
-        seed: i64,
+        seed: i64 = *seed,
         /// Number of choices, if not 1.
-        choices: i64,
+        choices: i64 = *choices,
         /// Number of stop sequences. Their text is not logged.
-        stop_sequences: usize,
+        stop_sequences: usize = *stop_sequences,
         /// Response that the request continues.
-        previous_response: &'a str,
+        previous_response: &'a str = text(previous_response.as_ref()),
         /// Conversation in the request, or in the client's baggage.
-        conversation: &'a str,
+        conversation: &'a str = text(conversation.as_ref()),
         /// Reasoning level, as written in the request.
-        reasoning_level: &'a str,
+        reasoning_level: &'a str = text(reasoning_level.as_ref()),
         /// `true` if the request enables reasoning without a level.
-        reasoning: bool,
+        reasoning: bool = reasoning.then_some(true),
         /// Service tier in the request.
-        service_tier: &'a str,
+        service_tier: &'a str = text(service_tier.as_ref()),
         /// `text`, `json`, `image` or `speech`.
-        output_type: &'static str,
+        output_type: &'static str = *output_type,
         /// Of embeddings.
-        dimensions: i64,
+        dimensions: i64 = *dimensions,
         /// Of embeddings.
-        encoding_format: &'a str,
+        encoding_format: &'a str = text(encoding_format.as_ref()),
         /// Whether the request asks for the prompt to be repeated before the generated text.
-        echo: bool,
+        echo: bool = *echo,
     }
 }
 
@@ -213,129 +234,115 @@ part! {
 
 part! {
     Usage
-    always {}
+    from dialect::Usage { input, output, cache_read, cache_write, reasoning, input_by, output_by }
     known {
         /// All input.
-        #[schemars(extend("x-unit" = "{token}"))]
-        input: u64,
+        input["{token}"]: u64 = *input,
         /// All output.
-        #[schemars(extend("x-unit" = "{token}"))]
-        output: u64,
+        output["{token}"]: u64 = *output,
         /// Part of the input.
-        #[schemars(extend("x-unit" = "{token}"))]
-        cache_read: u64,
+        cache_read["{token}"]: u64 = *cache_read,
         /// Part of the input.
-        #[schemars(extend("x-unit" = "{token}"))]
-        cache_write: u64,
+        cache_write["{token}"]: u64 = *cache_write,
         /// Part of the output.
-        #[schemars(extend("x-unit" = "{token}"))]
-        reasoning: u64,
+        reasoning["{token}"]: u64 = *reasoning,
         /// Input by modality: `text`, `image`, `audio`, `video`, `document`.
-        #[schemars(extend("x-unit" = "{token}"))]
-        input_by: BTreeMap<&'static str, u64>,
+        input_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(input_by),
         /// Output by modality.
-        #[schemars(extend("x-unit" = "{token}"))]
-        output_by: BTreeMap<&'static str, u64>,
+        output_by["{token}"]: BTreeMap<&'static str, u64> = by_modality(output_by),
     }
 }
 
 part! {
     Output<'a>
+    from record::Output {
+        tokens, source, counted, counted_source, counted_first, standard, hidden, by_kind,
+    } (tokenizer: Option<&'a Label>)
     always {
         /// N: reported − hidden if usage was reported, else counted or estimated.
-        #[schemars(extend("x-unit" = "{token}"))]
-        tokens: f64,
+        tokens["{token}"]: f64 = *tokens,
         /// Tokens counted by this proxy.
-        #[schemars(extend("x-unit" = "{token}"))]
-        counted: u64,
+        counted["{token}"]: u64 = *counted,
         /// Tokens counted in the first chunk with a token.
-        #[schemars(extend("x-unit" = "{token}"))]
-        counted_first: u64,
+        counted_first["{token}"]: u64 = *counted_first,
         /// The same text in o200k_base.
-        #[schemars(extend("x-unit" = "{token}"))]
-        standard: u64,
+        standard["{token}"]: u64 = *standard,
         /// max(0, reported reasoning − counted streamed reasoning).
-        #[schemars(extend("x-unit" = "{token}"))]
-        hidden: u64,
+        hidden["{token}"]: u64 = *hidden,
         /// `counted` by `text`, `reasoning`, `tool`, `refusal` and `transcript`; absent kinds are omitted.
-        #[schemars(extend("x-unit" = "{token}"))]
-        by_kind: BTreeMap<&'static str, u64>,
+        by_kind["{token}"]: BTreeMap<&'static str, u64> = TextKind::ALL
+            .into_iter()
+            .zip(by_kind)
+            .filter(|(_, tokens)| **tokens > 0)
+            .map(|(kind, tokens)| (kind.as_str(), *tokens))
+            .collect(),
     }
     known {
         /// Source of N: `reported`, `counted` or `estimated`.
-        source: &'static str,
+        source: &'static str = source.map(Source::as_str),
         /// `counted` in the model's own encoding, or `estimated` in another.
-        counted_source: &'static str,
+        counted_source: &'static str = counted_source.map(Source::as_str),
         /// Name of the tokenizer.
-        tokenizer: &'a str,
+        tokenizer: &'a str = tokenizer.map(Label::as_str),
     }
 }
 
 part! {
     Rates
-    always {}
+    from rates::Rates { output, unrated, total, time_per_output_token }
     known {
         /// Output tokens per second, excluding prefill: (N − n₁) ÷ (last − token − blocked).
-        #[schemars(extend("x-unit" = "{token}/s"))]
-        output: f64,
+        output["{token}/s"]: f64 = finite(*output),
         /// Why a stream has no output rate: `no_token`, `few_tokens`, `short_decode` or `unobserved`.
-        unrated: &'static str,
+        unrated: &'static str = unrated.map(rates::Unrated::as_str),
         /// Output tokens per second, including prefill: N ÷ end.
-        #[schemars(extend("x-unit" = "{token}/s"))]
-        total: f64,
+        total["{token}/s"]: f64 = finite(*total),
         /// (last − token − blocked) ÷ (N − 1).
-        #[schemars(extend("x-unit" = "s"))]
-        time_per_output_token: f64,
+        time_per_output_token["s"]: f64 = seconds(*time_per_output_token),
     }
 }
 
 part! {
     Backend
-    always {}
+    from Timings { queue, load, prefill, decode, total }
     known {
         /// Time in the queue of the backend.
-        #[schemars(extend("x-unit" = "s"))]
-        queue: f64,
+        queue["s"]: f64 = seconds(*queue),
         /// Time to load the model.
-        #[schemars(extend("x-unit" = "s"))]
-        load: f64,
+        load["s"]: f64 = seconds(*load),
         /// Time to read the prompt.
-        #[schemars(extend("x-unit" = "s"))]
-        prefill: f64,
+        prefill["s"]: f64 = seconds(*prefill),
         /// Time to generate.
-        #[schemars(extend("x-unit" = "s"))]
-        decode: f64,
+        decode["s"]: f64 = seconds(*decode),
         /// Total time.
-        #[schemars(extend("x-unit" = "s"))]
-        total: f64,
+        total["s"]: f64 = seconds(*total),
     }
 }
 
 part! {
     Quota
-    always {}
+    from RateLimits { requests, tokens, input_tokens, output_tokens }
     known {
         /// Requests.
-        requests: Allowance,
+        requests: Allowance = given(requests, Allowance::new),
         /// Tokens.
-        tokens: Allowance,
+        tokens: Allowance = given(tokens, Allowance::new),
         /// Input tokens, if limited separately.
-        input_tokens: Allowance,
+        input_tokens: Allowance = given(input_tokens, Allowance::new),
         /// Output tokens, if limited separately.
-        output_tokens: Allowance,
+        output_tokens: Allowance = given(output_tokens, Allowance::new),
     }
 }
 
 part! {
     Allowance
-    always {}
+    from RateLimit { limit, remaining, reset }
     known {
         /// Limit per window.
-        limit: u64,
+        limit: u64 = *limit,
         /// Remaining amount.
-        remaining: u64,
+        remaining: u64 = *remaining,
         /// Time from the response headers until the limit is fully restored.
-        #[schemars(extend("x-unit" = "s"))]
-        reset: f64,
+        reset["s"]: f64 = seconds(*reset),
     }
 }

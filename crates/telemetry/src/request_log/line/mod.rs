@@ -7,84 +7,126 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Defines one part of a line: required fields, then optional ones.
+use crate::request_log::rfc3339;
+use crate::span::protocol_version;
+use tokengauge_measure::record::{self, Record};
+use tokengauge_measure::timing;
+use tokengauge_types::event::{CallerIdentity, ConnectTimings, RouteFacts, TraceContext};
+use tokengauge_types::label::Label;
+use values::{given, hex, limit, peer, seconds, since, tally, text};
+
+/// Defines one part of a line: required fields, then optional ones, each with its unit in brackets.
+///
+/// A part with a `from` clause gets a constructor, which computes each field by the expression after `=`. The clause
+/// names all fields of the source, so that a new field causes a compile error until it is logged or ignored by name.
 macro_rules! part {
     (
         $(#[$about:meta])*
         $name:ident $(<$life:lifetime>)?
-        always { $($(#[$always_doc:meta])* $always:ident: $always_type:ty,)* }
-        known { $($(#[$known_doc:meta])* $known:ident: $known_type:ty,)* }
+        from $source:path { $($field:ident $(: $ignored:tt)?),* $(,)? } $(($arg:ident: $arg_type:ty))?
+        $(always {
+            $($(#[$always_doc:meta])* $always:ident $([$always_unit:literal])?: $always_type:ty = $always_value:expr,)*
+        })?
+        $(known {
+            $($(#[$known_doc:meta])* $known:ident $([$known_unit:literal])?: $known_type:ty = $known_value:expr,)*
+        })?
+    ) => {
+        part! {
+            $(#[$about])*
+            $name $(<$life>)?
+            always { $($($(#[$always_doc])* $always $([$always_unit])?: $always_type,)*)? }
+            known { $($($(#[$known_doc])* $known $([$known_unit])?: $known_type,)*)? }
+        }
+
+        impl $(<$life>)? $name $(<$life>)? {
+            pub(in crate::request_log) fn new(source: &$($life)? $source $(, $arg: $arg_type)?) -> Self {
+                let $source { $($field $(: $ignored)?),* } = source;
+                Self { $($($always: $always_value,)*)? $($($known: $known_value,)*)? }
+            }
+        }
+    };
+    (
+        $(#[$about:meta])*
+        $name:ident $(<$life:lifetime>)?
+        $(always { $($(#[$always_doc:meta])* $always:ident $([$always_unit:literal])?: $always_type:ty,)* })?
+        $(known { $($(#[$known_doc:meta])* $known:ident $([$known_unit:literal])?: $known_type:ty,)* })?
     ) => {
         $(#[$about])*
         #[derive(Debug, Serialize, JsonSchema)]
         #[schemars(inline, deny_unknown_fields)]
         pub(in crate::request_log) struct $name $(<$life>)? {
-            $($(#[$always_doc])* pub(in crate::request_log) $always: $always_type,)*
-            $(
+            $($(
+                $(#[$always_doc])*
+                $(#[schemars(extend("x-unit" = $always_unit))])?
+                $always: $always_type,
+            )*)?
+            $($(
                 $(#[$known_doc])*
+                $(#[schemars(extend("x-unit" = $known_unit))])?
                 #[serde(skip_serializing_if = "Option::is_none")]
-                pub(in crate::request_log) $known: Option<$known_type>,
-            )*
+                $known: Option<$known_type>,
+            )*)?
         }
     };
 }
 
 mod call;
+mod values;
 
-pub(super) use call::{
-    Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
-    Stalls, Usage,
-};
+use call::Call;
 
 part! {
     /// One finished exchange of tokengauge.
     Line<'a>
+    from Record {
+        exchange, wall, edge_wait, points, stages, route, who, trace, http, websocket, call, outcome, ending, fault,
+        error_type, connected, network, blocked, anomalies,
+    } (fingerprint: &'a str)
     always {
         /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
-        time: String,
+        time: String = rfc3339(wall.unix_nanos()),
         /// Number of the request in this process, from 1, in the order of start.
-        exchange: u64,
+        exchange: u64 = exchange.0,
         /// Configuration in force when the request ended.
-        config: Config<'a>,
+        config: Config<'a> = Config { hash: fingerprint },
         /// Route of the request.
-        route: Route<'a>,
+        route: Route<'a> = Route::new(route),
         /// Trace context.
-        trace: Trace<'a>,
+        trace: Trace<'a> = Trace::new(trace),
         /// HTTP request and response.
-        http: Http<'a>,
+        http: Http<'a> = Http::new(http),
         /// Timestamps that were reached.
-        points: Points,
+        points: Points = Points::new(points),
         /// Length of each stage. The stages add up to `points.end`.
-        stages: Stages,
+        stages: Stages = values::stages(stages),
         /// `ok`, `error`, `cancelled`, `timeout`, `truncated` or `rejected`.
-        outcome: &'static str,
+        outcome: &'static str = outcome.as_str(),
         /// How the exchange ended on the wire.
-        ending: Ending,
+        ending: Ending = values::ending(*ending),
         /// Source of the error: `none`, `client`, `upstream` or `proxy`.
-        fault: &'static str,
+        fault: &'static str = fault.as_str(),
         /// Time in which the client did not read.
-        #[schemars(extend("x-unit" = "s"))]
-        blocked: f64,
+        blocked["s"]: f64 = blocked.as_secs_f64(),
     }
     known {
         /// Kind of error: the provider's type or code, a status code, or a keyword of this proxy. Absent on success.
-        error_type: &'a str,
+        error_type: &'a str = text(error_type.as_ref()),
         /// Time from an earlier proxy to `time`, from `X-Request-Start` or `X-Queue-Start`. Absent unless one of them is a
         /// time of the last hour.
-        #[schemars(extend("x-unit" = "s"))]
-        edge_wait: f64,
+        edge_wait["s"]: f64 = seconds(*edge_wait),
         /// Tenant, session and variant, from the configured headers.
-        who: Who<'a>,
+        who: Who<'a> = given(who, Who::new),
         /// How the upstream connection was obtained. Absent without one.
-        connection: Connection,
+        connection: Connection = connected.as_ref().map(Connection::new),
         /// TCP statistics of the kernel. Absent if unavailable.
-        network: Network,
+        network: Network = given(network, Network::new),
         /// WebSocket traffic. Absent for other requests.
-        websocket: WebSocket,
+        websocket: WebSocket = websocket.as_ref().map(WebSocket::new),
         /// The call of a known API; absent for plain HTTP.
-        call: Call<'a>,
+        call: Call<'a> = call.as_ref().map(|call| Call::new(call, points.accept)),
         /// Parse errors: number of each kind.
-        anomalies: BTreeMap<&'static str, u64>,
+        anomalies: BTreeMap<&'static str, u64> =
+            tally(anomalies.iter().map(|(anomaly, times)| (anomaly.as_str(), u64::from(*times)))),
     }
 }
 
@@ -94,178 +136,161 @@ part! {
         /// First 16 hexadecimal digits of the SHA-256 of all settings as `check --print` shows them, without secrets.
         hash: &'a str,
     }
-    known {}
 }
 
 part! {
     Route<'a>
+    from RouteFacts {
+        name, vantage, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
+        // The field may contain an account id of a gateway.
+        base_path: _,
+    }
     always {
         /// Name of the route; `none` if no route matched.
-        name: &'a str,
+        name: &'a str = name.as_str(),
         /// Position of this proxy: `inbound`, `outbound` or `gateway`.
-        vantage: &'static str,
+        vantage: &'static str = vantage.as_str(),
         /// Host of the upstream.
-        server_address: &'a str,
+        server_address: &'a str = server_address.as_str(),
         /// Port of the upstream.
-        server_port: u16,
+        server_port: u16 = *server_port,
         /// Bytes of the path prefix that were removed before forwarding.
-        #[schemars(extend("x-unit" = "By"))]
-        stripped: usize,
+        stripped["By"]: usize = *stripped,
     }
     known {
         /// Time without a token after which a stream is stalled. Absent if disabled.
-        #[schemars(extend("x-unit" = "s"))]
-        stall_after: f64,
+        stall_after["s"]: f64 = limit(*stall_after),
         /// Time without a first token after which a stream is stalled. Absent if disabled.
-        #[schemars(extend("x-unit" = "s"))]
-        hung_after: f64,
+        hung_after["s"]: f64 = limit(*hung_after),
         /// Provider, if configured.
-        provider: &'a str,
+        provider: &'a str = provider.as_ref().map(Label::as_str),
         /// API format, if configured.
-        dialect: &'a str,
+        dialect: &'a str = dialect.as_ref().map(Label::as_str),
     }
 }
 
 part! {
     /// Hashed if configured.
     Who<'a>
-    always {}
+    from CallerIdentity { tenant, session, variant }
     known {
         /// Tenant of the request.
-        tenant: &'a str,
+        tenant: &'a str = text(tenant.as_ref()),
         /// Conversation or run of the request.
-        session: &'a str,
+        session: &'a str = text(session.as_ref()),
         /// Variant of the request.
-        variant: &'a str,
+        variant: &'a str = text(variant.as_ref()),
     }
 }
 
 part! {
     Trace<'a>
+    from TraceContext { trace_id, parent, parent_sampled, server_span, client_span, state }
     always {
         /// 32 hexadecimal digits.
-        trace_id: String,
+        trace_id: String = hex(trace_id),
         /// SERVER span: 16 hexadecimal digits.
-        server_span_id: String,
+        server_span_id: String = hex(server_span),
         /// CLIENT span.
-        client_span_id: String,
+        client_span_id: String = hex(client_span),
     }
     known {
         /// Span of the client, if it sent one.
-        parent_span_id: String,
+        parent_span_id: String = parent.as_ref().map(|span| hex(span)),
         /// Sampled flag of the client, if it sent one.
-        parent_sampled: bool,
+        parent_sampled: bool = *parent_sampled,
         /// `tracestate` of the client, if valid; at most 512 characters.
-        state: &'a str,
+        state: &'a str = state.as_deref(),
     }
 }
 
 part! {
     Http<'a>
+    from record::Http {
+        method, path, host, scheme, version, status, own, client, request_bytes, response_bytes, request_headers,
+        response_headers,
+    }
     always {
         /// Method as the client sent it.
-        method: &'a str,
+        method: &'a str = method.as_str(),
         /// Path without the query, which is never logged.
-        path: &'a str,
+        path: &'a str = path.as_str(),
         /// Scheme that the client used: `http` or `https`.
-        scheme: &'static str,
+        scheme: &'static str = scheme.as_str(),
         /// HTTP version that the client used.
-        version: &'static str,
+        version: &'static str = protocol_version(*version),
         /// Whether this proxy generated the response.
-        own_response: bool,
+        own_response: bool = *own,
         /// Size of the request body.
-        #[schemars(extend("x-unit" = "By"))]
-        request_bytes: u64,
+        request_bytes["By"]: u64 = *request_bytes,
         /// Bytes of the response body that were forwarded.
-        #[schemars(extend("x-unit" = "By"))]
-        response_bytes: u64,
+        response_bytes["By"]: u64 = *response_bytes,
         /// Allow-listed request headers, none of which holds a credential.
-        request_headers: BTreeMap<&'static str, &'a str>,
+        request_headers: BTreeMap<&'static str, &'a str> = request_headers.iter().collect(),
         /// Allow-listed response headers.
-        response_headers: BTreeMap<&'static str, &'a str>,
+        response_headers: BTreeMap<&'static str, &'a str> = response_headers.iter().collect(),
     }
     known {
         /// Host in the request.
-        host: &'a str,
+        host: &'a str = text(host.as_ref()),
         /// Status of the response. Absent without one.
-        status: u16,
+        status: u16 = *status,
         /// Address of the client. Absent for a Unix socket.
-        client_address: String,
+        client_address: String = client.map(|address| address.to_string()),
     }
 }
 
 part! {
     /// Seconds since `time`.
     Points
-    always {}
+    from timing::Timestamps { accept, admit, sent, uploaded, head, byte, event, token, visible, last, end }
     known {
         /// The request passed the concurrency limit.
-        #[schemars(extend("x-unit" = "s"))]
-        admit: f64,
+        admit["s"]: f64 = since(*accept, *admit),
         /// The request headers were written to an upstream connection.
-        #[schemars(extend("x-unit" = "s"))]
-        sent: f64,
+        sent["s"]: f64 = since(*accept, *sent),
         /// The last byte of the request was written upstream.
-        #[schemars(extend("x-unit" = "s"))]
-        uploaded: f64,
+        uploaded["s"]: f64 = since(*accept, *uploaded),
         /// The response headers were received.
-        #[schemars(extend("x-unit" = "s"))]
-        head: f64,
+        head["s"]: f64 = since(*accept, *head),
         /// First byte of the response body.
-        #[schemars(extend("x-unit" = "s"))]
-        byte: f64,
+        byte["s"]: f64 = since(*accept, *byte),
         /// First well-formed event of the API's stream.
-        #[schemars(extend("x-unit" = "s"))]
-        event: f64,
+        event["s"]: f64 = since(*accept, *event),
         /// First generated token: the time to first token.
-        #[schemars(extend("x-unit" = "s"))]
-        token: f64,
+        token["s"]: f64 = since(*accept, *token),
         /// First token that a user would see.
-        #[schemars(extend("x-unit" = "s"))]
-        visible: f64,
+        visible["s"]: f64 = since(*accept, *visible),
         /// Last generated token.
-        #[schemars(extend("x-unit" = "s"))]
-        last: f64,
+        last["s"]: f64 = since(*accept, *last),
         /// The body ended, failed, or was abandoned by either side.
-        #[schemars(extend("x-unit" = "s"))]
-        end: f64,
+        end["s"]: f64 = since(*accept, *end),
     }
 }
 
 part! {
     Stages
-    always {}
     known {
         /// accept … admit.
-        #[schemars(extend("x-unit" = "s"))]
-        admission: f64,
+        admission["s"]: f64,
         /// admit … sent.
-        #[schemars(extend("x-unit" = "s"))]
-        connect: f64,
+        connect["s"]: f64,
         /// sent … uploaded.
-        #[schemars(extend("x-unit" = "s"))]
-        upload: f64,
+        upload["s"]: f64,
         /// uploaded … head.
-        #[schemars(extend("x-unit" = "s"))]
-        headers: f64,
+        headers["s"]: f64,
         /// head … byte.
-        #[schemars(extend("x-unit" = "s"))]
-        first_byte: f64,
+        first_byte["s"]: f64,
         /// byte … event.
-        #[schemars(extend("x-unit" = "s"))]
-        first_event: f64,
+        first_event["s"]: f64,
         /// event … token.
-        #[schemars(extend("x-unit" = "s"))]
-        first_token: f64,
+        first_token["s"]: f64,
         /// token … visible.
-        #[schemars(extend("x-unit" = "s"))]
-        thinking: f64,
+        thinking["s"]: f64,
         /// visible … last.
-        #[schemars(extend("x-unit" = "s"))]
-        decode: f64,
+        decode["s"]: f64,
         /// last … end.
-        #[schemars(extend("x-unit" = "s"))]
-        tail: f64,
+        tail["s"]: f64,
     }
 }
 
@@ -284,74 +309,68 @@ part! {
 
 part! {
     Connection
+    from ConnectTimings { reused, wait, dns, tcp, tls, connection: _ }
     always {
         /// Whether an idle connection was reused. Then the last three times are absent.
-        reused: bool,
+        reused: bool = *reused,
     }
     known {
         /// Time waiting for another request to open the connection, or for an idle connection that turned out to be closed.
-        #[schemars(extend("x-unit" = "s"))]
-        wait: f64,
+        wait["s"]: f64 = seconds(*wait),
         /// DNS resolution.
-        #[schemars(extend("x-unit" = "s"))]
-        dns: f64,
+        dns["s"]: f64 = seconds(*dns),
         /// TCP connect.
-        #[schemars(extend("x-unit" = "s"))]
-        tcp: f64,
+        tcp["s"]: f64 = seconds(*tcp),
         /// TLS handshake.
-        #[schemars(extend("x-unit" = "s"))]
-        tls: f64,
+        tls["s"]: f64 = seconds(*tls),
     }
 }
 
 part! {
     Network
-    always {}
+    from record::Network { client, upstream }
     known {
         /// Connection of the client.
-        client: TcpFacts,
+        client: TcpFacts = client.as_ref().map(TcpFacts::new),
         /// Connection to the upstream.
-        upstream: TcpFacts,
+        upstream: TcpFacts = upstream.as_ref().map(TcpFacts::new),
     }
 }
 
 part! {
     TcpFacts
+    from record::ConnectionSample { rtt, least_rtt, retransmits }
     always {
         /// Segments retransmitted since the last request that reported them, or since the connection was opened.
-        #[schemars(extend("x-unit" = "{segment}"))]
-        retransmits: u32,
+        retransmits["{segment}"]: u32 = *retransmits,
     }
     known {
         /// Smoothed round-trip time.
-        #[schemars(extend("x-unit" = "s"))]
-        rtt: f64,
+        rtt["s"]: f64 = seconds(*rtt),
         /// Minimum recent round-trip time.
-        #[schemars(extend("x-unit" = "s"))]
-        least_rtt: f64,
+        least_rtt["s"]: f64 = seconds(*least_rtt),
     }
 }
 
 part! {
     WebSocket
+    from record::WebSocket { request_messages, response_messages, closed, left, lost, compressed }
     always {
         /// Messages from the client.
-        #[schemars(extend("x-unit" = "{message}"))]
-        request_messages: u64,
+        request_messages["{message}"]: u64 = *request_messages,
         /// Messages from the upstream.
-        #[schemars(extend("x-unit" = "{message}"))]
-        response_messages: u64,
+        response_messages["{message}"]: u64 = *response_messages,
         /// Whether frame parsing failed before the end.
-        lost: bool,
+        lost: bool = *lost,
         /// Whether messages were compressed and therefore not parsed.
-        compressed: bool,
+        compressed: bool = *compressed,
     }
     known {
         /// Sender of the first close frame: `client` or `upstream`.
-        closed_by: &'static str,
+        closed_by: &'static str = closed.map(|closed| peer(closed.by)),
         /// Code of that close frame, if it has one.
-        close_code: u16,
+        close_code: u16 = closed.and_then(|closed| closed.code),
         /// Peer that closed its side of the connection first.
-        left_by: &'static str,
+        left_by: &'static str = left.map(peer),
     }
 }
