@@ -1,24 +1,21 @@
-//! The drain endpoints: starting a drain, and waiting for its end.
+//! Draining: clients move to other replicas while every request is still served.
+//!
+//! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
+//! 2. Each connection closes after its current or next exchange. New connections are still accepted.
+//! 3. When nothing has been in flight for `quiet`, idle connections are closed. If no request arrives during
+//!    that, the proxy is drained. It continues to serve until it is stopped.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Progress of the drain. Never goes back.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum DrainStage {
-    #[default]
-    None,
-    Draining,
-    /// No exchange has been in flight for the requested time.
-    Drained,
-}
-
-/// Starts a drain with the options of the query string, or joins the one in progress. Returns how long the caller waits
-/// for its end, or an error message about the query.
-pub type StartDrain = Box<dyn Fn(&str) -> Result<Duration, String> + Send + Sync>;
+use crate::config::value::DurationValue;
+use tokengauge_listen::ConnectionDrain;
+use tokengauge_observe::tee::ObservationChannel;
+use tokengauge_telemetry::self_telemetry;
 
 /// Enough for a pod's hook and a few people. Callers are on this machine or have the token. Requests that only wait are
 /// limited by their connections.
@@ -29,19 +26,86 @@ const MAX_DRAIN_REQUESTS: usize = 8;
 /// restarted, it stops later by this time.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The drain, as seen by the admin port.
-pub struct Drain {
-    start: StartDrain,
-    stage: watch::Receiver<DrainStage>,
-    requests: Arc<Semaphore>,
-    /// The latest time until which a caller waits.
-    deadline: watch::Sender<Option<Instant>>,
+/// Polling interval of the number of open exchanges. Small compared with the time that stopping a pod takes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A longer delay would block a deployment.
+const MAX_DELAY: Duration = Duration::from_secs(3_600);
+
+/// Longer waits are cut to this.
+const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct DrainOptions {
+    /// How long connections are kept as before, until load balancers have noticed that the proxy is not ready.
+    delay: Duration,
+    /// How long nothing must have been in flight.
+    quiet: Duration,
+    /// How long the caller waits. The drain continues after that.
+    within: Duration,
 }
 
-impl std::fmt::Debug for Drain {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drain").finish_non_exhaustive()
+impl Default for DrainOptions {
+    /// Kubernetes removes an endpoint from every node within a few seconds.
+    fn default() -> Self {
+        Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
+}
+
+impl DrainOptions {
+    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The error is a message for the caller.
+    fn parse(query: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (field, max) = match key {
+                "delay" => (&mut options.delay, Some(MAX_DELAY)),
+                "quiet" => (&mut options.quiet, Some(MAX_DELAY)),
+                "within" => (&mut options.within, None),
+                _ => {
+                    let hint =
+                        "expected delay, quiet or within, such as ?delay=5s&quiet=0s&within=300s";
+                    return Err(format!("unknown parameter \"{key}\"; {hint}"));
+                }
+            };
+            let DurationValue(length) = value.parse().map_err(|error| format!("{key}: {error}"))?;
+            if let Some(max) = max.filter(|max| length > *max) {
+                return Err(format!("{key}: too long; write up to {}", DurationValue(max)));
+            }
+            *field = length.min(MAX_WAIT);
+        }
+        Ok(options)
+    }
+}
+
+/// When the drain started, if it has.
+#[derive(Clone, Debug, Default)]
+pub struct DrainStart(Arc<OnceLock<Instant>>);
+
+impl DrainStart {
+    /// Zero before the drain.
+    pub fn elapsed(&self) -> Duration {
+        self.0.get().map(Instant::elapsed).unwrap_or_default()
+    }
+}
+
+/// What a drain acts on.
+#[derive(Clone, Debug)]
+pub struct DrainTarget {
+    pub ready: Arc<AtomicBool>,
+    pub start: DrainStart,
+    pub channel: Arc<ObservationChannel>,
+    pub connections: Arc<[ConnectionDrain]>,
+}
+
+/// Progress of the drain. Never goes back.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+enum DrainStage {
+    #[default]
+    None,
+    Draining,
+    /// No exchange has been in flight for the requested time.
+    Drained,
 }
 
 /// The result of waiting for a drain.
@@ -55,19 +119,44 @@ pub(super) enum DrainOutcome {
     InvalidQuery(String),
 }
 
+/// The drain of this process. Starting it needs a tokio runtime.
+#[derive(Debug)]
+pub struct Drain {
+    target: DrainTarget,
+    stage: watch::Sender<DrainStage>,
+    requests: Semaphore,
+    /// The latest time until which a caller waits.
+    deadline: watch::Sender<Option<Instant>>,
+}
+
 impl Drain {
-    pub fn new(start: StartDrain, stage: watch::Receiver<DrainStage>) -> Self {
-        let requests = Arc::new(Semaphore::new(MAX_DRAIN_REQUESTS));
-        Self { start, stage, requests, deadline: watch::Sender::new(None) }
+    pub fn new(target: DrainTarget) -> Self {
+        Self {
+            target,
+            stage: watch::Sender::new(DrainStage::None),
+            requests: Semaphore::new(MAX_DRAIN_REQUESTS),
+            deadline: watch::Sender::new(None),
+        }
     }
 
-    /// Starts the drain and waits for its end. The drain continues if the caller disconnects.
+    /// Starts the drain with the options of the query string, or joins the one in progress, and waits for its end. The
+    /// drain continues if the caller disconnects.
     pub(super) async fn start(&self, query: &str) -> DrainOutcome {
-        let timeout = match (self.start)(query) {
-            Ok(timeout) => timeout,
+        let options = match DrainOptions::parse(query) {
+            Ok(options) => options,
             Err(message) => return DrainOutcome::InvalidQuery(message),
         };
-        let deadline = Instant::now() + timeout;
+        let is_first = self.stage.send_if_modified(|stage| {
+            let is_first = *stage == DrainStage::None;
+            *stage = (*stage).max(DrainStage::Draining);
+            is_first
+        });
+        if is_first {
+            self.target.ready.store(false, Ordering::Release);
+            self.target.start.0.get_or_init(Instant::now);
+            tokio::spawn(run(self.target.clone(), options, self.stage.clone()));
+        }
+        let deadline = Instant::now() + options.within;
         self.deadline.send_modify(|latest| *latest = (*latest).max(Some(deadline)));
         let Ok(_permit) = self.requests.try_acquire() else {
             return DrainOutcome::TooManyRequests;
@@ -114,11 +203,62 @@ impl Drain {
     }
 
     async fn reaches(&self, stage: DrainStage) {
-        let mut reached = self.stage.clone();
-        if reached.wait_for(|reached| *reached >= stage).await.is_err() {
-            // Without a sender there will be no drain.
-            std::future::pending::<()>().await;
+        // `self` holds the sender, so waiting does not fail.
+        drop(self.stage.subscribe().wait_for(|reached| *reached >= stage).await);
+    }
+}
+
+async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<DrainStage>) {
+    let DrainTarget { channel, connections, .. } = target;
+    let DrainOptions { delay, quiet, within } = options;
+    let start = Instant::now();
+    self_telemetry::drain_started(channel.open_exchanges(), delay, quiet);
+    tokio::time::sleep(delay).await;
+    connections.iter().for_each(ConnectionDrain::close_after_exchange);
+    self_telemetry::drain_closing_connections(channel.open_exchanges());
+    let mut idle = IdlePeriod::default();
+    let (mut closing_idle, mut is_overdue) = (false, false);
+    loop {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if !is_overdue && start.elapsed() >= within {
+            is_overdue = true;
+            self_telemetry::drain_timed_out(channel.open_exchanges(), within);
         }
+        if !idle.has_lasted(channel.open_exchanges(), channel.opened(), quiet, Instant::now()) {
+            continue;
+        }
+        if closing_idle {
+            break;
+        }
+        connections.iter().for_each(ConnectionDrain::close_idle);
+        closing_idle = true;
+    }
+    stage.send_replace(DrainStage::Drained);
+    self_telemetry::drain_completed(start.elapsed());
+}
+
+/// The time since which nothing has been in flight.
+#[derive(Default)]
+struct IdlePeriod {
+    since: Option<Instant>,
+    /// Number of exchanges opened before `since`.
+    opened: u64,
+}
+
+impl IdlePeriod {
+    /// Whether the period has lasted for `quiet`. `open` exchanges are in flight, and `opened` were opened so far: an
+    /// exchange that came and went between two polls ends the period as well.
+    fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
+        if open > 0 {
+            self.since = None;
+            return false;
+        }
+        let since = match self.since {
+            Some(since) if opened == self.opened => since,
+            Some(_) | None => now,
+        };
+        (self.since, self.opened) = (Some(since), opened);
+        now.duration_since(since) >= quiet
     }
 }
 
@@ -128,17 +268,45 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use tokengauge_observe::tee;
 
-    /// A drain whose query is the number of seconds to wait.
-    fn drain() -> (Drain, watch::Sender<DrainStage>) {
-        let stage = watch::Sender::new(DrainStage::None);
-        let receiver = stage.subscribe();
-        let sender = stage.clone();
-        let start = move |query: &str| {
-            sender.send_replace(DrainStage::Draining);
-            Ok(Duration::from_secs(query.parse().unwrap()))
+    #[test]
+    fn parses_queries_and_reports_errors() {
+        let options = |delay, quiet| {
+            let (delay, quiet) = (Duration::from_millis(delay), Duration::from_millis(quiet));
+            Ok(DrainOptions { delay, quiet, within: MAX_WAIT })
         };
-        (Drain::new(Box::new(start), receiver), stage)
+        let within = |query| DrainOptions::parse(query).unwrap().within;
+        assert_eq!(within("within=300s"), Duration::from_secs(300));
+        assert_eq!(within("within=30d"), MAX_WAIT);
+        assert_eq!(DrainOptions::parse(""), options(5_000, 0));
+        assert_eq!(DrainOptions::parse("quiet=250ms"), options(5_000, 250));
+        assert_eq!(DrainOptions::parse("delay=0s&quiet=1h"), options(0, 3_600_000));
+        for (query, expected) in [
+            ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
+            ("quiet", "quiet: \"\" is n"),
+            ("delay=2h", "delay: too long; write up to 1h"),
+            ("dealy=5s", "unknown parameter \"dealy\"; expected delay, quiet or within"),
+        ] {
+            let error = DrainOptions::parse(query).unwrap_err();
+            assert!(error.starts_with(expected), "{query}: {error}");
+        }
+    }
+
+    #[test]
+    fn open_and_finished_exchanges_end_an_idle_period() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let quiet = Duration::from_secs(5);
+        let mut idle = IdlePeriod::default();
+        assert!(!idle.has_lasted(1, 7, quiet, at(0)));
+        assert!(!idle.has_lasted(0, 7, quiet, at(1)));
+        assert!(!idle.has_lasted(0, 7, quiet, at(5)));
+        assert!(idle.has_lasted(0, 7, quiet, at(6)));
+        assert!(!idle.has_lasted(0, 8, quiet, at(7)), "one came and went");
+        assert!(!idle.has_lasted(0, 8, quiet, at(11)));
+        assert!(!idle.has_lasted(2, 10, quiet, at(12)));
+        assert!(idle.has_lasted(0, 10, Duration::ZERO, at(13)));
     }
 
     fn is_waiting(waiting: Pin<&mut impl Future<Output = DrainOutcome>>) -> bool {
@@ -147,16 +315,21 @@ mod tests {
 
     #[tokio::test]
     async fn drained_waits_as_long_as_the_last_drain_request() {
-        let (drain, stage) = drain();
-        let (started, waited) = tokio::join!(drain.start("0"), drain.wait());
+        let drain = Drain::new(DrainTarget {
+            ready: Arc::default(),
+            start: DrainStart::default(),
+            channel: Arc::new(ObservationChannel::new(tee::Config::default())),
+            connections: Arc::default(),
+        });
+        let (started, waited) = tokio::join!(drain.start("delay=1h&within=0s"), drain.wait());
         assert_eq!((started, waited), (DrainOutcome::Overdue, DrainOutcome::Overdue));
         assert_eq!(drain.wait().await, DrainOutcome::Overdue, "also later");
-        let mut more = pin!(drain.start("3600"));
+        let mut more = pin!(drain.start("within=1h"));
         assert!(is_waiting(more.as_mut()));
-        assert_eq!(drain.start("0").await, DrainOutcome::Overdue);
+        assert_eq!(drain.start("delay=1h&within=0s").await, DrainOutcome::Overdue);
         let mut waiting = pin!(drain.wait());
         assert!(is_waiting(waiting.as_mut()), "another request still waits");
-        stage.send_replace(DrainStage::Drained);
+        drain.stage.send_replace(DrainStage::Drained);
         assert_eq!(more.await, DrainOutcome::Drained);
         assert_eq!(waiting.await, DrainOutcome::Drained);
     }

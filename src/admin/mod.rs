@@ -6,12 +6,10 @@
 
 mod drain;
 mod fair_limit;
-mod objective;
 mod stats;
 
-pub use drain::{Drain, DrainStage, StartDrain};
-pub use objective::Objective;
-pub use stats::{Stats, StatsSource};
+pub use drain::{Drain, DrainStart, DrainTarget};
+pub use stats::{Objective, Stats, StatsSource};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -50,25 +48,19 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 /// A probe that has not sent its request by then never will.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Renders the body of a page.
-pub type Page = Box<dyn Fn() -> String + Send + Sync>;
+/// A page that needs authorization.
+#[expect(missing_debug_implementations, reason = "closures have no Debug")]
+pub struct Page {
+    pub path: &'static str,
+    pub content_type: &'static str,
+    pub render: Box<dyn Fn() -> String + Send + Sync>,
+}
 
 /// The pages of the admin port.
 pub struct Pages {
     /// Prometheus text, or OpenMetrics.
     pub metrics: Box<dyn Fn(Format) -> String + Send + Sync>,
-    /// The resolved configuration with redacted secrets (YAML).
-    pub config: Page,
-    /// Exchanges in flight (JSON).
-    pub streams: Page,
-    /// Objectives, error budgets and burn rates (JSON).
-    pub slo: Page,
-    /// Throughput, percentiles, exchanges in flight, and drift (JSON).
-    pub stats: Page,
-    /// Recent prompt and answer lengths, as a baseline to save (JSON).
-    pub drift: Page,
-    /// The label values of metrics (JSON).
-    pub labels: Page,
+    pub others: Vec<Page>,
 }
 
 impl std::fmt::Debug for Pages {
@@ -201,12 +193,8 @@ fn replace(held: &Mutex<Option<Permit>>, permit: Option<Permit>) {
 #[derive(Clone, Copy)]
 enum PageKind {
     Metrics(Format),
-    Config,
-    Streams,
-    Slo,
-    Stats,
-    Drift,
-    Labels,
+    /// An index into [`Pages::others`].
+    Other(usize),
     Index,
 }
 
@@ -221,7 +209,7 @@ enum Endpoint {
 
 impl Endpoint {
     /// The error is the response's status and body.
-    fn of<B>(request: &Request<B>) -> Result<Self, (StatusCode, &'static str)> {
+    fn of<B>(request: &Request<B>, pages: &Pages) -> Result<Self, (StatusCode, &'static str)> {
         let method = request.method();
         let path = request.uri().path();
         if path == "/drain" {
@@ -239,14 +227,11 @@ impl Endpoint {
             "/readyz" => Self::Ready,
             "/drained" => Self::AwaitDrain,
             "/metrics" => Self::Page(PageKind::Metrics(accepted_format(request.headers()))),
-            "/config" => Self::Page(PageKind::Config),
-            "/streams" => Self::Page(PageKind::Streams),
-            "/slo" => Self::Page(PageKind::Slo),
-            "/stats" => Self::Page(PageKind::Stats),
-            "/drift" => Self::Page(PageKind::Drift),
-            "/labels" => Self::Page(PageKind::Labels),
             "/" => Self::Page(PageKind::Index),
-            _ => return Err((StatusCode::NOT_FOUND, INDEX)),
+            path => match pages.others.iter().position(|page| page.path == path) {
+                Some(index) => Self::Page(PageKind::Other(index)),
+                None => return Err((StatusCode::NOT_FOUND, INDEX)),
+            },
         })
     }
 }
@@ -286,7 +271,7 @@ impl AdminState {
         connection: &AdminConnection,
     ) -> Response<Full<Bytes>> {
         connection.release_page_permit();
-        match Endpoint::of(&request) {
+        match Endpoint::of(&request, &self.pages) {
             // Responds without waiting for anything: a container restart depends on it.
             Ok(Endpoint::Live) => text(StatusCode::OK, "live\n"),
             Ok(Endpoint::Ready) if self.ready.load(Ordering::Acquire) => {
@@ -336,16 +321,12 @@ impl AdminState {
     }
 
     fn render(&self, page: PageKind) -> Response<Full<Bytes>> {
-        const JSON: &str = "application/json";
-        let pages = &self.pages;
         match page {
-            PageKind::Metrics(format) => typed(format.content_type(), (pages.metrics)(format)),
-            PageKind::Config => typed("application/yaml", (pages.config)()),
-            PageKind::Streams => typed(JSON, (pages.streams)()),
-            PageKind::Slo => typed(JSON, (pages.slo)()),
-            PageKind::Stats => typed(JSON, (pages.stats)()),
-            PageKind::Drift => typed(JSON, (pages.drift)()),
-            PageKind::Labels => typed(JSON, (pages.labels)()),
+            PageKind::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
+            PageKind::Other(index) => match self.pages.others.get(index) {
+                Some(page) => typed(page.content_type, (page.render)()),
+                None => text(StatusCode::NOT_FOUND, INDEX),
+            },
             PageKind::Index => text(StatusCode::OK, INDEX),
         }
     }
@@ -420,34 +401,41 @@ fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokengauge_observe::tee::{self, ObservationChannel};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::watch;
-
-    fn no_drain() -> Drain {
-        Drain::new(Box::new(|_| Ok(Duration::ZERO)), watch::channel(DrainStage::None).1)
-    }
 
     fn pages() -> Pages {
-        let page = |body: &'static str| -> Page { Box::new(move || body.to_owned()) };
+        let page = |(path, body): (&'static str, &'static str)| {
+            let render = Box::new(move || body.to_owned());
+            Page { path, content_type: "application/json", render }
+        };
+        let others = [
+            ("/config", "c"),
+            ("/streams", "[]"),
+            ("/slo", "[]"),
+            ("/stats", "{}"),
+            ("/drift", "{}"),
+            ("/labels", "[]"),
+        ];
         Pages {
             metrics: Box::new(|format| match format {
                 Format::Text => "m 1\n".to_owned(),
                 Format::OpenMetrics => "m 1\n# EOF\n".to_owned(),
             }),
-            config: page("c"),
-            streams: page("[]"),
-            slo: page("[]"),
-            stats: page("{}"),
-            drift: page("{}"),
-            labels: page("[]"),
+            others: others.map(page).into(),
         }
     }
 
     async fn start(address: [u8; 4], token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
         let ready = Arc::new(AtomicBool::new(true));
         let token = token.map(str::to_owned);
-        let admin =
-            Admin::bind((address, 0).into(), token, Arc::clone(&ready), pages(), no_drain());
+        let drain = Drain::new(DrainTarget {
+            ready: Arc::clone(&ready),
+            start: DrainStart::default(),
+            channel: Arc::new(ObservationChannel::new(tee::Config::default())),
+            connections: Arc::default(),
+        });
+        let admin = Admin::bind((address, 0).into(), token, Arc::clone(&ready), pages(), drain);
         let admin = admin.await.unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
         tokio::spawn(admin.serve());

@@ -1,4 +1,5 @@
-//! The page `/stats`: current gauges and percentiles, for use without Prometheus. `docs/reference/admin-api.md` documents the fields.
+//! The pages `/stats` (current gauges and percentiles, for use without Prometheus) and `/slo`. `docs/reference/admin-api.md`
+//! documents the fields.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokengauge_measure::engine::Reading as BackendReading;
 use tokengauge_measure::load::{
     self, ModelKey, Percentiles, RequestPhase, RouteReading, Summary, Throughput,
 };
+use tokengauge_measure::slo::{self, CountingRules, Scope, Sli};
 use tokengauge_measure::timing::OutputRateRange;
 use tokengauge_telemetry::request_log::rfc3339;
 use tokengauge_types::clock::WallTime;
@@ -77,28 +79,12 @@ struct FlowView<'a> {
 /// Traffic of one flow, or of all.
 #[derive(Debug, Serialize)]
 struct Traffic {
-    throughput_tokens_per_second: Directions,
+    throughput_tokens_per_second: BTreeMap<&'static str, Windows>,
     last_five_minutes: Recent,
 }
 
-#[derive(Debug, Serialize)]
-struct Directions {
-    input: Windows,
-    output: Windows,
-    total: Windows,
-}
-
-/// `None` until the process has run for the length of the window.
-#[derive(Debug, Serialize)]
-struct Windows {
-    #[serde(rename = "10s")]
-    ten_seconds: Option<f64>,
-    #[serde(rename = "1m")]
-    minute: Option<f64>,
-    #[serde(rename = "5m")]
-    five_minutes: Option<f64>,
-    peak: Option<f64>,
-}
+/// Tokens per second by window. `None` until the process has run for the length of the window.
+type Windows = BTreeMap<&'static str, Option<f64>>;
 
 #[derive(Debug, Serialize)]
 struct Recent {
@@ -138,16 +124,14 @@ impl<'a> Stats<'a> {
     }
 }
 
-fn flows(load: &load::Reading) -> Vec<FlowView<'_>> {
+fn flows<'a>(load: &'a load::Reading) -> Vec<FlowView<'a>> {
     let mut flows: Vec<_> = load.flows.iter().collect();
     flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
-    let view = |reading: &'_ load::ModelReading| {
-        Traffic::of(&reading.input, &reading.output, &reading.recent)
+    let view = |reading: &'a load::ModelReading| FlowView {
+        names: Names::of(&reading.flow),
+        traffic: Traffic::of(&reading.input, &reading.output, &reading.recent),
     };
-    flows
-        .into_iter()
-        .map(|reading| FlowView { names: Names::of(&reading.flow), traffic: view(reading) })
-        .collect()
+    flows.into_iter().map(view).collect()
 }
 
 impl<'a> Lane<'a> {
@@ -177,11 +161,11 @@ impl<'a> Names<'a> {
 impl Traffic {
     fn of(input: &Throughput, output: &Throughput, recent: &Summary) -> Self {
         Self {
-            throughput_tokens_per_second: Directions {
-                input: Windows::of(input),
-                output: Windows::of(output),
-                total: Windows::of(&both(input, output)),
-            },
+            throughput_tokens_per_second: BTreeMap::from([
+                ("input", windows(input)),
+                ("output", windows(output)),
+                ("total", windows(&both(input, output))),
+            ]),
             last_five_minutes: Recent::of(recent),
         }
     }
@@ -199,15 +183,13 @@ fn both(input: &Throughput, output: &Throughput) -> Throughput {
     }
 }
 
-impl Windows {
-    const fn of(throughput: &Throughput) -> Self {
-        Self {
-            ten_seconds: throughput.ten_seconds,
-            minute: throughput.minute,
-            five_minutes: throughput.five_minutes,
-            peak: throughput.peak,
-        }
-    }
+fn windows(throughput: &Throughput) -> Windows {
+    BTreeMap::from([
+        ("10s", throughput.ten_seconds),
+        ("1m", throughput.minute),
+        ("5m", throughput.five_minutes),
+        ("peak", throughput.peak),
+    ])
 }
 
 impl Recent {
@@ -234,6 +216,74 @@ impl<'a> DriftView<'a> {
             lengths: lengths.map(|(direction, reading)| (direction.as_str(), reading)).collect(),
         }
     }
+}
+
+/// One objective on `/slo`.
+#[derive(Debug, Serialize)]
+pub struct Objective<'a> {
+    name: &'a Label,
+    /// The value of the attribute `tokengauge.indicator`.
+    indicator: &'static str,
+    threshold: Option<Threshold>,
+    scope: &'a Scope,
+    counting: &'a CountingRules,
+    target: f64,
+    window_seconds: u64,
+    good: u64,
+    bad: u64,
+    excluded: u64,
+    budget: Option<f64>,
+    burn: BTreeMap<&'static str, Option<f64>>,
+    covered_seconds: u64,
+    exhaustion_seconds: Option<u64>,
+}
+
+/// The limit between good and bad.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Threshold {
+    /// The worst good value.
+    value: f64,
+    /// The OpenTelemetry unit.
+    unit: &'static str,
+    /// Whether good values are at most ("up to") or at least ("from") the value.
+    good: &'static str,
+}
+
+impl<'a> Objective<'a> {
+    pub fn of(reading: &'a slo::Reading) -> Self {
+        let objective = &reading.objective;
+        Self {
+            name: &objective.name,
+            indicator: objective.indicator.as_str(),
+            threshold: threshold(objective.indicator),
+            scope: &objective.scope,
+            counting: &objective.counting,
+            target: objective.target,
+            window_seconds: objective.window.as_secs(),
+            good: reading.good,
+            bad: reading.bad,
+            excluded: reading.excluded,
+            budget: reading.budget,
+            burn: slo::BURN_WINDOWS
+                .iter()
+                .zip(reading.burn)
+                .map(|((name, _), burn)| (*name, burn))
+                .collect(),
+            covered_seconds: reading.covered.as_secs(),
+            exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
+        }
+    }
+}
+
+fn threshold(indicator: Sli) -> Option<Threshold> {
+    let time = indicator.longest().map(|within| Threshold {
+        value: within.as_secs_f64(),
+        unit: "s",
+        good: "up to",
+    });
+    let rate =
+        indicator.lowest().map(|from| Threshold { value: from, unit: "{token}/s", good: "from" });
+    time.or(rate)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::{Admin, Drain, DrainStart, DrainTarget};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
@@ -29,12 +29,10 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
-mod drain;
 mod routing;
 mod slo_state;
 mod views;
 
-use self::drain::{DrainStart, DrainTarget};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
@@ -141,7 +139,7 @@ impl App {
         });
         let ready = Arc::new(AtomicBool::new(true));
         let config = Arc::new(ArcSwap::from_pointee(config));
-        let drain = drain::drain(DrainTarget {
+        let drain = Drain::new(DrainTarget {
             ready: Arc::clone(&ready),
             start: drain_start,
             channel: Arc::clone(&core.channel),
@@ -217,15 +215,8 @@ impl App {
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.with_current_state(|requests, at| {
-            for route in &new.routes {
-                requests.track_route(&lane(&route.facts));
-            }
             requests.set_objectives(at, new.objectives.clone());
-            requests.set_tokenizers(new.tokenizers.clone());
-            requests.set_content_capture(new.contents.clone());
-            requests.set_backends(backends(&new));
-            requests.set_costs(new.costs.clone());
-            requests.set_drift_config(new.drift.clone());
+            apply(requests, &new);
         });
         let routes = Arc::new(routes);
         let previous = self.routes.swap(Arc::clone(&routes));
@@ -366,19 +357,24 @@ fn requests(
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::Error> {
     let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);
-    requests.set_tokenizers(config.tokenizers.clone());
     enable_tcp_info(&mut requests);
-    requests.set_content_capture(config.contents.clone());
-    requests.set_backends(backends(config));
-    requests.set_costs(config.costs.clone());
-    requests.set_drift_config(config.drift.clone());
-    for route in &config.routes {
-        requests.track_route(&lane(&route.facts));
-    }
+    apply(&mut requests, config);
     if let Some(path) = &config.slo_state {
         slo_state::restore(path, &mut requests)?;
     }
     Ok(requests)
+}
+
+/// Applies what a reload may change, except the objectives.
+fn apply(requests: &mut InFlightRequests, config: &Config) {
+    for route in &config.routes {
+        requests.track_route(&lane(&route.facts));
+    }
+    requests.set_tokenizers(config.tokenizers.clone());
+    requests.set_content_capture(config.contents.clone());
+    requests.set_backends(backends(config));
+    requests.set_costs(config.costs.clone());
+    requests.set_drift_config(config.drift.clone());
 }
 
 /// Queries TCP statistics from the kernel, or logs once that they are not available.
@@ -429,7 +425,7 @@ async fn bind_admin(
     config: &Arc<ArcSwap<Config>>,
     core: &Core,
     ready: &Arc<AtomicBool>,
-    drain: admin::Drain,
+    drain: Drain,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
     let pages = views::admin_pages(config, core);

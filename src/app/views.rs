@@ -14,6 +14,8 @@ use tokengauge_telemetry::{ObserverLosses, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{self, MonotonicInstant, WallTime};
 use tokengauge_types::label::CardinalityLimiter;
 
+const JSON: &str = "application/json";
+
 /// The source of gauge values. `others` provides the values that the observer does not have.
 ///
 /// The reference to the observer is weak, because the observer holds the instruments. It is set after the start.
@@ -47,9 +49,10 @@ pub(super) fn snapshot_source(
 
 /// The pages of the admin port.
 pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
-    let page = |render: fn(&Observer) -> String| -> Page {
+    let page = |path, content_type, render| Page { path, content_type, render };
+    let json_page = |path, render: fn(&Observer) -> String| {
         let observer = Arc::clone(&core.observer);
-        Box::new(move || render(&observer))
+        page(path, JSON, Box::new(move || render(&observer)))
     };
     let telemetry = Arc::clone(&core.telemetry);
     let config = Arc::clone(config);
@@ -57,19 +60,21 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     let (observer, start) = (Arc::clone(&core.observer), process_start());
     Pages {
         metrics: Box::new(move |format| telemetry.prometheus(format)),
-        config: Box::new(move || config.load().to_yaml()),
-        streams: page(|observer| {
-            json(&observer.with_current_state(|requests, at| requests.streams(at)))
-        }),
-        slo: page(|observer| {
-            let (_, objectives) = observer.with_current_state(InFlightRequests::reading);
-            json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
-        }),
-        stats: Box::new(move || stats(&observer, start)),
-        labels: Box::new(move || json(&gate.admitted())),
-        drift: page(|observer| {
-            observer.with_current_state(|requests, _| requests.lengths()).to_json()
-        }),
+        others: vec![
+            page("/config", "application/yaml", Box::new(move || config.load().yaml.clone())),
+            json_page("/streams", |observer| {
+                json(&observer.with_current_state(|requests, at| requests.streams(at)))
+            }),
+            json_page("/slo", |observer| {
+                let (_, objectives) = observer.with_current_state(InFlightRequests::reading);
+                json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
+            }),
+            page("/stats", JSON, Box::new(move || stats(&observer, start))),
+            page("/labels", JSON, Box::new(move || json(&gate.admitted()))),
+            json_page("/drift", |observer| {
+                observer.with_current_state(|requests, _| requests.lengths()).to_json()
+            }),
+        ],
     }
 }
 

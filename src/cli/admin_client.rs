@@ -1,7 +1,6 @@
 //! `tokengauge drain` and `tokengauge probe`: clients of the admin port of a running proxy, for container hooks and for
 //! images without a shell or an HTTP client.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::str::FromStr;
@@ -89,39 +88,27 @@ struct AdminServer {
     admin: AdminAddress,
 }
 
-/// An address as the proxy's own variable has it, or a DNS name such as that of a Service.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum AdminAddress {
-    Ip(SocketAddr),
-    Name { host: String, port: u16 },
-}
+/// HOST:PORT. The host is an IP address or a DNS name, such as that of a Service.
+#[derive(Clone, Debug)]
+struct AdminAddress(String);
 
 impl FromStr for AdminAddress {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Ok(ListenAddr(address)) = text.parse() {
-            return Ok(Self::Ip(reachable(address)));
+            return Ok(Self(reachable(address).to_string()));
         }
-        let name = || {
-            let (host, port) = text.rsplit_once(':')?;
+        let is_valid = |(host, port): (&str, &str)| {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             // Without a letter it is a mistyped IP address.
             let is_name = host.contains(char::is_alphabetic) && host.chars().all(is_allowed);
-            let port = port.parse().ok()?;
-            is_name.then(|| Self::Name { host: host.to_owned(), port })
+            is_name && port.parse::<u16>().is_ok()
         };
-        let hint = "write an IP address or a name, and a port, such as 127.0.0.1:4001";
-        name().ok_or_else(|| hint.to_owned())
-    }
-}
-
-impl fmt::Display for AdminAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(address) => address.fmt(f),
-            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        if text.rsplit_once(':').is_some_and(is_valid) {
+            return Ok(Self(text.to_owned()));
         }
+        Err("write an IP address or a name, and a port, such as 127.0.0.1:4001")
     }
 }
 
@@ -185,12 +172,12 @@ struct AdminRequest {
 impl AdminServer {
     /// Sends the request and returns the body of a response with status 200. The error is that of the last attempt.
     fn send(&self, request: &AdminRequest) -> anyhow::Result<String> {
-        let address = self.admin.to_string();
+        let AdminAddress(address) = &self.admin;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let response = runtime.block_on(async {
             let mut deadline = pin!(tokio::time::sleep(request.retry_for));
             loop {
-                let response = request.attempt(&address).await;
+                let response = request.attempt(address).await;
                 if response.is_ok() {
                     return response;
                 }
@@ -257,7 +244,7 @@ mod tests {
             ("localhost:4001", "localhost:4001"),
             ("tokengauge-admin.chat.svc:4001", "tokengauge-admin.chat.svc:4001"),
         ] {
-            assert_eq!(text.parse::<AdminAddress>().unwrap().to_string(), expected);
+            assert_eq!(text.parse::<AdminAddress>().unwrap().0, expected);
         }
     }
 

@@ -36,7 +36,7 @@ pub enum SchemaOf {
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     let config = config::check(&args.file)?;
-    Ok(if args.print { config.to_yaml() } else { format!("{}: valid", args.file.display()) })
+    Ok(if args.print { config.yaml } else { format!("{}: valid", args.file.display()) })
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {

@@ -5,12 +5,13 @@
 //! leave the cluster in an unplanned state.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
+use super::{write_stderr, write_stdout};
 use tokengauge_kubernetes::inject::Settings;
 use tokengauge_kubernetes::manifests::{ManifestFile, Operation, change_manifests};
 
@@ -109,32 +110,18 @@ fn run(files: &[PathBuf], check: bool, operation: Operation<'_>) -> ExitCode {
     let changed = match result {
         Ok(changed) => changed,
         Err(message) => {
-            print_messages(&[message]);
+            write_stderr(message);
             return ExitCode::FAILURE;
         }
     };
-    print_messages(&changed.messages);
+    changed.messages.iter().for_each(write_stderr);
     if changed.refused > 0 {
         let objects = if changed.refused == 1 { "object was" } else { "objects were" };
-        print_messages(&[format!("nothing is written: {} {objects} refused", changed.refused)]);
+        write_stderr(format!("nothing is written: {} {objects} refused", changed.refused));
         return ExitCode::FAILURE;
     }
-    if check {
-        return if changed.has_changes { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    }
-    match io::stdout().lock().write_all(changed.text.as_bytes()) {
-        // The reader may exit early (`| head`).
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
-    }
-}
-
-fn print_messages(lines: &[String]) {
-    let mut stderr = io::stderr().lock();
-    for line in lines {
-        // An error of standard error cannot be reported anywhere.
-        drop(writeln!(stderr, "{line}"));
-    }
+    let has_failed = if check { changed.has_changes } else { write_stdout(&changed.text).is_err() };
+    if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Reads a file, or standard input for `-`.
@@ -142,7 +129,7 @@ fn read_manifest(file: &Path) -> Result<ManifestFile, String> {
     if file.as_os_str() == "-" {
         let mut stdin = io::stdin().lock();
         if stdin.is_terminal() {
-            print_messages(&["reading manifests from standard input; end with Ctrl-D".to_owned()]);
+            write_stderr("reading manifests from standard input; end with Ctrl-D");
         }
         let mut text = String::new();
         let read = stdin.read_to_string(&mut text);

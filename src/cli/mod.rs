@@ -178,17 +178,28 @@ fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
 /// Prints a result to standard output, or an error to standard error. Returns the exit code.
 fn print_result(result: Result<String, impl Display>) -> ExitCode {
     match result {
-        Ok(text) => match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
-            // A reader that closed the pipe (`| head`) is not an error.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-            Ok(()) | Err(_) => ExitCode::SUCCESS,
+        Ok(text) => match write_stdout(&format!("{}\n", text.trim_end())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
         },
         Err(error) => {
-            // If standard error is not writable either, the exit code has to do.
-            drop(writeln!(io::stderr().lock(), "{error}"));
+            write_stderr(error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes to standard output. A reader that closed the pipe (`| head`) is not an error.
+fn write_stdout(text: &str) -> io::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes a line to standard error. If that is not writable either, the exit code has to do.
+fn write_stderr(line: impl Display) {
+    drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
 #[cfg(test)]

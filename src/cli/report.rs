@@ -1,19 +1,19 @@
 //! `tokengauge report`: evaluates request logs and checks limits.
 
-use std::fmt::Display;
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 
+use super::{write_stderr, write_stdout};
 use crate::config::{self, value::DurationValue};
 use tokengauge_report::compare::Settings;
 use tokengauge_report::dimension::{Dimension, Selector, SelectorError};
 use tokengauge_report::read::{File, sha256};
 use tokengauge_report::window::Trim;
-use tokengauge_report::{Compare, Report, Request, Side};
+use tokengauge_report::{Compare, Request, Side};
 
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
@@ -145,41 +145,34 @@ fn confidence(text: &str) -> Result<f64, String> {
 
 /// Evaluates the logs and prints the report. The exit code tells whether the limits hold.
 pub(super) fn run(args: Args) -> ExitCode {
-    match evaluate(args) {
-        Ok(status) => status,
-        Err(error) => {
-            // If standard error is not writable either, the exit code has to do.
-            drop(writeln!(io::stderr().lock(), "{error}"));
-            ExitCode::from(NO_REPORT)
-        }
-    }
+    evaluate(args).unwrap_or_else(|error| {
+        write_stderr(error);
+        ExitCode::from(NO_REPORT)
+    })
 }
 
-fn evaluate(args: Args) -> Result<ExitCode, Box<dyn Display>> {
+fn evaluate(args: Args) -> anyhow::Result<ExitCode> {
     let (format, html) = (args.format, args.html.clone());
-    let request = request(args)?;
-    let report = tokengauge_report::evaluate(&request).map_err(boxed)?;
+    let report = tokengauge_report::evaluate(&request(args)?)?;
     for warning in report.warnings() {
-        drop(writeln!(io::stderr().lock(), "{warning}"));
+        write_stderr(warning);
     }
     if let Some(path) = html {
-        let written = fs::write(&path, tokengauge_report::html::render(&report));
-        written.map_err(|error| boxed(format!("cannot write {}: {error}", path.display())))?;
+        fs::write(&path, tokengauge_report::html::render(&report))
+            .map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
     }
-    print(&report, format)?;
+    write_stdout(&match format {
+        Format::Text => tokengauge_report::text::render(&report),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    })?;
     Ok(match report.accepted() {
         Some(false) => ExitCode::FAILURE,
         None | Some(true) => ExitCode::SUCCESS,
     })
 }
 
-fn boxed(error: impl Display + 'static) -> Box<dyn Display> {
-    Box::new(error)
-}
-
-fn request(args: Args) -> Result<Request, Box<dyn Display>> {
-    let acceptance =
-        args.accept.map(|path| config::acceptance(&path)).transpose().map_err(boxed)?;
+fn request(args: Args) -> anyhow::Result<Request> {
+    let acceptance = args.accept.map(|path| config::acceptance(&path)).transpose()?;
     let compare = match args.compare {
         Some(Pair(a, b)) => Compare::Within { a, b },
         None if args.baseline.is_empty() => Compare::Nothing,
@@ -187,9 +180,10 @@ fn request(args: Args) -> Result<Request, Box<dyn Display>> {
     };
     let compares = acceptance.as_ref().is_some_and(|(acceptance, _)| acceptance.needs_comparison());
     if compares && matches!(compare, Compare::Nothing) {
-        let message = "--accept: the file limits a change or a difference, but nothing is compared; \
-                       add --compare or --baseline";
-        return Err(boxed(message));
+        bail!(
+            "--accept: the file limits a change or a difference, but nothing is compared; \
+             add --compare or --baseline"
+        );
     }
     let runs = matches!(compare, Compare::Runs);
     let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
@@ -208,18 +202,6 @@ fn request(args: Args) -> Result<Request, Box<dyn Display>> {
         },
         acceptance: acceptance.map(|(acceptance, text)| (acceptance, sha256(text.as_bytes()))),
     })
-}
-
-fn print(report: &Report, format: Format) -> Result<(), Box<dyn Display>> {
-    let text = match format {
-        Format::Text => tokengauge_report::text::render(report),
-        Format::Json => serde_json::to_string_pretty(report).map_err(boxed)? + "\n",
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that closed the pipe (`| head`) is not an error.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(boxed(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

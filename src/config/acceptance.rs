@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 use super::deserialize::{self, Field, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
+use super::file;
+use super::resolve::check_version;
 use super::value::DurationValue;
-use super::{file, yaml};
 use tokengauge_report::Quality;
 use tokengauge_report::acceptance::{Acceptance, Bound, Limit, LimitBasis, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
@@ -107,19 +108,19 @@ pub fn acceptance(path: &Path) -> Result<(Acceptance, String), ConfigErrors> {
 
 fn parse_acceptance(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors> {
     let mut errors = ErrorCollector::for_file(path);
-    let root = yaml::parse(text, &mut errors);
-    let file: Option<Spanned<File>> =
-        root.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
-    let acceptance = file.map(|file| resolve(file, &mut errors)).unwrap_or_else(|| Acceptance {
-        min_requests: MIN_REQUESTS,
-        undecided: Undecided::default(),
-        limits: Vec::new(),
-    });
-    if acceptance.limits.is_empty() && errors.count() == 0 {
-        let message = "the file contains no limit; add one, such as `ttft: {p95: {max: 500ms}}`";
-        errors.add_at(Position::START, String::new(), message);
+    let file = deserialize::from_yaml(text, &mut errors);
+    let acceptance =
+        file.map(|file| resolve(file, &mut errors)).filter(|file| !file.limits.is_empty());
+    match acceptance {
+        Some(acceptance) => return errors.into_result(acceptance),
+        None if errors.count() > 0 => {}
+        None => {
+            let message =
+                "the file contains no limit; add one, such as `ttft: {p95: {max: 500ms}}`";
+            errors.add_at(Position::START, String::new(), message);
+        }
     }
-    errors.into_result(acceptance)
+    Err(errors.into_errors())
 }
 
 /// The JSON Schema of the file.
@@ -141,10 +142,7 @@ fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
         quality,
         finish,
     } = file.value;
-    let version = version.required(errors, file.node, "version", "write `version: 1`");
-    if let Some(version) = version.filter(|version| version.value != 1) {
-        errors.add(version.node, "unsupported version; this release reads version 1");
-    }
+    check_version(&version, file.node, errors);
     let mut limits = LimitResolver { limits: Vec::new(), errors };
     limits.series(output_tps, &Measure::OutputTps);
     limits.series(ttft, &Measure::Ttft);

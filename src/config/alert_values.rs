@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::deserialize::{self, Spanned};
+use super::deserialize;
 use super::errors::{ConfigErrors, ErrorCollector};
 use super::yaml::{Kind, Node};
 use super::{file, yaml};
@@ -30,9 +30,7 @@ fn parse_values(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
         (Some(defaults), Some(written)) => Some(merge(defaults, written)),
         (defaults, written) => written.or(defaults),
     };
-    let values: Option<Spanned<Values>> =
-        merged.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
-    match values {
+    match merged.and_then(|root| deserialize::from_node::<Values>(&root, &mut errors)) {
         Some(values) => errors.into_result(values.value),
         None => Err(errors.into_errors()),
     }

@@ -84,29 +84,26 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
         Err(format!("{value} is out of range; write a value from {min} to {max}"))
     }
 
+    /// A value that is known to be in range.
+    pub(super) const fn within(value: T) -> Self {
+        Self(value)
+    }
+
     pub(super) const fn get(self) -> T {
         self.0
     }
 }
 
 impl<T: Quantity, const MIN: u64, const MAX: u64> Field<Bounded<T, MIN, MAX>> {
-    pub(super) fn or(self, default: T) -> T {
-        self.value().map_or(default, |bounded| bounded.0)
-    }
-
-    /// A field to print. The value was in range when it was read.
-    pub(super) fn print(value: T) -> Self {
-        Self::of(Bounded(value))
+    /// Returns the value, which is set to `default` if it is absent or invalid.
+    pub(super) fn or(&mut self, default: T) -> T {
+        self.or_insert(Bounded(default)).0
     }
 }
 
 impl<const MIN: u64, const MAX: u64> Field<BoundedTime<MIN, MAX>> {
-    pub(super) fn duration(self) -> Option<Duration> {
-        self.value().map(|bounded| bounded.0.0)
-    }
-
-    pub(super) fn print_duration(value: Duration) -> Self {
-        Self::print(DurationValue(value))
+    pub(super) fn or_time(&mut self, default: Duration) -> Duration {
+        self.or(DurationValue(default)).0
     }
 }
 

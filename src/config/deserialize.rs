@@ -9,14 +9,16 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
-use super::yaml::{Key, Kind, Node};
+use super::yaml::{self, Key, Kind, Node};
 
 /// The value of a key.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Field<T> {
     /// No value, or `null`.
     #[default]
@@ -34,7 +36,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Field<T> {
-    /// A value without a position, for printing.
+    /// A value without a position: a default, or a value from outside the file.
     pub(super) fn of(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
@@ -51,25 +53,78 @@ impl<T> Field<T> {
         self.spanned().map(|spanned| spanned.value)
     }
 
-    pub(super) fn or_default(self) -> T
+    pub(super) fn spanned_mut(&mut self) -> Option<&mut Spanned<T>> {
+        match self {
+            Self::Present(spanned) => Some(spanned),
+            Self::Absent | Self::Invalid => None,
+        }
+    }
+
+    pub(super) const fn as_ref(&self) -> Option<&Spanned<T>> {
+        match self {
+            Self::Present(spanned) => Some(spanned),
+            Self::Absent | Self::Invalid => None,
+        }
+    }
+
+    pub(super) fn get(&self) -> Option<&T> {
+        self.as_ref().map(|spanned| &spanned.value)
+    }
+
+    /// Returns the value, which is set to `default` if it is absent or invalid.
+    pub(super) fn or_insert(&mut self, default: T) -> &mut T {
+        if !matches!(self, Self::Present(_)) {
+            *self = Self::of(default);
+        }
+        match self {
+            Self::Present(spanned) => &mut spanned.value,
+            Self::Absent | Self::Invalid => unreachable!("it has just been set"),
+        }
+    }
+
+    pub(super) fn or_insert_default(&mut self) -> &mut T
     where
         T: Default,
     {
-        self.value().unwrap_or_default()
+        self.or_insert(T::default())
+    }
+
+    /// Replaces the value by that of a flag, if it is given. Returns the value, or the default if it is absent.
+    pub(super) fn merge(&mut self, flag: Option<T>) -> T
+    where
+        T: Copy + Default,
+    {
+        if let Some(flag) = flag {
+            *self = Self::of(flag);
+        }
+        *self.or_insert_default()
     }
 
     /// Returns the value. Reports an error if it is absent.
     pub(super) fn required(
-        self,
+        &self,
         errors: &mut ErrorCollector,
         section: NodeId,
         key: &str,
         hint: &str,
-    ) -> Option<Spanned<T>> {
+    ) -> Option<&Spanned<T>> {
         if matches!(self, Self::Absent) {
             errors.add_missing(section, key, hint);
         }
-        self.spanned()
+        self.as_ref()
+    }
+}
+
+impl<T> Field<Vec<Field<T>>> {
+    /// The valid entries of the list. Removes the others.
+    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Spanned<T>> {
+        if let Self::Present(list) = self {
+            list.value.retain(|entry| matches!(entry, Field::Present(_)));
+        }
+        self.spanned_mut()
+            .into_iter()
+            .flat_map(|list| &mut list.value)
+            .filter_map(Field::spanned_mut)
     }
 }
 
@@ -79,15 +134,31 @@ impl<T> From<Option<T>> for Field<T> {
     }
 }
 
-/// Deserializes `root` as a `T`.
+/// A list of values without positions.
+impl<T> FromIterator<T> for Field<Vec<Field<T>>> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self::of(values.into_iter().map(Field::of).collect())
+    }
+}
+
+/// Deserializes the YAML document `text` as a `T`. `None` if it is empty or invalid.
+pub(super) fn from_yaml<T: DeserializeOwned>(
+    text: &str,
+    errors: &mut ErrorCollector,
+) -> Option<Spanned<T>> {
+    let root = yaml::parse(text, errors)?;
+    from_node(&root, errors)
+}
+
+/// Deserializes `root` as a `T`. `None` if it is empty or invalid.
 pub(super) fn from_node<'t, T: Deserialize<'t>>(
     root: &'t Node,
     errors: &mut ErrorCollector,
-) -> Field<T> {
+) -> Option<Spanned<T>> {
     let errors = RefCell::new(errors);
     let reader = Reader { node: root, errors: &errors };
     // Every error has been reported where it occurred.
-    Field::deserialize(reader).unwrap_or(Field::Invalid)
+    Field::deserialize(reader).ok().and_then(Field::spanned)
 }
 
 /// The newtype name with which [`Field`] requests a node's id along with its value.

@@ -8,7 +8,7 @@ use schemars::{Schema, schema_for};
 use super::deserialize::{self, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::{Layers, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw, yaml};
+use super::{Config, Environment, RunArgs, file, prices, raw};
 use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, the environment and the file that the flags name.
@@ -65,8 +65,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
 /// Parses the file. An empty file is an error as well.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
     let errors_before = errors.count();
-    let root = yaml::parse(text, errors);
-    let file = root.and_then(|root| deserialize::from_node(&root, errors).spanned());
+    let file = deserialize::from_yaml(text, errors);
     if file.is_none() && errors.count() == errors_before {
         let message = "the file is empty; write at least `version: 1` and \
                        `upstreams: {openai: {url: https://api.openai.com}}`";

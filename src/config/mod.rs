@@ -7,6 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 #[cfg(feature = "desk")]
 pub use acceptance::{acceptance, acceptance_schema};
 #[cfg(feature = "desk")]
@@ -14,9 +18,8 @@ pub use alert_values::alert_values;
 pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
 pub use run_args::RunArgs;
-pub use secret::Secret;
 pub use tokengauge_types::url::{UpstreamTarget, Url};
-pub use value::DurationValue;
+pub use value::{DurationValue, Secret};
 pub use watcher::{ConfigWatcher, RESTART_KEYS, changes_requiring_restart};
 
 use crate::forward;
@@ -45,12 +48,10 @@ mod errors;
 mod file;
 mod load;
 mod prices;
-mod print;
 mod proxy_env;
 mod raw;
 mod resolve;
 mod run_args;
-mod secret;
 pub mod value;
 mod watcher;
 mod yaml;
@@ -111,6 +112,16 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
+    /// The configuration with all defaults, as a file that resolves to the same configuration. Secrets are redacted.
+    pub yaml: String,
+}
+
+impl Config {
+    /// The first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Equal for equal settings.
+    pub fn fingerprint(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.yaml.as_bytes());
+        digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// The admin port.
@@ -137,16 +148,7 @@ pub struct Log {
 
 /// The least severe level that is logged.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-    clap::ValueEnum,
+    Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -160,16 +162,7 @@ pub enum LogLevel {
 
 /// The format of a log line.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-    clap::ValueEnum,
+    Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -191,9 +184,7 @@ pub struct ExportOverrides {
 }
 
 /// The OTLP protocol, with the values of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-#[derive(
-    Clone, Copy, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub enum ExportProtocol {
     #[serde(rename = "grpc")]
     Grpc,

@@ -25,15 +25,21 @@ pub struct Proxies {
     pub no_proxy: Vec<NoProxyRule>,
 }
 
-/// One entry of `NO_PROXY`.
+/// One entry of `NO_PROXY`. Without a port, it applies to every port.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NoProxyRule {
+pub struct NoProxyRule {
+    hosts: Hosts,
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Hosts {
     /// `*`: every host.
     Any,
     /// A domain and its subdomains, in lower case without leading or trailing dot.
-    Domain { suffix: String, port: Option<u16> },
+    Domain(String),
     /// Addresses whose first `bits` equal those of `network`. Matches only hosts that are IP addresses.
-    Network { network: IpAddr, bits: u8, port: Option<u16> },
+    Network { network: IpAddr, bits: u8 },
 }
 
 /// Reads the proxies of the environment. Also returns the errors, by variable.
@@ -96,20 +102,15 @@ impl Proxies {
 
 impl NoProxyRule {
     fn matches(&self, host: &str, address: Option<IpAddr>, target_port: u16) -> bool {
-        let port_matches = |port: &Option<u16>| port.is_none_or(|port| port == target_port);
-        match self {
-            Self::Any => true,
-            Self::Domain { suffix, port } => {
-                let in_domain = host
-                    .strip_suffix(suffix.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-                address.is_none() && in_domain && port_matches(port)
-            }
-            Self::Network { network, bits, port } => {
-                address.is_some_and(|address| contains(*network, *bits, address))
-                    && port_matches(port)
-            }
-        }
+        let has_host = match (&self.hosts, address) {
+            (Hosts::Any, _) => true,
+            (Hosts::Domain(suffix), None) => host
+                .strip_suffix(suffix.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
+            (Hosts::Network { network, bits }, Some(address)) => contains(*network, *bits, address),
+            (Hosts::Domain(_), Some(_)) | (Hosts::Network { .. }, None) => false,
+        };
+        has_host && self.port.is_none_or(|port| port == target_port)
     }
 }
 
@@ -162,7 +163,7 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
 
 fn parse_rule(entry: &str) -> Option<NoProxyRule> {
     if entry == "*" {
-        return Some(NoProxyRule::Any);
+        return Some(NoProxyRule { hosts: Hosts::Any, port: None });
     }
     let (host, port) = match entry.rsplit_once(':') {
         // With more than one colon and no brackets, it is an IPv6 address.
@@ -171,21 +172,20 @@ fn parse_rule(entry: &str) -> Option<NoProxyRule> {
         }
         Some(_) | None => (entry, None),
     };
-    if let Some((network, bits)) = host.split_once('/') {
-        let network: IpAddr = bare(network).parse().ok()?;
+    Some(NoProxyRule { hosts: parse_hosts(host)?, port })
+}
+
+fn parse_hosts(text: &str) -> Option<Hosts> {
+    let (address, bits) = text.split_once('/').unzip();
+    if let Ok(network) = bare(address.unwrap_or(text)).parse::<IpAddr>() {
         let widest = if network.is_ipv4() { 32 } else { 128 };
-        let bits = bits.parse().ok().filter(|bits| *bits <= widest)?;
-        return Some(NoProxyRule::Network { network, bits, port });
-    }
-    if let Ok(network) = bare(host).parse::<IpAddr>() {
-        let bits = if network.is_ipv4() { 32 } else { 128 };
-        return Some(NoProxyRule::Network { network, bits, port });
+        let bits = bits.map_or(Some(widest), |bits| bits.parse().ok())?;
+        return (bits <= widest).then_some(Hosts::Network { network, bits });
     }
     // curl does not support `*.example.com`, but many users write it.
-    let suffix = host.trim_start_matches('*').trim_matches('.').to_ascii_lowercase();
+    let suffix = text.trim_start_matches('*').trim_matches('.').to_ascii_lowercase();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (!suffix.is_empty() && suffix.chars().all(is_allowed))
-        .then_some(NoProxyRule::Domain { suffix, port })
+    (!suffix.is_empty() && suffix.chars().all(is_allowed)).then_some(Hosts::Domain(suffix))
 }
 
 #[cfg(test)]

@@ -431,7 +431,7 @@ fn expands_presets_with_their_name_or_another() {
 #[test]
 fn prints_the_objectives_of_a_preset() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives: [{preset: voice}]\n";
-    let printed = text(base).unwrap().to_yaml();
+    let printed = text(base).unwrap().yaml;
     assert!(!printed.contains("preset: voice"), "{printed}");
     for word in ["voice-first_visible", "first_visible", "300ms", "100", "95%"] {
         assert!(
@@ -679,7 +679,7 @@ fn examples() -> Vec<PathBuf> {
 fn examples_are_valid_and_survive_printing() {
     for example in examples() {
         let config = check(&example).unwrap_or_else(|errors| panic!("{errors}"));
-        let printed = config.to_yaml();
+        let printed = config.yaml.clone();
         let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
         assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
     }
@@ -725,7 +725,7 @@ request_log: {path: stdout, rotate: {size: 2MiB, keep: 0}}
 drift: {baseline: yesterday, exchanges: 300}
 ";
     let config = text(file).unwrap();
-    let printed = config.to_yaml();
+    let printed = config.yaml.clone();
     assert!(!printed.contains("s3cret") && printed.contains("***"), "{printed}");
     let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
     assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
@@ -813,9 +813,8 @@ fn documented_defaults_are_the_defaults() {
                 cost: {budgets: [{name: a, tokens: 1}]}\n";
     let config = text(file).unwrap();
     let printed: Value =
-        serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
-    let documentation =
-        std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
+        serde_json::to_value(serde_saphyr::from_str::<Value>(&config.yaml).unwrap()).unwrap();
+    let documentation = std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
     for [path, _, default, ..] in documented_keys(&documentation) {
         let Some(default) = default.split('`').nth(1) else {
             continue;

@@ -1,7 +1,6 @@
 //! The live view in the terminal: throughput, latency and error budgets.
 
 mod render;
-mod screen;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,15 +8,15 @@ use std::time::Duration;
 use tokengauge_measure::load;
 use tokengauge_measure::slo;
 
-pub use render::{render, render_lines};
-pub use screen::Screen;
+pub use render::{Screen, render, render_lines};
 
 /// The content of the console. Undefined values are `None` and are shown as `–`, never as 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// By model, busiest first.
     pub rows: Vec<Row>,
-    pub totals: Totals,
+    /// Of all models: rates and counts only.
+    pub totals: Row,
     pub budgets: Vec<Budget>,
 }
 
@@ -35,16 +34,6 @@ pub struct Row {
     pub first_token_p50: Option<f64>,
     pub first_token_p95: Option<f64>,
     /// Exchanges without a first token.
-    pub queue: u64,
-    pub in_flight: u64,
-    pub finished: u64,
-    pub failed: u64,
-}
-
-/// Totals of all models.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Totals {
-    pub output: Option<f64>,
     pub queue: u64,
     pub in_flight: u64,
     pub finished: u64,
@@ -98,7 +87,7 @@ impl View {
             rows.into_iter().map(|(model, row)| Row { model: model.to_owned(), ..row }).collect();
         rows.sort_by(|a, b| b.output.unwrap_or(0.0).total_cmp(&a.output.unwrap_or(0.0)));
         Self {
-            totals: Totals::of(load, &rows),
+            totals: Row::total(load, &rows),
             rows,
             budgets: objectives.iter().map(Budget::of).collect(),
         }
@@ -123,10 +112,8 @@ impl Row {
         self.finished += recent.finished;
         self.failed += recent.failed;
     }
-}
 
-impl Totals {
-    fn of(load: &load::Reading, rows: &[Row]) -> Self {
+    fn total(load: &load::Reading, rows: &[Self]) -> Self {
         let in_flight = load.lanes.iter().map(|lane| lane.active.iter().sum::<u64>());
         Self {
             output: rows.iter().fold(None, |total, row| sum(total, row.output)),
@@ -134,6 +121,7 @@ impl Totals {
             in_flight: in_flight.sum(),
             finished: rows.iter().map(|row| row.finished).sum(),
             failed: rows.iter().map(|row| row.failed).sum(),
+            ..Self::default()
         }
     }
 }

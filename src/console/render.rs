@@ -1,6 +1,6 @@
 //! Renders a view as a table that fits the terminal, or as plain lines.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::console::{Budget, Row, View};
@@ -122,11 +122,29 @@ const BUDGET_COLUMNS: [Column; 7] = [
     column("EXHAUSTED IN", 13, 7),
 ];
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Tint {
     Plain,
+    Bold,
     Warning,
     Bad,
+}
+
+impl Tint {
+    /// Adds SGR codes, which have no width.
+    fn paint(self, text: &str, colour: bool) -> String {
+        let code = match self {
+            Self::Bold => "1",
+            Self::Warning => "33",
+            Self::Bad => "31",
+            Self::Plain => return text.to_owned(),
+        };
+        if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn plain(text: &impl ToString) -> (String, Tint) {
+    (text.to_string(), Tint::Plain)
 }
 
 struct Cells<const N: usize> {
@@ -144,29 +162,24 @@ struct Table<'a, const N: usize> {
 
 impl<const N: usize> Table<'_, N> {
     fn render(&self, width: usize, colour: bool, out: &mut String) {
-        let lowest = self.lowest_rank_that_fits(width);
-        let shown = || self.columns.iter().map(|column| column.rank <= lowest);
-        let taken: usize = self
-            .columns
-            .iter()
-            .filter(|column| column.rank <= lowest)
-            .map(|column| column.width)
-            .sum();
+        let fits = |rank: &u8| self.width_up_to(*rank) + MIN_NAME_WIDTH <= width;
+        let lowest = (1..=9).rev().find(fits).unwrap_or(1);
+        let is_shown = |column: &Column| column.rank <= lowest;
         let names = self.rows.iter().map(|row| row.name.chars().count());
         let longest = names.chain([self.name.len()]).max().unwrap_or_default();
-        let name_width = longest.min(width.saturating_sub(taken)).max(1);
+        let name_width = longest.min(width.saturating_sub(self.width_up_to(lowest))).max(1);
 
-        let mut head = pad_right(self.name, name_width);
-        for (column, _) in self.columns.iter().zip(shown()).filter(|(_, shown)| *shown) {
-            head.push_str(&pad_left(column.title, column.width));
+        let mut head = format!("{:<name_width$}", self.name);
+        for Column { title, width, .. } in self.columns.iter().filter(|column| is_shown(column)) {
+            head.push_str(&format!("{title:>width$}"));
         }
-        line(out, &paint(&clip(&head, width), "1", colour));
+        line(out, &Tint::Bold.paint(&clip(&head, width), colour));
         for row in &self.rows {
-            let mut text = pad_right(&clip(&row.name, name_width), name_width);
-            for ((column, (cell, tint_of_cell)), _) in
-                self.columns.iter().zip(&row.cells).zip(shown()).filter(|(_, shown)| *shown)
+            let mut text = format!("{:<name_width$}", clip(&row.name, name_width));
+            let cells = self.columns.iter().zip(&row.cells);
+            for (Column { width, .. }, (cell, tint)) in cells.filter(|(column, _)| is_shown(column))
             {
-                text.push_str(&tint(&pad_left(cell, column.width), *tint_of_cell, colour));
+                text.push_str(&tint.paint(&format!("{cell:>width$}"), colour));
             }
             line(out, &text);
         }
@@ -178,40 +191,32 @@ impl<const N: usize> Table<'_, N> {
         }
     }
 
-    fn lowest_rank_that_fits(&self, width: usize) -> u8 {
-        let fits = |rank: &u8| {
-            let taken = self
-                .columns
-                .iter()
-                .filter(|column| column.rank <= *rank)
-                .map(|column| column.width);
-            taken.sum::<usize>() + MIN_NAME_WIDTH <= width
-        };
-        (1..=9).rev().find(fits).unwrap_or(1)
+    /// Total width of the columns up to `rank`.
+    fn width_up_to(&self, rank: u8) -> usize {
+        let shown = self.columns.iter().filter(|column| column.rank <= rank);
+        shown.map(|column| column.width).sum()
     }
 }
 
 fn model_row(row: &Row) -> Cells<9> {
-    let plain = |text: String| (text, Tint::Plain);
     let failed = if row.failed > 0 { Tint::Bad } else { Tint::Plain };
     Cells {
         name: row.model.clone(),
         cells: [
-            plain(rate(row.output)),
-            plain(rate(row.peak)),
-            plain(rate(row.per_stream)),
-            plain(seconds(row.first_token_p50)),
-            plain(seconds(row.first_token_p95)),
-            plain(row.queue.to_string()),
-            plain(row.in_flight.to_string()),
-            plain(row.finished.to_string()),
+            plain(&rate(row.output)),
+            plain(&rate(row.peak)),
+            plain(&rate(row.per_stream)),
+            plain(&seconds(row.first_token_p50)),
+            plain(&seconds(row.first_token_p95)),
+            plain(&row.queue),
+            plain(&row.in_flight),
+            plain(&row.finished),
             (row.failed.to_string(), failed),
         ],
     }
 }
 
 fn budget_row(budget: &Budget) -> Cells<7> {
-    let plain = |text: String| (text, Tint::Plain);
     let left = match budget.remaining {
         Some(left) if left <= 0.0 => Tint::Bad,
         Some(left) if left < 0.25 => Tint::Warning,
@@ -225,13 +230,13 @@ fn budget_row(budget: &Budget) -> Cells<7> {
     Cells {
         name: budget.objective.clone(),
         cells: [
-            plain(target(budget.target)),
-            plain(budget.good.to_string()),
-            plain(budget.bad.to_string()),
+            plain(&target(budget.target)),
+            plain(&budget.good),
+            plain(&budget.bad),
             (percent(budget.remaining), left),
             burn(budget.burn_5m),
             burn(budget.burn_1h),
-            plain(budget.exhaustion.map_or(UNDEFINED.to_owned(), span)),
+            plain(&budget.exhaustion.map_or(UNDEFINED.to_owned(), span)),
         ],
     }
 }
@@ -283,36 +288,35 @@ fn clip(text: &str, width: usize) -> String {
     short
 }
 
-fn pad_left(text: &str, width: usize) -> String {
-    format!("{text:>width$}")
+/// A part of the terminal that is redrawn in place.
+#[derive(Debug, Default)]
+pub struct Screen {
+    /// Number of lines drawn last.
+    lines: usize,
 }
 
-fn pad_right(text: &str, width: usize) -> String {
-    format!("{text:<width$}")
-}
-
-fn tint(text: &str, tint_of_cell: Tint, colour: bool) -> String {
-    match tint_of_cell {
-        Tint::Plain => text.to_owned(),
-        Tint::Warning => paint(text, "33", colour),
-        Tint::Bad => paint(text, "31", colour),
+impl Screen {
+    /// Replaces the previous drawing by `text`, in one write to avoid flicker.
+    ///
+    /// # Errors
+    /// Returns an error if `out` is not writable.
+    pub fn draw(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        let mut frame = String::with_capacity(text.len() + 16);
+        if self.lines > 0 {
+            // Moves the cursor to the first line; then everything below it is erased.
+            frame.push_str(&format!("\x1b[{}F", self.lines));
+        }
+        frame.push_str("\x1b[J");
+        frame.push_str(text);
+        self.lines = text.lines().count();
+        out.write_all(frame.as_bytes())?;
+        out.flush()
     }
-}
-
-/// Adds SGR colours, which have no width.
-fn paint(text: &str, code: &str, colour: bool) -> String {
-    let mut out = String::with_capacity(text.len() + 9);
-    let painted =
-        if colour { write!(out, "\x1b[{code}m{text}\x1b[0m") } else { write!(out, "{text}") };
-    // Writing to a String cannot fail.
-    debug_assert!(painted.is_ok());
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::Totals;
 
     fn view() -> View {
         View {
@@ -334,12 +338,13 @@ mod tests {
                     ..Row::default()
                 },
             ],
-            totals: Totals {
+            totals: Row {
                 output: Some(1_234.4),
                 queue: 3,
                 in_flight: 14,
                 finished: 120,
                 failed: 2,
+                ..Row::default()
             },
             budgets: vec![
                 Budget {
@@ -415,5 +420,15 @@ mod tests {
         let text = render(&View { rows: vec![Row::default()], ..View::default() }, 130, false);
         let row = text.lines().nth(3).unwrap();
         assert_eq!(row.matches(UNDEFINED).count(), 5, "{row}");
+    }
+
+    #[test]
+    fn replaces_the_previous_drawing() {
+        let (mut screen, mut out) = (Screen::default(), Vec::new());
+        screen.draw("one\ntwo\n", &mut out).unwrap();
+        screen.draw("three\n", &mut out).unwrap();
+        screen.draw("four\n", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "\x1b[Jone\ntwo\n\x1b[2F\x1b[Jthree\n\x1b[1F\x1b[Jfour\n");
     }
 }

@@ -4,7 +4,6 @@
 mod environment;
 mod load;
 mod receiver;
-mod response;
 mod scenario;
 mod verify;
 

@@ -78,22 +78,6 @@ impl ReceivedTelemetry {
         series.map(|(_, value)| *value).reduce(|a, b| a + b)
     }
 
-    /// Telemetry for tests.
-    #[cfg(test)]
-    pub fn of(
-        spans: impl IntoIterator<Item = (TraceId, Span)>,
-        sums: impl IntoIterator<Item = (&'static str, f64)>,
-    ) -> Self {
-        let mut telemetry = Self::default();
-        for (trace, span) in spans {
-            telemetry.server_spans += u64::from(span.server);
-            telemetry.spans.entry(trace).or_default().push(span);
-        }
-        let series = |(metric, value): (&str, f64)| ((metric.to_owned(), String::new()), value);
-        telemetry.sums = sums.into_iter().map(series).collect();
-        telemetry
-    }
-
     fn traces(&mut self, export: ExportTraceServiceRequest) {
         let scopes = export.resource_spans.into_iter().flat_map(|item| item.scope_spans);
         for span in scopes.flat_map(|item| item.spans) {
@@ -258,6 +242,23 @@ mod tests {
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 
     use super::*;
+
+    impl ReceivedTelemetry {
+        /// Telemetry for tests.
+        pub fn of(
+            spans: impl IntoIterator<Item = (TraceId, Span)>,
+            sums: impl IntoIterator<Item = (&'static str, f64)>,
+        ) -> Self {
+            let mut telemetry = Self::default();
+            for (trace, span) in spans {
+                telemetry.server_spans += u64::from(span.server);
+                telemetry.spans.entry(trace).or_default().push(span);
+            }
+            let series = |(metric, value): (&str, f64)| ((metric.to_owned(), String::new()), value);
+            telemetry.sums = sums.into_iter().map(series).collect();
+            telemetry
+        }
+    }
 
     fn int(key: &str, value: i64) -> KeyValue {
         attribute_of(key, Value::IntValue(value))

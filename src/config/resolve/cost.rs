@@ -7,7 +7,7 @@ use super::{check_name, check_route, check_version};
 use crate::config::deserialize::{self, Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::value::{Currency, MoneyAmount};
-use crate::config::{file, prices, raw, yaml};
+use crate::config::{file, prices, raw};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs, HardwareCost, Price, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
@@ -18,35 +18,37 @@ const MAX_BUDGETS: usize = 256;
 const MAX_PRICES: usize = 1_000;
 
 pub(super) fn resolve(
-    written: Field<raw::Cost>,
+    written: &mut Field<raw::Cost>,
     routes: &[String],
     errors: &mut ErrorCollector,
 ) -> Costs {
-    let written = written.or_default();
-    let path = written.prices.value();
-    let prices = path.map(|path| read_prices(&path, routes, errors)).unwrap_or_default();
-    Costs { prices, budgets: budgets(written.budgets, routes, errors) }
+    let cost = written.or_insert_default();
+    let path = cost.prices.get();
+    let prices = path.map(|path| read_prices(path, routes, errors)).unwrap_or_default();
+    cost.budgets.or_insert_default();
+    let budgets = budgets(&mut cost.budgets, routes, errors);
+    if cost.prices.get().is_none() && budgets.is_empty() {
+        *written = Field::Absent;
+    }
+    Costs { prices, budgets }
 }
 
 fn budgets(
-    written: Field<Vec<Field<raw::Budget>>>,
+    written: &mut Field<Vec<Field<raw::Budget>>>,
     routes: &[String],
     errors: &mut ErrorCollector,
 ) -> Vec<Budget> {
-    let Some(Spanned { value, node }) = written.spanned() else {
-        return Vec::new();
-    };
-    if value.len() > MAX_BUDGETS {
-        errors.add(node, format!("there are {} budgets; write at most {MAX_BUDGETS}", value.len()));
+    if let Some(list) = written.as_ref().filter(|list| list.value.len() > MAX_BUDGETS) {
+        let count = list.value.len();
+        errors.add(list.node, format!("there are {count} budgets; write at most {MAX_BUDGETS}"));
     }
     let mut budgets: Vec<Budget> = Vec::new();
-    for written in value.into_iter().filter_map(Field::spanned) {
-        let name = written.value.name.clone();
+    for written in written.entries() {
         let Some(budget) = budget(written, routes, errors) else {
             continue;
         };
         if budgets.iter().any(|other| other.name == budget.name)
-            && let Field::Present(name) = name
+            && let Some(name) = written.value.name.as_ref()
         {
             let message = format!("duplicate budget name \"{}\"; use another name", name.value);
             errors.add(name.node, message);
@@ -57,50 +59,52 @@ fn budgets(
 }
 
 fn budget(
-    written: Spanned<raw::Budget>,
+    written: &mut Spanned<raw::Budget>,
     routes: &[String],
     errors: &mut ErrorCollector,
 ) -> Option<Budget> {
     let Spanned { value, node } = written;
-    let name = value.name.required(errors, node, "name", "add one, such as acme-month")?;
+    let name = value.name.required(errors, *node, "name", "add one, such as acme-month")?;
     check_name(&name.value, name.node, errors);
-    let route = value.route.spanned().map(|route| {
-        check_route(&route, routes, errors);
+    let route = value.route.as_ref().map(|route| {
+        check_route(route, routes, errors);
         Label::known(&route.value)
     });
-    let allowance = allowance(value.money, value.tokens, node, errors)?;
     Some(Budget {
         name: Label::known(&name.value),
-        tenant: pattern(value.tenant),
-        model: pattern(value.model),
+        allowance: allowance(value, *node, errors)?,
+        tenant: pattern(&mut value.tenant),
+        model: pattern(&mut value.model),
         route,
-        allowance,
-        window: value.window.duration().unwrap_or(DEFAULT_WINDOW),
+        window: value.window.or_time(DEFAULT_WINDOW),
     })
 }
 
-fn pattern(written: Field<String>) -> Option<GlobPattern> {
-    written.value().map(|text| GlobPattern::new(&text))
+/// Matches without regard to case, and is printed in lower case.
+fn pattern(written: &mut Field<String>) -> Option<GlobPattern> {
+    let text = &mut written.spanned_mut()?.value;
+    let pattern = GlobPattern::new(text);
+    *text = pattern.to_string();
+    Some(pattern)
 }
 
 fn allowance(
-    money: Field<raw::Money>,
-    tokens: Field<u64>,
-    budget: NodeId,
+    budget: &raw::Budget,
+    node: NodeId,
     errors: &mut ErrorCollector,
 ) -> Option<BudgetLimit> {
-    let message = match (money.spanned(), tokens.spanned()) {
+    let message = match (budget.money.as_ref(), budget.tokens.get()) {
         (Some(Spanned { value, node }), None) => {
             let hint = "write an amount, such as 500";
-            let amount = value.amount.required(errors, node, "amount", hint);
+            let amount = value.amount.required(errors, *node, "amount", hint);
             let hint = "write an ISO 4217 code, such as USD";
-            let currency = value.currency.required(errors, node, "currency", hint);
+            let currency = value.currency.required(errors, *node, "currency", hint);
             let (amount, currency) = (amount?.value.0, label(&currency?.value));
             return Some(BudgetLimit::Money { amount, currency });
         }
         (None, Some(tokens)) => {
             #[expect(clippy::cast_precision_loss, reason = "budgets stay below 2^52 tokens")]
-            let tokens = tokens.value as f64;
+            let tokens = *tokens as f64;
             return Some(BudgetLimit::Tokens(tokens));
         }
         (Some(_), Some(_)) => "a budget limits either money or tokens; write two budgets",
@@ -108,7 +112,7 @@ fn allowance(
             "no limit; write `tokens: 1000000`, or `money: {amount: 500, currency: USD}`"
         }
     };
-    errors.add(budget, message);
+    errors.add(node, message);
     None
 }
 
@@ -126,15 +130,13 @@ fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> P
 }
 
 fn parse_prices(text: &str, routes: &[String], errors: &mut ErrorCollector) -> Prices {
-    let root = yaml::parse(text, errors);
-    let file =
-        root.and_then(|root| deserialize::from_node::<prices::File>(&root, errors).spanned());
+    let file = deserialize::from_yaml::<prices::File>(text, errors);
     let Some(Spanned { value, node }) = file else {
         return Prices::default();
     };
-    check_version(value.version, node, errors);
+    check_version(&value.version, node, errors);
     let default_currency = value.currency.value();
-    let models: Vec<_> = value.models.or_default();
+    let models = value.models.value().unwrap_or_default();
     if models.len() > MAX_PRICES {
         let count = models.len();
         errors.add(node, format!("there are {count} prices; write at most {MAX_PRICES}"));
@@ -142,7 +144,7 @@ fn parse_prices(text: &str, routes: &[String], errors: &mut ErrorCollector) -> P
     let models = models.into_iter().filter_map(Field::spanned);
     let models = models.filter_map(|model| price(model, default_currency.as_ref(), errors));
     let models = models.collect();
-    let gpus = value.gpus.or_default().into_iter().filter_map(Field::spanned);
+    let gpus = value.gpus.value().unwrap_or_default().into_iter().filter_map(Field::spanned);
     let rentals = gpus.filter_map(|gpu| rental(gpu, default_currency.as_ref(), routes, errors));
     Prices { models, rentals: rentals.collect() }
 }
@@ -152,7 +154,7 @@ fn price(
     default_currency: Option<&Currency>,
     errors: &mut ErrorCollector,
 ) -> Option<Price> {
-    let Spanned { value, node } = written;
+    let Spanned { mut value, node } = written;
     let hint = "write the model name, with * for any text";
     let model = value.model.required(errors, node, "model", hint);
     let currency = currency(value.currency, default_currency, node, errors);
@@ -164,7 +166,7 @@ fn price(
     let amount = |written: Field<MoneyAmount>| written.value().map(|amount| amount.0);
     Some(Price {
         model: GlobPattern::new(&model?.value),
-        provider: pattern(value.provider),
+        provider: pattern(&mut value.provider),
         from: value.from.value().map(|date| date.0),
         currency: currency?,
         input: amount(value.input).unwrap_or_default(),
@@ -182,10 +184,10 @@ fn rental(
     routes: &[String],
     errors: &mut ErrorCollector,
 ) -> Option<HardwareCost> {
-    let Spanned { value, node } = written;
+    let Spanned { mut value, node } = written;
     let hint = "name the route to the backend on this hardware";
     let route = value.route.required(errors, node, "route", hint)?;
-    check_route(&route, routes, errors);
+    check_route(route, routes, errors);
     let hint = "write the cost of one GPU per hour, such as 2.5";
     let hour = value.hour.required(errors, node, "hour", hint)?;
     Some(HardwareCost {

@@ -8,35 +8,30 @@ use crate::config::errors::ErrorCollector;
 use crate::config::{file, raw};
 use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
 
-/// The baselines that are not files. A file of such a name is `./first`.
-pub(in crate::config) const OFF: &str = "off";
-pub(in crate::config) const FIRST: &str = "first";
-pub(in crate::config) const YESTERDAY: &str = "yesterday";
-
 /// The maximum number of routes and models, each with all lengths, takes 6 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
-pub(super) fn resolve(written: Field<raw::Drift>, errors: &mut ErrorCollector) -> Config {
-    let written = written.or_default();
-    let default = Config::default();
+pub(super) fn resolve(written: &mut raw::Drift, errors: &mut ErrorCollector) -> Config {
+    written.baseline.or_insert("first".into());
     Config {
-        baseline: baseline(written.baseline, errors).unwrap_or(default.baseline),
-        exchanges: written.exchanges.or(default.exchanges),
+        baseline: baseline(&written.baseline, errors).unwrap_or(Baseline::First),
+        exchanges: written.exchanges.or(Config::default().exchanges),
     }
 }
 
-fn baseline(written: Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
-    let Spanned { value, node } = written.spanned()?;
-    match value.to_str() {
-        Some(OFF) => return Some(Baseline::Off),
-        Some(FIRST) => return Some(Baseline::First),
-        Some(YESTERDAY) => return Some(Baseline::Yesterday),
+/// A file with the name of a keyword is `./first`.
+fn baseline(written: &Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
+    let Spanned { value: path, node } = written.as_ref()?;
+    match path.to_str() {
+        Some("off") => return Some(Baseline::Off),
+        Some("first") => return Some(Baseline::First),
+        Some("yesterday") => return Some(Baseline::Yesterday),
         Some(_) | None => {}
     }
-    match load(&value) {
-        Ok(saved) => Some(Baseline::File { path: value, saved: Arc::new(saved) }),
+    match load(path) {
+        Ok(saved) => Some(Baseline::File { path: path.clone(), saved: Arc::new(saved) }),
         Err(reason) => {
-            errors.add(node, format!("{}: {reason}", value.display()));
+            errors.add(*node, format!("{}: {reason}", path.display()));
             None
         }
     }
@@ -71,7 +66,7 @@ mod tests {
             let config = load(&format!("{{baseline: {word}, exchanges: 500}}")).unwrap();
             assert_eq!(config.drift.baseline, baseline);
             assert_eq!(config.drift.exchanges, 500);
-            let printed = config.to_yaml();
+            let printed = config.yaml.clone();
             let again =
                 load_text(Some(&printed), &RunArgs::default(), &|_| None, &Tokenizers::default());
             assert_eq!(again.unwrap().drift, config.drift, "{printed}");
@@ -90,7 +85,7 @@ mod tests {
             panic!("{:?}", config.drift);
         };
         assert_eq!(read.to_json(), saved);
-        assert!(config.to_yaml().contains(path.to_str().unwrap()));
+        assert!(config.yaml.contains(path.to_str().unwrap()));
     }
 
     #[test]

@@ -10,31 +10,38 @@ use crate::forward::identity::{Config, Source};
 /// A value comes from the application or from a gateway before it. More headers are a mistake.
 const MAX_HEADERS: usize = 8;
 
-pub(super) fn resolve(written: Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
-    let written = written.or_default();
-    Config {
-        tenant: source(written.tenant, errors),
-        session: source(written.session, errors),
-        variant: source(written.variant, errors),
+pub(super) fn resolve(written: &mut Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
+    let identity = written.or_insert_default();
+    let config = Config {
+        tenant: source(&mut identity.tenant, errors),
+        session: source(&mut identity.session, errors),
+        variant: source(&mut identity.variant, errors),
+    };
+    if config == Config::default() {
+        *written = Field::Absent;
     }
+    config
 }
 
-fn source(written: Field<raw::Source>, errors: &mut ErrorCollector) -> Option<Source> {
-    let Spanned { value, node } = written.spanned()?;
-    let hash = value.hash.value().unwrap_or_default();
+fn source(written: &mut Field<raw::Source>, errors: &mut ErrorCollector) -> Option<Source> {
+    let Spanned { value, node } = written.spanned_mut()?;
+    let hash = *value.hash.or_insert_default();
     let hint = "name the header, such as `headers: [x-tenant-id]`";
-    let list = value.headers.required(errors, node, "headers", hint)?;
+    let list = value.headers.required(errors, *node, "headers", hint)?;
     if list.value.is_empty() || list.value.len() > MAX_HEADERS {
         errors.add(list.node, format!("write 1 to {MAX_HEADERS} headers"));
     }
     let mut headers = Vec::new();
-    for Spanned { value, node } in list.value.into_iter().filter_map(Field::spanned) {
-        match header(&value, hash) {
+    for Spanned { value, node } in value.headers.entries() {
+        match header(value, hash) {
             Ok(header) if headers.contains(&header) => {
-                errors.add(node, format!("{header} is listed twice; remove one"));
+                errors.add(*node, format!("{header} is listed twice; remove one"));
             }
-            Ok(header) => headers.push(header),
-            Err(message) => errors.add(node, message),
+            Ok(header) => {
+                *value = header.to_string();
+                headers.push(header);
+            }
+            Err(message) => errors.add(*node, message),
         }
     }
     Some(Source { headers, hash })

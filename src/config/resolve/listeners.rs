@@ -15,19 +15,35 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 pub(super) fn resolve(
-    written: Field<Vec<Field<raw::Listener>>>,
-    admin: Field<raw::Admin>,
+    file: &mut raw::File,
     layers: Layers<'_>,
     errors: &mut ErrorCollector,
 ) -> (Vec<Config>, Admin) {
-    let list_node = match &written {
-        Field::Present(list) if layers.args.listen.is_empty() => Some(list.node),
-        Field::Present(_) | Field::Absent | Field::Invalid => None,
-    };
-    let listeners = listeners(written, layers.args, errors);
-    let admin = self::admin(admin, layers, errors);
+    let list_node = file.listeners.as_ref().map(|list| list.node);
+    if let Some(node) = list_node.filter(|_| file.listeners.get().is_some_and(Vec::is_empty)) {
+        let hint = format!("add a listener, or remove this key for {LISTEN}");
+        errors.add(node, format!("the list is empty; {hint}"));
+    }
+    let at = |address| raw::Listener { address: Field::of(address), ..raw::Listener::default() };
+    let default = at(value::Address(Address::Tcp(LISTEN)));
+    file.listeners.or_insert(vec![Field::of(default)]);
+    let mut listeners = listeners(&mut file.listeners, errors);
+    let flags = &layers.args.listen;
+    if !flags.is_empty() {
+        file.listeners = flags.iter().cloned().map(at).collect();
+        listeners = self::listeners(&mut file.listeners, errors);
+    }
+    if let Some((raw, tls)) = tls_flags(layers.args, errors) {
+        for (written, listener) in file.listeners.entries().zip(&mut listeners) {
+            if matches!(listener.address, Address::Tcp(_)) {
+                written.value.tls = Field::of(raw.clone());
+                listener.tls = Some(tls.clone());
+            }
+        }
+    }
+    let admin = admin(file.admin.or_insert_default(), layers, errors);
     if let Some(message) = duplicate_address(&listeners, &admin) {
-        match list_node {
+        match list_node.filter(|_| flags.is_empty()) {
             Some(node) => errors.add(node, message),
             None => errors.add_outside_file("--listen", message),
         }
@@ -35,59 +51,45 @@ pub(super) fn resolve(
     (listeners, admin)
 }
 
-fn listeners(
-    written: Field<Vec<Field<raw::Listener>>>,
-    args: &RunArgs,
-    errors: &mut ErrorCollector,
-) -> Vec<Config> {
-    let mut listeners = match written {
-        Field::Present(Spanned { value, node }) => {
-            if value.is_empty() {
-                let hint = format!("add a listener, or remove this key for {LISTEN}");
-                errors.add(node, format!("the list is empty; {hint}"));
-            }
-            let present = value.into_iter().filter_map(Field::spanned);
-            present.filter_map(|written| listener(written, errors)).collect()
-        }
-        Field::Absent | Field::Invalid => vec![Config::at(Address::Tcp(LISTEN))],
-    };
-    if !args.listen.is_empty() {
-        listeners = args.listen.iter().map(|address| Config::at(address.0.clone())).collect();
-    }
-    match (&args.tls_cert, &args.tls_key) {
+fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<(raw::Tls, Tls)> {
+    let (flag, message) = match (args.tls_cert.clone(), args.tls_key.clone()) {
         (Some(certificate), Some(key)) => {
-            let tls = Tls { certificate: certificate.clone(), key: key.clone() };
-            let is_tcp = |listener: &&mut Config| matches!(listener.address, Address::Tcp(_));
-            for listener in listeners.iter_mut().filter(is_tcp) {
-                listener.tls = Some(tls.clone());
-            }
+            let raw = raw::Tls {
+                certificate: Field::of(certificate.clone()),
+                key: Field::of(key.clone()),
+            };
+            return Some((raw, Tls { certificate, key }));
         }
-        (Some(_), None) => {
-            errors.add_outside_file("--tls-cert", "the key is missing; add --tls-key")
-        }
-        (None, Some(_)) => {
-            errors.add_outside_file("--tls-key", "the certificate is missing; add --tls-cert");
-        }
-        (None, None) => {}
-    }
-    listeners
+        (Some(_), None) => ("--tls-cert", "the key is missing; add --tls-key"),
+        (None, Some(_)) => ("--tls-key", "the certificate is missing; add --tls-cert"),
+        (None, None) => return None,
+    };
+    errors.add_outside_file(flag, message);
+    None
 }
 
-fn listener(written: Spanned<raw::Listener>, errors: &mut ErrorCollector) -> Option<Config> {
+fn listeners(
+    written: &mut Field<Vec<Field<raw::Listener>>>,
+    errors: &mut ErrorCollector,
+) -> Vec<Config> {
+    written.entries().filter_map(|written| listener(written, errors)).collect()
+}
+
+fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -> Option<Config> {
     let Spanned { value, node } = written;
-    let tls = value.tls.spanned().and_then(|tls| {
+    let tls = value.tls.as_ref().and_then(|tls| {
         let hint = "name a PEM file";
         let certificate = tls.value.certificate.required(errors, tls.node, "certificate", hint);
         let key = tls.value.key.required(errors, tls.node, "key", hint);
-        Some(Tls { certificate: certificate?.value, key: key?.value })
+        Some(Tls { certificate: certificate?.value.clone(), key: key?.value.clone() })
     });
     let hint = "write the address to listen on, such as `address: 127.0.0.1:4000`";
-    let address = value.address.required(errors, node, "address", hint)?;
+    let address = value.address.required(errors, *node, "address", hint)?;
     Some(Config {
-        address: address.value.0,
+        address: address.value.0.clone(),
         tls,
         max_connections: value.max_connections.or(Config::MAX_CONNECTIONS),
-        head_timeout: value.head_timeout.duration().unwrap_or(Config::HEAD_TIMEOUT),
+        head_timeout: value.head_timeout.or_time(Config::HEAD_TIMEOUT),
     })
 }
 
@@ -109,28 +111,27 @@ fn duplicate_address(listeners: &[Config], admin: &Admin) -> Option<String> {
     None
 }
 
-fn admin(written: Field<raw::Admin>, layers: Layers<'_>, errors: &mut ErrorCollector) -> Admin {
-    let written = written.or_default();
-    let address = layers.args.admin.or(written.address.value());
-    let mut admin = Admin {
-        address: address.map_or(Admin::ADDRESS, |socket| socket.0),
-        token: None,
-        token_file: None,
-    };
+fn admin(written: &mut raw::Admin, layers: Layers<'_>, errors: &mut ErrorCollector) -> Admin {
+    if let Some(flag) = layers.args.admin {
+        written.address = Field::of(flag);
+    }
+    let address = written.address.or_insert(value::ListenAddr(Admin::ADDRESS)).0;
+    let mut admin = Admin { address, token: None, token_file: None };
     if let Some(token) = (layers.environment)(TOKEN_VARIABLE) {
         if !file::is_token(&token) {
             let message = format!("not a valid bearer token; {}", file::TOKEN_HINT);
             errors.add_outside_file(TOKEN_VARIABLE, message);
         }
         admin.token = Some(Secret::new(&token));
-    } else if let Some(Spanned { value, node }) = written.token_file.spanned() {
+        written.token_file = Field::Absent;
+    } else if let Some(Spanned { value, node }) = written.token_file.as_ref() {
         if layers.read_secrets {
-            match file::read_token(&value) {
+            match file::read_token(value) {
                 Ok(token) => admin.token = Some(token),
-                Err(message) => errors.add(node, message),
+                Err(message) => errors.add(*node, message),
             }
         }
-        admin.token_file = Some(value);
+        admin.token_file = Some(value.clone());
     }
     admin
 }

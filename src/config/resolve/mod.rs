@@ -3,8 +3,6 @@
 //! An invalid value is reported and replaced by its default, so that all other checks still run. The caller discards
 //! the result if there was any error.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::deserialize::{Field, Spanned};
@@ -17,7 +15,7 @@ use tokengauge_telemetry::request_log;
 use tokengauge_types::label;
 
 mod cost;
-pub(super) mod drift;
+mod drift;
 mod identity;
 mod listeners;
 mod objectives;
@@ -35,7 +33,7 @@ const OBSERVER_MEMORY: ByteSize = ByteSize(32 << 20);
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// `request_log.path` for standard output. A file of that name is `./stdout`.
-pub(super) const STDOUT: &str = "stdout";
+const STDOUT: &str = "stdout";
 
 /// The longest name that fits a dashboard legend.
 const MAX_NAME: usize = 64;
@@ -51,36 +49,47 @@ pub(super) struct Layers<'a> {
     pub(super) tokenizers: &'a Tokenizers,
 }
 
-/// Resolves all layers. `file` is `None` if no file was named.
+/// Resolves all layers. `file` is `None` if no file was named. The values that apply are also written to the file's
+/// sections, so that these are what is printed.
 pub(super) fn resolve(
     file: Option<Spanned<raw::File>>,
     layers: Layers<'_>,
     errors: &mut ErrorCollector,
 ) -> Config {
     let Layers { args, environment, .. } = layers;
-    if let Some(file) = &file {
-        check_version(file.value.version.clone(), file.node, errors);
-    }
     let root = file.as_ref().map(|file| file.node);
-    let file = file.map(|file| file.value).unwrap_or_default();
-    let (listeners, admin) = listeners::resolve(file.listeners, file.admin, layers, errors);
-    let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
-    let trace = args.trace.or(file.trace.value()).unwrap_or_default();
-    let written = routes::Written { file: root, upstreams: file.upstreams, routes: file.routes };
-    let mut routing = routes::resolve(written, args, routes::Defaults { vantage, trace }, errors);
+    let mut file = file.map(|file| file.value).unwrap_or_default();
+    match root {
+        Some(root) => check_version(&file.version, root, errors),
+        None => file.version = Field::of(1),
+    }
+    let (listeners, admin) = listeners::resolve(&mut file, layers, errors);
+    let vantage = file.vantage.merge(args.vantage);
+    let trace = file.trace.merge(args.trace);
+    let mut routing = routes::resolve(&mut file, root, args, errors);
     apply_proxies(&mut routing, environment, errors);
-    let (propagators, ignored_propagators) = propagators(file.propagators, environment, errors);
-    let identity = identity::resolve(file.identity, errors);
+    let (propagators, ignored_propagators) =
+        propagators(&mut file.propagators, environment, errors);
+    let identity = identity::resolve(&mut file.identity, errors);
     let known =
         objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
+    let log = file.log.or_insert_default();
     Config {
         listeners,
         admin,
-        objectives: objectives::resolve(file.objectives, args.objectives, known, errors),
-        slo_state: objectives::state(file.slo_state, errors),
-        tokenizers: tokenizers::resolve(file.tokenizers, layers.tokenizers, errors),
-        prices: file.cost.clone().value().and_then(|cost| cost.prices.value()),
-        costs: cost::resolve(file.cost, &routing.route_names, errors),
+        vantage,
+        trace,
+        propagators,
+        ignored_propagators,
+        log: Log {
+            level: log.level.merge(args.log_level),
+            format: log.format.merge(args.log_format),
+        },
+        objectives: objectives::resolve(&mut file.objectives, args.objectives, known, errors),
+        slo_state: objectives::state(&file.slo_state, errors),
+        tokenizers: tokenizers::resolve(&mut file.tokenizers, layers.tokenizers, errors),
+        prices: file.cost.get().and_then(|cost| cost.prices.get().cloned()),
+        costs: cost::resolve(&mut file.cost, &routing.route_names, errors),
         upstreams: routing.upstreams,
         scrapes: routing.scrapes,
         warm: routing.warm,
@@ -90,17 +99,14 @@ pub(super) fn resolve(
         identity_key: environment(IDENTITY_KEY_VARIABLE)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
-        labels: labels(file.labels),
-        observer_memory: file.limits.or_default().observer_memory.or(OBSERVER_MEMORY).0,
-        drain: drain(file.drain, args, errors),
-        vantage,
-        trace,
-        propagators,
-        ignored_propagators,
-        log: log(file.log, args),
-        request_log: request_log(file.request_log, errors),
-        drift: drift::resolve(file.drift, errors),
-        export: export(file.export, errors),
+        labels: labels(file.labels.or_insert_default()),
+        observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
+        drain: drain(&mut file.drain, args, errors),
+        request_log: request_log(&mut file.request_log, errors),
+        drift: drift::resolve(file.drift.or_insert_default(), errors),
+        export: export(file.export.or_insert_default(), errors),
+        // Writing plain structs, maps, strings and numbers cannot fail.
+        yaml: serde_saphyr::to_string(&file).unwrap_or_default(),
     }
 }
 
@@ -120,27 +126,25 @@ fn apply_proxies(
     }
 }
 
-fn check_version(version: Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
+pub(super) fn check_version(version: &Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
     let version = version.required(errors, file, "version", "write `version: 1` at the top");
     if let Some(Spanned { value, node }) = version
-        && value != 1
+        && *value != 1
     {
-        errors.add(node, format!("unsupported version {value}; this release reads version 1"));
+        errors.add(*node, format!("unsupported version {value}; this release reads version 1"));
     }
 }
 
-fn drain(written: Field<raw::Drain>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
-    let Some(flag) = args.drain else {
-        return written.duration().unwrap_or(DRAIN);
-    };
-    if let Err(message) = raw::Drain::new(flag) {
-        errors.add_outside_file("--drain", message);
+fn drain(written: &mut Field<raw::Drain>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
+    match args.drain.map(raw::Drain::new) {
+        Some(Ok(flag)) => *written = Field::of(flag),
+        Some(Err(message)) => errors.add_outside_file("--drain", message),
+        None => {}
     }
-    flag.0
+    written.or_time(DRAIN)
 }
 
-fn labels(written: Field<raw::Labels>) -> label::CardinalityLimits {
-    let written = written.or_default();
+fn labels(written: &mut raw::Labels) -> label::CardinalityLimits {
     let default = label::CardinalityLimits::default();
     label::CardinalityLimits {
         error_types: written.error_types.or(default.error_types),
@@ -149,58 +153,51 @@ fn labels(written: Field<raw::Labels>) -> label::CardinalityLimits {
         providers: written.providers.or(default.providers),
         tenants: written.tenants.or(default.tenants),
         variants: written.variants.or(default.variants),
-        length_bands: written.length_bands.value().unwrap_or(default.length_bands),
+        length_bands: *written.length_bands.or_insert(default.length_bands),
     }
 }
 
-fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
-    let written = written.or_default();
-    Log {
-        level: args.log_level.or(written.level.value()).unwrap_or_default(),
-        format: args.log_format.or(written.format.value()).unwrap_or_default(),
+fn export(written: &mut raw::Export, errors: &mut ErrorCollector) -> ExportOverrides {
+    let mut headers = Vec::new();
+    if let Some(list) = written.headers.spanned_mut() {
+        list.value.retain(|_, value| matches!(value, Field::Present(_)));
+        for (name, value) in &list.value {
+            if let Some(Spanned { value, node }) = value.as_ref() {
+                if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+                    errors.add(*node, "not a valid header name; write a name such as x-api-key");
+                }
+                headers.push((name.clone(), value.0.clone()));
+            }
+        }
     }
-}
-
-fn export(written: Field<raw::Export>, errors: &mut ErrorCollector) -> ExportOverrides {
-    let written = written.or_default();
+    if headers.is_empty() {
+        written.headers = Field::Absent;
+    }
     ExportOverrides {
-        endpoint: written.endpoint.value().map(|url| url.to_string()),
+        endpoint: written.endpoint.get().map(ToString::to_string),
         protocol: written.protocol.value(),
-        interval: written.interval.duration(),
-        headers: export_headers(written.headers, errors),
+        interval: written.interval.value().map(|interval| interval.get().0),
+        headers,
         genai_names: written.genai_names.value(),
     }
 }
 
-fn export_headers(
-    written: Field<BTreeMap<String, Field<raw::HeaderValue>>>,
-    errors: &mut ErrorCollector,
-) -> Vec<(String, Secret)> {
-    let mut headers = Vec::new();
-    for (name, value) in written.or_default() {
-        let Some(Spanned { value, node }) = value.spanned() else {
-            continue;
-        };
-        if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            errors.add(node, "not a valid header name; write a name such as x-api-key");
-        }
-        headers.push((name, value.0));
-    }
-    headers
-}
-
 fn request_log(
-    written: Field<raw::RequestLog>,
+    written: &mut Field<raw::RequestLog>,
     errors: &mut ErrorCollector,
 ) -> Option<request_log::Config> {
-    let Spanned { value, node } = written.spanned()?;
+    let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the path of a file, or stdout";
-    let path = value.path.required(errors, node, "path", hint)?.value;
-    let rotate = value.rotate.or_default();
+    let path = value.path.required(errors, *node, "path", hint)?.value.clone();
+    let rotate = value.rotate.or_insert_default();
     let default = request_log::Rotation::default();
     let default_size = ByteSize(usize::try_from(default.size).unwrap_or(usize::MAX));
     Some(request_log::Config {
-        destination: request_log_destination(path),
+        destination: if path.as_os_str() == STDOUT {
+            request_log::Destination::Stdout
+        } else {
+            request_log::Destination::File(path)
+        },
         rotate: request_log::Rotation {
             size: rotate.size.or(default_size).0 as u64,
             keep: rotate.keep.or(default.keep),
@@ -208,47 +205,32 @@ fn request_log(
     })
 }
 
-fn request_log_destination(path: PathBuf) -> request_log::Destination {
-    if path.as_os_str() == STDOUT {
-        request_log::Destination::Stdout
-    } else {
-        request_log::Destination::File(path)
-    }
-}
-
 /// The trace header formats, and the unknown values of the variable. The file takes precedence over the variable.
 fn propagators(
-    written: Field<Vec<Field<Propagator>>>,
+    written: &mut Field<Vec<Field<Propagator>>>,
     environment: Environment<'_>,
     errors: &mut ErrorCollector,
 ) -> (Vec<Propagator>, Vec<String>) {
-    if let Field::Present(list) = written {
-        return (listed_propagators(list.value, errors), Vec::new());
+    let mut ignored = Vec::new();
+    if written.as_ref().is_none() {
+        let variable = environment("OTEL_PROPAGATORS").filter(|list| !list.trim().is_empty());
+        let propagators = variable.map(|list| parse_propagators(&list, &mut ignored));
+        *written =
+            propagators.unwrap_or_else(|| Propagator::DEFAULT.to_vec()).into_iter().collect();
     }
-    match environment("OTEL_PROPAGATORS").filter(|list| !list.trim().is_empty()) {
-        Some(list) => parse_propagators(&list),
-        None => (Propagator::DEFAULT.to_vec(), Vec::new()),
-    }
-}
-
-fn listed_propagators(
-    written: Vec<Field<Propagator>>,
-    errors: &mut ErrorCollector,
-) -> Vec<Propagator> {
     let mut propagators = Vec::new();
-    for Spanned { value, node } in written.into_iter().filter_map(Field::spanned) {
-        if propagators.contains(&value) {
-            errors.add(node, format!("{} is listed twice; remove one", value.as_str()));
-        } else {
-            propagators.push(value);
+    for Spanned { value, node } in written.entries() {
+        if propagators.contains(value) {
+            errors.add(*node, format!("{} is listed twice; remove one", value.as_str()));
         }
+        propagators.push(*value);
     }
-    propagators
+    (propagators, ignored)
 }
 
 /// Parses `OTEL_PROPAGATORS`. As the specification demands, unknown words are ignored; the caller logs them.
-fn parse_propagators(list: &str) -> (Vec<Propagator>, Vec<String>) {
-    let (mut propagators, mut ignored) = (Vec::new(), Vec::new());
+fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
+    let mut propagators = Vec::new();
     for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let matches = |propagator: &Propagator| propagator.as_str().eq_ignore_ascii_case(word);
         match Propagator::ALL.into_iter().find(matches) {
@@ -259,7 +241,7 @@ fn parse_propagators(list: &str) -> (Vec<Propagator>, Vec<String>) {
             None => ignored.push(word.to_owned()),
         }
     }
-    (propagators, ignored)
+    propagators
 }
 
 /// Reports a name that would need escaping in a query or a URL.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{check_name, check_route};
+use crate::config::bounded::Bounded;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::raw;
-use crate::config::value::{DurationValue, ThresholdValue};
+use crate::config::value::{DurationValue, Ratio, ThresholdValue};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::slo::{
     CountingRules, Exclusion, Objective, Preset, PresetObjective, Scope, Sli,
@@ -29,28 +30,72 @@ pub(super) struct Known<'a> {
     pub(super) has_tenants: bool,
 }
 
-/// The preset of the flag replaces the objectives of the file, which are checked nevertheless.
+/// The preset of the flag replaces the objectives of the file, which are checked nevertheless. Presets and defaults are
+/// written to `written` as single objectives.
 pub(super) fn resolve(
-    written: Field<Vec<Field<raw::Objective>>>,
+    written: &mut Field<Vec<Field<raw::Objective>>>,
     flag: Option<Preset>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
-    let from_file = match written {
-        Field::Present(list) => from_list(list.value, known, errors),
-        Field::Absent | Field::Invalid => defaults(),
+    let from_file = match written.as_ref() {
+        Some(_) => from_list(written, known, errors),
+        None => defaults(),
     };
-    flag.map_or(from_file, |preset| Common::default().preset(preset, None, None))
+    let objectives = flag.map_or(from_file, |preset| Common::default().preset(preset, None, None));
+    *written = objectives.iter().map(to_raw).collect();
+    objectives
+}
+
+fn to_raw(objective: &Objective) -> raw::Objective {
+    let Objective { name, indicator, target, window, scope, counting } = objective;
+    let time = indicator.longest().map(|time| ThresholdValue(DurationValue(time).to_string()));
+    let rate = indicator.lowest().map(|rate| ThresholdValue(rate.to_string()));
+    let (indicator, min_streams) = match *indicator {
+        Sli::Availability => (raw::Indicator::Availability, None),
+        Sli::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
+        Sli::FirstVisible(_) => (raw::Indicator::FirstVisible, None),
+        Sli::OutputRate(_) => (raw::Indicator::OutputRate, None),
+        Sli::TotalRate(_) => (raw::Indicator::TotalRate, None),
+        Sli::StallFree => (raw::Indicator::StallFree, None),
+        Sli::InterToken(_) => (raw::Indicator::InterToken, None),
+        Sli::Duration(_) => (raw::Indicator::Duration, None),
+        Sli::TokensAboveRate(_) => (raw::Indicator::TokensAboveRate, None),
+        Sli::SystemRate { min_streams, .. } => (raw::Indicator::SystemRate, Some(min_streams)),
+    };
+    let raw_scope = (*scope != Scope::default()).then(|| raw::Scope {
+        route: scope.route.as_ref().map(ToString::to_string).into(),
+        model: scope.model.clone().into(),
+        tenant: scope.tenant.clone().into(),
+        operation: scope.operation.map(|operation| operation.as_str().to_owned()).into(),
+        stream: scope.stream.into(),
+    });
+    raw::Objective {
+        preset: Field::Absent,
+        name: Field::of(name.to_string()),
+        indicator: Field::of(indicator),
+        threshold: time.or(rate).into(),
+        min_streams: min_streams.map(Bounded::within).into(),
+        min_output_tokens: counting.min_output_tokens.map(Bounded::within).into(),
+        target: Field::of(Ratio(*target)),
+        window: Field::of(Bounded::within(DurationValue(*window))),
+        warmup: Field::of(Bounded::within(DurationValue(counting.warmup))),
+        exclude: counting.exclude.iter().copied().collect(),
+        scope: raw_scope.into(),
+    }
 }
 
 /// The file that stores error budgets across restarts.
-pub(super) fn state(written: Field<raw::SloState>, errors: &mut ErrorCollector) -> Option<PathBuf> {
-    let Spanned { value, node } = written.spanned()?;
-    let path = value.path.required(errors, node, "path", "write the path of a file")?;
+pub(super) fn state(
+    written: &Field<raw::SloState>,
+    errors: &mut ErrorCollector,
+) -> Option<PathBuf> {
+    let Spanned { value, node } = written.as_ref()?;
+    let path = value.path.required(errors, *node, "path", "write the path of a file")?;
     if path.value.file_name().is_none() {
         errors.add(path.node, "not the path of a file; add a file name");
     }
-    Some(path.value)
+    Some(path.value.clone())
 }
 
 /// Default objectives for chat, loose enough to mean something before anything has been measured.
@@ -74,20 +119,18 @@ fn defaults() -> Vec<Objective> {
 }
 
 fn from_list(
-    written: Vec<Field<raw::Objective>>,
+    written: &mut Field<Vec<Field<raw::Objective>>>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
     let mut used_names: Vec<String> = Vec::new();
     let mut objectives = Vec::new();
-    for written in written.into_iter().filter_map(Field::spanned) {
-        let node = match &written.value.name {
-            Field::Present(name) => {
-                check_name(&name.value, name.node, errors);
-                name.node
-            }
-            Field::Absent | Field::Invalid => written.node,
-        };
+    for written in written.entries() {
+        let mut node = written.node;
+        if let Some(name) = written.value.name.as_ref() {
+            check_name(&name.value, name.node, errors);
+            node = name.node;
+        }
         let names = names(&written.value);
         if let Some(name) = names.iter().find(|name| used_names.contains(name)) {
             errors.add(node, format!("duplicate objective name \"{name}\"; use another name"));
@@ -100,13 +143,13 @@ fn from_list(
 
 /// The names of the objectives of one entry, if they are known.
 fn names(written: &raw::Objective) -> Vec<String> {
-    let name = written.name.clone().value();
-    match written.preset.clone().value() {
+    let name = written.name.get();
+    match written.preset.value() {
         Some(preset) => {
-            let prefix = name.as_deref().unwrap_or(preset.as_str());
+            let prefix = name.map_or(preset.as_str(), String::as_str);
             preset.promises().iter().map(|promise| preset_name(prefix, promise)).collect()
         }
-        None => name.into_iter().collect(),
+        None => name.cloned().into_iter().collect(),
     }
 }
 
@@ -116,35 +159,29 @@ fn preset_name(prefix: &str, promise: &PresetObjective) -> String {
 
 /// The objectives of one entry: those of its preset, or one.
 fn from_entry(
-    written: Spanned<raw::Objective>,
+    written: &mut Spanned<raw::Objective>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
     let Spanned { value, node } = written;
     let common = Common {
-        window: value.window.duration().unwrap_or(DEFAULT_WINDOW),
-        scope: scope(value.scope, known, errors),
-        warmup: value.warmup.duration().unwrap_or_default(),
-        exclude: exclusions(value.exclude),
-    };
-    let own = OwnIndicator {
-        indicator: value.indicator,
-        threshold: value.threshold,
-        min_streams: value.min_streams,
-        min_output_tokens: value.min_output_tokens,
+        window: value.window.or_time(DEFAULT_WINDOW),
+        scope: value.scope.get().map(|written| scope(written, known, errors)).unwrap_or_default(),
+        warmup: value.warmup.or_time(Duration::ZERO),
+        exclude: exclusions(&mut value.exclude),
     };
     match value.preset {
         Field::Present(preset) => {
-            own.reject_all(errors);
+            reject_own_indicator(value, errors);
             let target = value.target.value().map(|target| target.0);
-            common.preset(preset.value, value.name.value().as_deref(), target)
+            common.preset(preset.value, value.name.get().map(String::as_str), target)
         }
         Field::Invalid => Vec::new(),
         Field::Absent => {
-            let name = value.name.required(errors, node, "name", "add one, such as chat-ttft");
+            let name = value.name.required(errors, *node, "name", "add one, such as chat-ttft");
             let hint = "write the ratio of good exchanges, such as 99.5%";
-            let target = value.target.required(errors, node, "target", hint);
-            let indicator = own.resolve(node, errors);
+            let target = value.target.required(errors, *node, "target", hint);
+            let indicator = indicator(value, *node, errors);
             let objective = || {
                 let (indicator, min_output_tokens) = indicator?;
                 let name = Label::known(&name?.value);
@@ -201,17 +238,16 @@ impl Common {
 }
 
 /// Sorted and without duplicates, so that equal settings have equal fingerprints.
-fn exclusions(written: Field<Vec<Field<Exclusion>>>) -> Vec<Exclusion> {
-    let mut exclude: Vec<_> = written.or_default().into_iter().filter_map(Field::value).collect();
+fn exclusions(written: &mut Field<Vec<Field<Exclusion>>>) -> Vec<Exclusion> {
+    let mut exclude: Vec<_> = written.entries().map(|exclusion| exclusion.value).collect();
     exclude.sort_unstable();
     exclude.dedup();
     exclude
 }
 
-fn scope(written: Field<raw::Scope>, known: Known<'_>, errors: &mut ErrorCollector) -> Scope {
-    let written = written.or_default();
-    let route = written.route.spanned().map(|route| {
-        check_route(&route, known.routes, errors);
+fn scope(written: &raw::Scope, known: Known<'_>, errors: &mut ErrorCollector) -> Scope {
+    let route = written.route.as_ref().map(|route| {
+        check_route(route, known.routes, errors);
         Label::known(&route.value)
     });
     if let Field::Present(tenant) = &written.tenant
@@ -222,39 +258,79 @@ fn scope(written: Field<raw::Scope>, known: Known<'_>, errors: &mut ErrorCollect
     }
     Scope {
         route,
-        model: pattern(written.model, "a model name", errors),
-        tenant: pattern(written.tenant, "a tenant", errors),
-        operation: operation(written.operation, errors),
+        model: pattern(&written.model, "a model name", errors),
+        tenant: pattern(&written.tenant, "a tenant", errors),
+        operation: operation(&written.operation, errors),
         stream: written.stream.value(),
     }
 }
 
-fn pattern(written: Field<String>, what: &str, errors: &mut ErrorCollector) -> Option<String> {
-    let Spanned { value, node } = written.spanned()?;
+fn pattern(written: &Field<String>, what: &str, errors: &mut ErrorCollector) -> Option<String> {
+    let Spanned { value, node } = written.as_ref()?;
     if value.is_empty() {
         let message =
             format!("empty pattern; write {what}, with * for any text, or remove this key");
-        errors.add(node, message);
+        errors.add(*node, message);
     }
-    Some(value)
+    Some(value.clone())
 }
 
-fn operation(written: Field<String>, errors: &mut ErrorCollector) -> Option<Operation> {
-    let Spanned { value, node } = written.spanned()?;
+fn operation(written: &Field<String>, errors: &mut ErrorCollector) -> Option<Operation> {
+    let Spanned { value, node } = written.as_ref()?;
     let operation = Operation::ALL.into_iter().find(|operation| operation.as_str() == value);
     if operation.is_none() {
-        let hint = suggestion(&value, Operation::ALL.into_iter().map(Operation::as_str));
-        errors.add(node, format!("unknown operation \"{value}\"; {hint}"));
+        let hint = suggestion(value, Operation::ALL.into_iter().map(Operation::as_str));
+        errors.add(*node, format!("unknown operation \"{value}\"; {hint}"));
     }
     operation
 }
 
-/// The keys that define an indicator. A preset does not allow them.
-struct OwnIndicator {
-    indicator: Field<raw::Indicator>,
-    threshold: Field<ThresholdValue>,
-    min_streams: Field<raw::Count>,
-    min_output_tokens: Field<raw::Count>,
+/// Reports the keys that define an indicator, which a preset does not allow.
+fn reject_own_indicator(written: &raw::Objective, errors: &mut ErrorCollector) {
+    let nodes = [
+        written.indicator.as_ref().map(|field| field.node),
+        written.threshold.as_ref().map(|field| field.node),
+        written.min_streams.as_ref().map(|field| field.node),
+        written.min_output_tokens.as_ref().map(|field| field.node),
+    ];
+    for node in nodes.into_iter().flatten() {
+        let hint = "remove this key, or replace the preset by an objective of your own";
+        errors.add(node, format!("a preset defines this; {hint}"));
+    }
+}
+
+/// The indicator, and the minimum number of output tokens of a rated exchange.
+fn indicator(
+    written: &raw::Objective,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
+) -> Option<(Sli, Option<u32>)> {
+    let hint = format!("write one of {INDICATORS}; or a preset");
+    let kind = written.indicator.required(errors, objective, "indicator", &hint)?.value;
+    let min_streams = min_streams(kind, written.min_streams, objective, errors);
+    let indicator = with_threshold(kind, &written.threshold, min_streams, objective, errors);
+    let min_output_tokens = written.min_output_tokens.spanned();
+    if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Sli::is_rate)) {
+        let message = "this indicator does not rate single exchanges; remove this key";
+        errors.add(field.node, message);
+    }
+    Some((indicator?, min_output_tokens.map(|field| field.value.get())))
+}
+
+/// 0 if the indicator does not use it.
+fn min_streams(
+    kind: raw::Indicator,
+    written: Field<raw::Count>,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
+) -> u32 {
+    if kind == raw::Indicator::SystemRate {
+        let hint = "write how many streams must be in flight for a minute to count, such as 8";
+        written.required(errors, objective, "min_streams", hint);
+    } else if let Some(Spanned { node, .. }) = written.spanned() {
+        errors.add(node, "only system_rate uses the number of streams; remove this key");
+    }
+    written.value().map_or(0, Bounded::get)
 }
 
 /// How an indicator uses its threshold.
@@ -262,56 +338,8 @@ enum ThresholdKind {
     None(Sli),
     /// The longest good time.
     Time(fn(Duration) -> Sli),
-    /// The lowest good rate.
-    Rate(fn(f64) -> Sli),
-    /// The lowest good rate, with a minimum number of streams.
-    SystemRate,
-}
-
-impl OwnIndicator {
-    fn reject_all(self, errors: &mut ErrorCollector) {
-        let nodes = [
-            self.indicator.spanned().map(|field| field.node),
-            self.threshold.spanned().map(|field| field.node),
-            self.min_streams.spanned().map(|field| field.node),
-            self.min_output_tokens.spanned().map(|field| field.node),
-        ];
-        for node in nodes.into_iter().flatten() {
-            let hint = "remove this key, or replace the preset by an objective of your own";
-            errors.add(node, format!("a preset defines this; {hint}"));
-        }
-    }
-
-    /// The indicator, and the minimum number of output tokens of a rated exchange.
-    fn resolve(self, objective: NodeId, errors: &mut ErrorCollector) -> Option<(Sli, Option<u32>)> {
-        let hint = format!("write one of {INDICATORS}; or a preset");
-        let kind = self.indicator.required(errors, objective, "indicator", &hint)?.value;
-        let min_streams = min_streams(kind, self.min_streams, objective, errors);
-        let indicator = indicator(kind, self.threshold, min_streams, objective, errors);
-        let min_output_tokens = self.min_output_tokens.spanned();
-        if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Sli::is_rate)) {
-            let message = "this indicator does not rate single exchanges; remove this key";
-            errors.add(field.node, message);
-        }
-        Some((indicator?, min_output_tokens.map(|field| field.value.get())))
-    }
-}
-
-fn min_streams(
-    kind: raw::Indicator,
-    written: Field<raw::Count>,
-    objective: NodeId,
-    errors: &mut ErrorCollector,
-) -> Option<u32> {
-    if kind == raw::Indicator::SystemRate {
-        let hint = "write how many streams must be in flight for a minute to count, such as 8";
-        let field = written.required(errors, objective, "min_streams", hint)?;
-        return Some(field.value.get());
-    }
-    if let Some(Spanned { node, .. }) = written.spanned() {
-        errors.add(node, "only system_rate uses the number of streams; remove this key");
-    }
-    None
+    /// The lowest good rate, and the minimum number of streams.
+    Rate(fn(f64, u32) -> Sli),
 }
 
 const fn threshold_kind(kind: raw::Indicator) -> ThresholdKind {
@@ -322,17 +350,21 @@ const fn threshold_kind(kind: raw::Indicator) -> ThresholdKind {
         raw::Indicator::FirstVisible => ThresholdKind::Time(Sli::FirstVisible),
         raw::Indicator::InterToken => ThresholdKind::Time(Sli::InterToken),
         raw::Indicator::Duration => ThresholdKind::Time(Sli::Duration),
-        raw::Indicator::OutputRate => ThresholdKind::Rate(Sli::OutputRate),
-        raw::Indicator::TotalRate => ThresholdKind::Rate(Sli::TotalRate),
-        raw::Indicator::TokensAboveRate => ThresholdKind::Rate(Sli::TokensAboveRate),
-        raw::Indicator::SystemRate => ThresholdKind::SystemRate,
+        raw::Indicator::OutputRate => ThresholdKind::Rate(|floor, _| Sli::OutputRate(floor)),
+        raw::Indicator::TotalRate => ThresholdKind::Rate(|floor, _| Sli::TotalRate(floor)),
+        raw::Indicator::TokensAboveRate => {
+            ThresholdKind::Rate(|floor, _| Sli::TokensAboveRate(floor))
+        }
+        raw::Indicator::SystemRate => {
+            ThresholdKind::Rate(|floor, min_streams| Sli::SystemRate { floor, min_streams })
+        }
     }
 }
 
-fn indicator(
+fn with_threshold(
     kind: raw::Indicator,
-    threshold: Field<ThresholdValue>,
-    min_streams: Option<u32>,
+    threshold: &Field<ThresholdValue>,
+    min_streams: u32,
     objective: NodeId,
     errors: &mut ErrorCollector,
 ) -> Option<Sli> {
@@ -346,22 +378,17 @@ fn indicator(
             return Some(*indicator);
         }
         ThresholdKind::Time(_) => "write the longest good time, such as 2s",
-        ThresholdKind::Rate(_) | ThresholdKind::SystemRate => {
-            "write the lowest good rate in tokens per second, such as 15"
-        }
+        ThresholdKind::Rate(_) => "write the lowest good rate in tokens per second, such as 15",
     };
     let threshold = threshold.required(errors, objective, "threshold", hint)?;
     let Spanned { value: ThresholdValue(text), node } = threshold;
     let indicator = match kind {
         ThresholdKind::None(indicator) => Some(indicator),
-        ThresholdKind::Time(of) => parse_time(&text).map(of),
-        ThresholdKind::Rate(of) => parse_rate(&text).map(of),
-        // A missing number of streams has been reported; any number will do to check the rate.
-        ThresholdKind::SystemRate => parse_rate(&text)
-            .map(|floor| Sli::SystemRate { floor, min_streams: min_streams.unwrap_or_default() }),
+        ThresholdKind::Time(of) => parse_time(text).map(of),
+        ThresholdKind::Rate(of) => parse_rate(text).map(|rate| of(rate, min_streams)),
     };
     if indicator.is_none() {
-        errors.add(node, format!("\"{text}\" is not a threshold of this indicator; {hint}"));
+        errors.add(*node, format!("\"{text}\" is not a threshold of this indicator; {hint}"));
     }
     indicator
 }

@@ -1,15 +1,15 @@
-//! CapturePolicies: which requests go to which upstream, with concurrency limits and content capture.
+//! Routes: which requests go to which upstream, with concurrency limits and content capture.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::upstreams::{self, Upstreams, default_scrape};
+use super::upstreams::{self, Upstreams};
 use super::{check_name, invalid_name, is_name};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
-use crate::config::value::{ByteSize, ValueError};
+use crate::config::value::ByteSize;
 use crate::config::{RunArgs, raw};
 use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
@@ -36,21 +36,6 @@ const PROVIDER_FLAG: &str = "--provider";
 /// Each pattern scans all captured text.
 const MAX_REDACT_PATTERNS: usize = 64;
 
-/// The parts of the file that define routes.
-pub(super) struct Written {
-    /// The root node, if there is a file.
-    pub(super) file: Option<NodeId>,
-    pub(super) upstreams: Field<BTreeMap<String, Field<raw::Upstream>>>,
-    pub(super) routes: Field<Vec<Field<raw::Route>>>,
-}
-
-/// Settings of routes that do not override them.
-#[derive(Clone, Copy)]
-pub(super) struct Defaults {
-    pub(super) vantage: ProxyPosition,
-    pub(super) trace: TraceHeaders,
-}
-
 /// Upstreams and the routes to them.
 pub(super) struct Routing {
     pub(super) upstreams: Vec<forward::Config>,
@@ -62,54 +47,116 @@ pub(super) struct Routing {
     pub(super) contents: content::CapturePolicies,
 }
 
-/// Upstreams of flags replace those of the file, which are checked nevertheless.
+/// Upstreams of flags replace those of the file, which are checked nevertheless. `root` is the root node, if there is a
+/// file.
 pub(super) fn resolve(
-    written: Written,
+    file: &mut raw::File,
+    root: Option<NodeId>,
     args: &RunArgs,
-    defaults: Defaults,
     errors: &mut ErrorCollector,
 ) -> Routing {
     if args.upstream.is_empty() {
-        check_complete(&written, errors);
+        check_complete(file, root, errors);
         check_unused_flags(args, errors);
+        return from_sections(file, errors);
     }
-    let names: Vec<String> = match &written.upstreams {
-        Field::Present(upstreams) => upstreams.value.keys().cloned().collect(),
-        Field::Absent | Field::Invalid => Vec::new(),
+    from_sections(file, errors);
+    apply_flags(file, args, errors);
+    // The flags have been checked. The names of these upstreams are prefixes, which allow more characters.
+    from_sections(file, &mut ErrorCollector::default())
+}
+
+fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
+    let defaults = Defaults {
+        vantage: *file.vantage.or_insert_default(),
+        trace: *file.trace.or_insert_default(),
     };
-    let Upstreams { all: upstreams, scrapes, warm } = upstreams::resolve(written.upstreams, errors);
-    let known = KnownUpstreams { names: &names, valid: &upstreams };
+    let names: Vec<String> =
+        file.upstreams.get().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let Upstreams { all: upstreams, scrapes, warm } =
+        upstreams::resolve(&mut file.upstreams, errors);
     let mut resolver = RouteResolver {
-        known,
+        upstreams: &upstreams,
+        upstream_names: &names,
         defaults,
         errors,
         routes: Vec::new(),
         names: Vec::new(),
         contents: Vec::new(),
     };
-    match written.routes {
-        Field::Present(list) => resolver.add_all(list),
-        Field::Absent | Field::Invalid => resolver.add_default(),
+    match (file.routes.as_ref(), names.as_slice()) {
+        (Some(list), _) if list.value.is_empty() => {
+            let message =
+                "the list is empty; add a route, or remove this key if there is one upstream";
+            resolver.errors.add(list.node, message);
+        }
+        (Some(_), _) => {}
+        // A single upstream receives all requests.
+        (None, [only]) => {
+            let upstream = Field::of(only.clone());
+            file.routes = [raw::Route { upstream, ..raw::Route::default() }].into_iter().collect();
+        }
+        (None, _) => resolver.names.clone_from(&names),
     }
-    let RouteResolver { routes, names: route_names, contents, errors, .. } = resolver;
-    if !args.upstream.is_empty() {
-        return from_flags(args, defaults, errors);
+    for written in file.routes.entries() {
+        resolver.add(written);
     }
+    let RouteResolver { routes, names: route_names, contents, .. } = resolver;
     let contents = contents.into_iter().collect();
     Routing { upstreams, scrapes, warm, routes, route_names, contents }
 }
 
+/// Replaces the upstreams and routes of the file by those of the flags.
+fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector) {
+    if let Some(name) = args.provider.as_deref().filter(|name| !is_name(name)) {
+        errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
+    }
+    let mut upstreams = BTreeMap::new();
+    let mut routes = Vec::new();
+    for flag in &args.upstream {
+        let UpstreamTarget { prefix, url } = match flag.expose().parse::<UpstreamTarget>() {
+            Ok(target) => target,
+            Err(error) => {
+                errors.add_outside_file(UPSTREAM_FLAG, error.to_string());
+                continue;
+            }
+        };
+        let name = prefix.as_deref().map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
+        let name = name.to_owned();
+        routes.push(raw::Route {
+            upstream: Field::of(name.clone()),
+            strip: Field::of(prefix.is_some()),
+            r#match: Field::of(raw::Match { host: Field::Absent, prefix: prefix.into() }),
+            provider: args.provider.clone().into(),
+            ..raw::Route::default()
+        });
+        let metrics = args.engine_metrics.filter(|scrape| *scrape);
+        let upstream = raw::Upstream {
+            url: Field::of(url),
+            metrics: metrics.map(|_| raw::Metrics::default()).into(),
+            ..raw::Upstream::default()
+        };
+        if upstreams.insert(name.clone(), Field::of(upstream)).is_some() {
+            let hint = "give each upstream its own prefix (only one may have none)";
+            let message = format!("two upstreams for the route \"{name}\"; {hint}");
+            errors.add_outside_file(UPSTREAM_FLAG, message);
+        }
+    }
+    file.upstreams = Field::of(upstreams);
+    file.routes = routes.into_iter().collect();
+}
+
 /// Without upstreams from flags, the file has to define upstreams and, if there are several, routes.
-fn check_complete(written: &Written, errors: &mut ErrorCollector) {
-    let Some(file) = written.file else {
+fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorCollector) {
+    let Some(root) = root else {
         let message = "no upstream is configured; name one, such as\n    \
                        tokengauge run --upstream https://api.openai.com";
         return errors.add_outside_file(UPSTREAM_FLAG, message);
     };
-    match (&written.upstreams, &written.routes) {
+    match (&file.upstreams, &file.routes) {
         (Field::Absent, _) => {
             let hint = "add an upstream, such as `openai: {url: https://api.openai.com}`";
-            errors.add_missing(file, "upstreams", hint);
+            errors.add_missing(root, "upstreams", hint);
         }
         (Field::Present(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
             let first = upstreams.value.keys().next().map_or("", String::as_str);
@@ -118,7 +165,7 @@ fn check_complete(written: &Written, errors: &mut ErrorCollector) {
                  strip: true}}`",
                 upstreams.value.len(),
             );
-            errors.add_missing(file, "routes", &hint);
+            errors.add_missing(root, "routes", &hint);
         }
         _ => {}
     }
@@ -138,21 +185,17 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
     }
 }
 
-/// The upstreams that a route may refer to.
+/// Settings of routes that do not override them.
 #[derive(Clone, Copy)]
-struct KnownUpstreams<'a> {
-    names: &'a [String],
-    valid: &'a [forward::Config],
-}
-
-impl<'a> KnownUpstreams<'a> {
-    fn get(self, name: &str) -> Option<&'a forward::Config> {
-        self.valid.iter().find(|upstream| upstream.name.as_str() == name)
-    }
+struct Defaults {
+    vantage: ProxyPosition,
+    trace: TraceHeaders,
 }
 
 struct RouteResolver<'a> {
-    known: KnownUpstreams<'a>,
+    upstreams: &'a [forward::Config],
+    /// Includes invalid upstreams.
+    upstream_names: &'a [String],
     defaults: Defaults,
     errors: &'a mut ErrorCollector,
     routes: Vec<route::Config>,
@@ -161,136 +204,127 @@ struct RouteResolver<'a> {
 }
 
 impl<'a> RouteResolver<'a> {
-    fn add_all(&mut self, written: Spanned<Vec<Field<raw::Route>>>) {
-        if written.value.is_empty() {
-            let message =
-                "the list is empty; add a route, or remove this key if there is one upstream";
+    fn add(&mut self, written: &mut Spanned<raw::Route>) {
+        let name = self.name(written);
+        let (host, prefix) = self.conditions(&mut written.value.r#match);
+        let is_same = |other: &&route::Config| (&other.host, &other.prefix) == (&host, &prefix);
+        if let Some(other) = self.routes.iter().find(is_same) {
+            let message = format!(
+                "route \"{}\" matches the same requests, so this one is never used; remove it or change its match",
+                other.facts.name
+            );
             self.errors.add(written.node, message);
         }
-        for written in written.value.into_iter().filter_map(Field::spanned) {
-            let name = self.name(&written);
-            let conditions = self.conditions(written.value.r#match.clone());
-            let is_same = |other: &&route::Config| {
-                (&other.host, &other.prefix) == (&conditions.0, &conditions.1)
-            };
-            if let Some(other) = self.routes.iter().find(is_same) {
-                let message = format!(
-                    "route \"{}\" matches the same requests, so this one is never used; remove it or change its match",
-                    other.facts.name
-                );
-                self.errors.add(written.node, message);
-            }
-            self.names.push(name.clone());
-            let policy = capture_policy(written.value.content.clone(), self.errors);
-            self.contents.extend(policy.map(|policy| (Label::known(&name), policy)));
-            let route = self.route(&name, written, conditions);
-            self.routes.extend(route);
-        }
-    }
-
-    /// Without routes, a single upstream receives all requests.
-    fn add_default(&mut self) {
-        self.names = self.known.names.to_vec();
-        if let [name] = self.known.names
-            && let Some(upstream) = self.known.get(name)
-        {
-            self.routes.push(default_route(upstream, None, None, self.defaults));
-        }
+        self.names.push(name.clone());
+        let policy = capture_policy(&mut written.value.content, self.errors);
+        self.contents.extend(policy.map(|policy| (Label::known(&name), policy)));
+        let route = self.route(name, written, host, prefix);
+        self.routes.extend(route);
     }
 
     /// The route's own name, or that of its upstream.
     fn name(&mut self, written: &Spanned<raw::Route>) -> String {
-        let own = written.value.name.clone().spanned();
-        let (name, node) = match (own, written.value.upstream.clone().spanned()) {
+        let (name, node) = match (written.value.name.as_ref(), written.value.upstream.get()) {
             (Some(own), _) => {
                 check_name(&own.value, own.node, self.errors);
-                (own.value, own.node)
+                (&own.value, own.node)
             }
-            (None, Some(upstream)) => (upstream.value, written.node),
+            (None, Some(upstream)) => (upstream, written.node),
             (None, None) => return String::new(),
         };
-        if self.names.contains(&name) {
+        if self.names.contains(name) {
             let message = format!("duplicate route name \"{name}\"; set a different `name`");
             self.errors.add(node, message);
         }
-        name
+        name.clone()
     }
 
     /// Host and prefix.
-    fn conditions(&mut self, written: Field<raw::Match>) -> (Option<String>, String) {
-        let written = written.or_default();
-        let host = written.host.spanned().map(|Spanned { value, node }| {
-            let host = value.to_ascii_lowercase();
-            if !is_host(&host) {
+    fn conditions(&mut self, written: &mut Field<raw::Match>) -> (Option<String>, String) {
+        let raw::Match { host, prefix } = written.or_insert_default();
+        if let Some(Spanned { value, node }) = host.spanned_mut() {
+            let lower = value.to_ascii_lowercase();
+            if !is_host(&lower) {
                 let message = format!(
                     "\"{value}\" is not a host; write a name without scheme, port or path, such as llm.example.com or \
                      \"*.example.com\""
                 );
-                self.errors.add(node, message);
+                self.errors.add(*node, message);
             }
-            host
-        });
-        let prefix = written.prefix.spanned().map(|Spanned { value, node }| {
-            url::prefix(&value).unwrap_or_else(|error: ValueError| {
-                self.errors.add(node, error.to_string());
-                value
-            })
-        });
-        (host, prefix.unwrap_or_default())
+            *value = lower;
+        }
+        if let Some(Spanned { value, node }) = prefix.spanned_mut() {
+            match url::prefix(value) {
+                Ok(valid) => *value = valid,
+                Err(error) => self.errors.add(*node, error.to_string()),
+            }
+        }
+        let conditions = (host.get().cloned(), prefix.get().cloned().unwrap_or_default());
+        if conditions.1.is_empty() {
+            *prefix = Field::Absent;
+        }
+        if conditions == (None, String::new()) {
+            *written = Field::Absent;
+        }
+        conditions
     }
 
     fn route(
         &mut self,
-        name: &str,
-        written: Spanned<raw::Route>,
-        (host, prefix): (Option<String>, String),
+        name: String,
+        written: &mut Spanned<raw::Route>,
+        host: Option<String>,
+        prefix: String,
     ) -> Option<route::Config> {
         let Spanned { value, node } = written;
-        let strip = value.strip.spanned();
-        if let Some(Spanned { value: true, node }) = strip
+        if let Some(Spanned { value: true, node }) = value.strip.as_ref()
             && prefix.is_empty()
         {
             let message = "no prefix to strip; add match.prefix, or remove this key";
-            self.errors.add(node, message);
+            self.errors.add(*node, message);
         }
-        let strip = strip.is_some_and(|strip| strip.value);
-        if let Field::Present(provider) = &value.provider {
+        let strip = *value.strip.or_insert_default();
+        if let Some(provider) = value.provider.as_ref() {
             check_name(&provider.value, provider.node, self.errors);
         }
-        if let Field::Present(dialect) = &value.dialect {
+        if let Some(dialect) = value.dialect.as_ref() {
             check_dialect(&dialect.value, dialect.node, self.errors);
         }
-        let admission = admission(value.admission, self.errors);
-        let upstream = self.upstream(value.upstream, node)?;
-        let label = |field: Field<String>| field.value().map(|name| Label::known(&name));
+        let admission = admission(&mut value.admission, self.errors);
+        let upstream = self.upstream(&value.upstream, *node)?;
+        let label = |field: &Field<String>| field.get().map(|name| Label::known(name));
+        let facts = RouteFacts {
+            name: Label::known(&name),
+            vantage: *value.vantage.or_insert(self.defaults.vantage),
+            server_address: Label::known(&upstream.host),
+            server_port: upstream.port,
+            provider: label(&value.provider),
+            dialect: label(&value.dialect),
+            stripped: if strip { prefix.len() } else { 0 },
+            base_path: Label::known(&upstream.base_path),
+            stall_after: value.stall_after.or_time(STALL_AFTER),
+            hung_after: value.hung_after.or_time(HUNG_AFTER),
+        };
+        value.name = Field::of(name);
         Some(route::Config {
-            facts: Arc::new(RouteFacts {
-                name: Label::known(name),
-                vantage: value.vantage.value().unwrap_or(self.defaults.vantage),
-                provider: label(value.provider),
-                dialect: label(value.dialect),
-                stripped: if strip { prefix.len() } else { 0 },
-                stall_after: value.stall_after.duration().unwrap_or(STALL_AFTER),
-                hung_after: value.hung_after.duration().unwrap_or(HUNG_AFTER),
-                ..default_facts(upstream, self.defaults)
-            }),
+            facts: Arc::new(facts),
             host,
             prefix,
             strip,
             upstream: upstream.name.clone(),
-            trace: value.trace.value().unwrap_or(self.defaults.trace),
+            trace: *value.trace.or_insert(self.defaults.trace),
             admission,
         })
     }
 
-    fn upstream(&mut self, written: Field<String>, route: NodeId) -> Option<&'a forward::Config> {
+    fn upstream(&mut self, written: &Field<String>, route: NodeId) -> Option<&'a forward::Config> {
         let hint = "write the name of an entry under `upstreams`";
         let Spanned { value, node } = written.required(self.errors, route, "upstream", hint)?;
-        if !self.known.names.contains(&value) {
-            let hint = suggestion(&value, self.known.names.iter().map(String::as_str));
-            self.errors.add(node, format!("no upstream named \"{value}\"; {hint}"));
+        if !self.upstream_names.contains(value) {
+            let hint = suggestion(value, self.upstream_names.iter().map(String::as_str));
+            self.errors.add(*node, format!("no upstream named \"{value}\"; {hint}"));
         }
-        self.known.get(&value)
+        self.upstreams.iter().find(|upstream| upstream.name.as_str() == value)
     }
 }
 
@@ -314,47 +348,53 @@ fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
 
 /// `None` if the route has no concurrency limit.
 fn admission(
-    written: Field<raw::Admission>,
+    written: &mut Field<raw::Admission>,
     errors: &mut ErrorCollector,
 ) -> Option<ConcurrencyLimit> {
-    let Spanned { value, node } = written.spanned()?;
+    let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the maximum number of concurrent requests, or remove `admission`";
-    let max_in_flight = value.max_in_flight.required(errors, node, "max_in_flight", hint)?;
+    let max_in_flight = value.max_in_flight.required(errors, *node, "max_in_flight", hint)?;
     Some(ConcurrencyLimit {
         max_in_flight: max_in_flight.value.get(),
         max_queue: value.queue.or(ConcurrencyLimit::DEFAULT_MAX_QUEUE),
-        queue_timeout: value.wait.duration().unwrap_or(ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT),
+        queue_timeout: value.wait.or_time(ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT),
     })
 }
 
 /// `None` if the route captures nothing.
 fn capture_policy(
-    written: Field<raw::Content>,
+    written: &mut Field<raw::Content>,
     errors: &mut ErrorCollector,
 ) -> Option<CapturePolicy> {
-    let Spanned { value, node } = written.spanned()?;
+    let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write `capture: true`, or remove `content`";
-    let capture = value.capture.required(errors, node, "capture", hint);
-    let redact = redactor(value.redact, errors);
+    let capture = value.capture.required(errors, *node, "capture", hint).copied();
+    let redact = redactor(&mut value.redact, errors);
     let max_bytes = value.max_bytes.or(ByteSize(CapturePolicy::MAX_BYTES)).0;
-    capture?.value.then_some(CapturePolicy { max_bytes, redact: redact? })
+    if !capture?.value {
+        *written = Field::Absent;
+        return None;
+    }
+    Some(CapturePolicy { max_bytes, redact: redact? })
 }
 
-fn redactor(written: Field<Vec<Field<String>>>, errors: &mut ErrorCollector) -> Option<Redactor> {
-    let Some(Spanned { value, node }) = written.spanned() else {
-        return Redactor::new(&[Redactor::USUAL.to_owned()]).ok();
-    };
-    let entries: Vec<Spanned<String>> = value.into_iter().filter_map(Field::spanned).collect();
+fn redactor(
+    written: &mut Field<Vec<Field<String>>>,
+    errors: &mut ErrorCollector,
+) -> Option<Redactor> {
+    written.or_insert(vec![Field::of(Redactor::USUAL.to_owned())]);
+    let list = written.as_ref().map(|list| list.node)?;
+    let entries: Vec<Spanned<String>> = written.entries().map(|entry| entry.clone()).collect();
     if entries.len() > MAX_REDACT_PATTERNS {
         let count = entries.len();
         errors
-            .add(node, format!("there are {count} patterns; write at most {MAX_REDACT_PATTERNS}"));
+            .add(list, format!("there are {count} patterns; write at most {MAX_REDACT_PATTERNS}"));
     }
     let texts: Vec<String> = entries.iter().map(|entry| entry.value.clone()).collect();
     match Redactor::new(&texts) {
         Ok(redactor) => Some(redactor),
         Err((index, problem)) => {
-            let node = entries.get(index).map_or(node, |entry| entry.node);
+            let node = entries.get(index).map_or(list, |entry| entry.node);
             errors.add(node, redact_error(&problem));
             None
         }
@@ -375,78 +415,4 @@ fn redact_error(problem: &content::PatternError) -> String {
         }
     };
     format!("{problem}; {hint}")
-}
-
-/// The facts of a route to `upstream` that sets nothing.
-fn default_facts(upstream: &forward::Config, defaults: Defaults) -> RouteFacts {
-    RouteFacts {
-        name: upstream.name.clone(),
-        vantage: defaults.vantage,
-        server_address: Label::known(&upstream.host),
-        server_port: upstream.port,
-        provider: None,
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(&upstream.base_path),
-        stall_after: STALL_AFTER,
-        hung_after: HUNG_AFTER,
-    }
-}
-
-/// A route with the upstream's name, for all requests below `prefix`.
-fn default_route(
-    upstream: &forward::Config,
-    prefix: Option<String>,
-    provider: Option<Label>,
-    defaults: Defaults,
-) -> route::Config {
-    let prefix = prefix.unwrap_or_default();
-    let facts = default_facts(upstream, defaults);
-    route::Config {
-        facts: Arc::new(RouteFacts { provider, stripped: prefix.len(), ..facts }),
-        host: None,
-        strip: !prefix.is_empty(),
-        prefix,
-        upstream: upstream.name.clone(),
-        trace: defaults.trace,
-        admission: None,
-    }
-}
-
-fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -> Routing {
-    let provider = args.provider.as_deref().map(|name| {
-        if !is_name(name) {
-            errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
-        }
-        Label::known(name)
-    });
-    let mut upstreams: Vec<forward::Config> = Vec::new();
-    let mut routes = Vec::new();
-    for flag in &args.upstream {
-        let UpstreamTarget { prefix, url } = match flag.expose().parse::<UpstreamTarget>() {
-            Ok(target) => target,
-            Err(error) => {
-                errors.add_outside_file(UPSTREAM_FLAG, error.to_string());
-                continue;
-            }
-        };
-        let name = prefix.as_deref().map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
-        if upstreams.iter().any(|other| other.name.as_str() == name) {
-            let hint = "give each upstream its own prefix (only one may have none)";
-            let message = format!("two upstreams for the route \"{name}\"; {hint}");
-            errors.add_outside_file(UPSTREAM_FLAG, message);
-        }
-        let upstream = upstreams::with_defaults(name, url);
-        routes.push(default_route(&upstream, prefix, provider.clone(), defaults));
-        upstreams.push(upstream);
-    }
-    let scraped = upstreams.iter().filter(|_| args.engine_metrics == Some(true));
-    Routing {
-        scrapes: scraped.map(|upstream| default_scrape(upstream, None)).collect(),
-        route_names: upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
-        upstreams,
-        warm: Vec::new(),
-        routes,
-        contents: content::CapturePolicies::default(),
-    }
 }

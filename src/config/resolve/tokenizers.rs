@@ -19,13 +19,15 @@ const COMMON_FILE_STEM: &str = "tokenizer";
 
 /// A file of `loaded` that has not changed is not parsed again.
 pub(super) fn resolve(
-    written: Field<BTreeMap<String, Field<PathBuf>>>,
+    written: &mut Field<BTreeMap<String, Field<PathBuf>>>,
     loaded: &Tokenizers,
     errors: &mut ErrorCollector,
 ) -> Tokenizers {
     let mut assigned: Vec<TokenizerAssignment> = Vec::new();
-    for (models, file) in written.or_default() {
-        let Some(file) = file.spanned() else {
+    let files = written.or_insert_default();
+    files.retain(|_, file| matches!(file, Field::Present(_)));
+    for (models, file) in files.iter() {
+        let Some(file) = file.as_ref() else {
             continue;
         };
         if models.is_empty() {
@@ -34,11 +36,15 @@ pub(super) fn resolve(
         }
         let candidates = assigned.iter().chain(loaded.assigned());
         match load(&file.value, candidates) {
-            Ok(given) => {
-                assigned.push(TokenizerAssignment { models, file: file.value, tokenizer: given })
+            Ok(tokenizer) => {
+                let (models, file) = (models.clone(), file.value.clone());
+                assigned.push(TokenizerAssignment { models, file, tokenizer });
             }
             Err(reason) => errors.add(file.node, format!("{}: {reason}", file.value.display())),
         }
+    }
+    if files.is_empty() {
+        *written = Field::Absent;
     }
     Tokenizers::new(assigned, loaded)
 }
@@ -148,9 +154,9 @@ mod tests {
         let [one, other] = <[_; 2]>::try_from(given(&first)).unwrap();
         assert!(Arc::ptr_eq(&one, &other), "one file, read once");
 
-        let printed = first.to_yaml();
+        let printed = &first.yaml;
         let args = RunArgs::default();
-        let again = load_text(Some(&printed), &args, &|_| None, &first.tokenizers).unwrap();
+        let again = load_text(Some(printed), &args, &|_| None, &first.tokenizers).unwrap();
         assert_eq!(format!("{first:?}"), format!("{again:?}"), "{printed}");
         assert!(given(&again).iter().all(|again| Arc::ptr_eq(again, &one)));
 
