@@ -1,4 +1,4 @@
-//! The layer that waits for a permit of the route's concurrency limiter.
+//! The service that waits for a permit of the route's concurrency limiter.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::ShutdownState;
 use super::body::RelayBody;
@@ -25,7 +25,7 @@ use tokengauge_types::event::{Ending, RejectReason};
 
 /// A request that may be sent to its upstream.
 #[derive(Debug)]
-pub(super) struct AdmittedRequest {
+pub struct AdmittedRequest {
     pub(super) request: Request<Upload>,
     pub(super) upstream: Arc<Upstream>,
     /// Bytes to remove from the beginning of the path.
@@ -36,21 +36,17 @@ pub(super) struct AdmittedRequest {
     pub(super) deadline: Option<Instant>,
 }
 
+/// Waits for a permit of the route's concurrency limiter.
 #[derive(Clone, Debug)]
-pub(super) struct AdmissionLayer {
-    shutdown: watch::Sender<ShutdownState>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Admission<S> {
-    inner: S,
-    shutdown: watch::Sender<ShutdownState>,
+pub struct Admission<S> {
+    pub(super) inner: S,
+    pub(super) shutdown: watch::Sender<ShutdownState>,
 }
 
 pin_project! {
     /// The response future of [`Admission`].
     #[project = AdmissionProjection]
-    pub(super) enum AdmissionFuture<S, F> {
+    pub enum AdmissionFuture<S, F> {
         Rejected { error: Option<ForwardError> },
         // Boxed, because most requests never wait.
         Queued { waiting: Pin<Box<dyn Future<Output = Result<AdmittedRequest, ForwardError>> + Send>>, inner: S },
@@ -59,26 +55,12 @@ pin_project! {
 }
 
 /// Events other than admission that end the wait.
-pub(super) struct WaitInterrupt<'a> {
+pub struct WaitInterrupt<'a> {
     /// The request body, if it may be read before admission.
     pub(super) body: Option<&'a mut BufferedBody>,
     /// When the whole exchange must end.
     pub(super) deadline: Option<Instant>,
     pub(super) shutdown: watch::Receiver<ShutdownState>,
-}
-
-impl AdmissionLayer {
-    pub(super) fn new(shutdown: watch::Sender<ShutdownState>) -> Self {
-        Self { shutdown }
-    }
-}
-
-impl<S> Layer<S> for AdmissionLayer {
-    type Service = Admission<S>;
-
-    fn layer(&self, inner: S) -> Admission<S> {
-        Admission { inner, shutdown: self.shutdown.clone() }
-    }
 }
 
 impl<S> Service<OpenRequest> for Admission<S>

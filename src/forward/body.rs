@@ -34,21 +34,21 @@ pub struct RelayBody {
 enum Source {
     /// Written by the proxy.
     Local(Option<Bytes>),
-    /// Read from a connection that a separate task drives: HTTP/2, or a detached HTTP/1.1 connection.
-    Driven(Incoming),
-    /// Read from a connection that this body drives.
-    Leased { incoming: Incoming, lease: Option<ConnectionLease> },
+    /// Read from an upstream. This body drives the connection of the lease. Without a lease, a separate task drives the
+    /// connection: HTTP/2, or a detached HTTP/1.1 connection.
+    Upstream { incoming: Incoming, lease: Option<ConnectionLease> },
 }
 
 /// A connection, and the upstream whose pool it returns to once the body is complete.
-pub(super) struct ConnectionLease {
+#[derive(Debug)]
+pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
     pub(super) upstream: Arc<Upstream>,
 }
 
 /// Time limits of a response body.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct BodyTimeouts {
+pub struct BodyTimeouts {
     /// Between two frames, while the client waits for the upstream.
     pub(super) idle: Option<Duration>,
     /// For the whole exchange.
@@ -75,14 +75,13 @@ impl RelayBody {
         lease: Option<ConnectionLease>,
         permit: Option<Permit>,
     ) -> Self {
-        let source = match lease {
-            None => Source::Driven(incoming),
-            Some(lease) if incoming.is_end_stream() => {
-                lease.give_back();
-                Source::Driven(incoming)
-            }
-            lease @ Some(_) => Source::Leased { incoming, lease },
-        };
+        let mut lease = lease;
+        if incoming.is_end_stream()
+            && let Some(lease) = lease.take()
+        {
+            lease.give_back();
+        }
+        let source = Source::Upstream { incoming, lease };
         Self { source, timers: None, _permit: permit }
     }
 
@@ -124,14 +123,14 @@ impl Body for RelayBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Local(body) => body.is_none(),
-            Source::Driven(incoming) | Source::Leased { incoming, .. } => incoming.is_end_stream(),
+            Source::Upstream { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Local(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
-            Source::Driven(incoming) | Source::Leased { incoming, .. } => incoming.size_hint(),
+            Source::Upstream { incoming, .. } => incoming.size_hint(),
         }
     }
 }
@@ -140,13 +139,12 @@ impl Source {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         match self {
             Self::Local(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Driven(incoming) => Pin::new(incoming).poll_frame(cx),
-            Self::Leased { incoming, lease } => poll_leased(incoming, lease, cx),
+            Self::Upstream { incoming, lease } => poll_upstream(incoming, lease, cx),
         }
     }
 }
 
-fn poll_leased(
+fn poll_upstream(
     incoming: &mut Incoming,
     lease: &mut Option<ConnectionLease>,
     cx: &mut Context<'_>,
@@ -172,12 +170,6 @@ impl ConnectionLease {
     fn give_back(self) {
         let Self { connection, upstream } = self;
         upstream.keep(connection);
-    }
-}
-
-impl std::fmt::Debug for ConnectionLease {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectionLease").finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokengauge_observe::tee::body::RequestBody;
 
 /// The body of every request to an upstream.
-pub(super) type Upload = RequestBody<BufferedBody>;
+pub type Upload = RequestBody<BufferedBody>;
 
 /// Maximum number of bytes read while the exchange waits. 64 KiB is about 16,000 tokens of text, so nearly every
 /// request is read completely. A full queue of 1,000 holds at most 64 MiB. The last frame can exceed the limit by the
@@ -25,7 +25,7 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// after the end of the body. Without reading ahead, the queue would fill with disconnected clients. Data beyond the
 /// limit stays with the client.
 #[derive(Debug)]
-pub(super) struct BufferedBody {
+pub struct BufferedBody {
     incoming: Incoming,
     /// Frames that were read and not yet returned. Boxed, because most bodies never wait.
     #[expect(

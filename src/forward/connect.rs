@@ -33,13 +33,20 @@ pub enum SetupError {
 
 /// Why a connection cannot be opened.
 #[derive(Debug)]
-pub(super) enum Error {
+pub enum Error {
     Failed(UpstreamFailure, String),
     TimedOut,
 }
 
+/// An HTTP handshake that failed.
+impl From<hyper::Error> for Error {
+    fn from(error: hyper::Error) -> Self {
+        Self::Failed(UpstreamFailure::Protocol, error.to_string())
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Connector {
+pub struct Connector {
     host: String,
     port: u16,
     tls: Option<Tls>,
@@ -47,8 +54,9 @@ pub(super) struct Connector {
     limit: Option<Duration>,
 }
 
+#[derive(Debug)]
 struct Tls {
-    connector: TlsConnector,
+    config: Arc<rustls::ClientConfig>,
     name: ServerName<'static>,
 }
 
@@ -96,7 +104,7 @@ impl Connector {
         let opened = clock::now();
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         let stream = match &self.tls {
-            None => Transport::Plain(stream),
+            None => Transport::Left(stream),
             Some(tls) => tls.handshake(stream).await?,
         };
         let connected = ConnectTimings {
@@ -146,21 +154,15 @@ impl Tls {
         let host = without_brackets(&config.host).to_owned();
         let server =
             ServerName::try_from(host.clone()).map_err(|_| SetupError::Host(name, host))?;
-        Ok(Self { connector: TlsConnector::from(Arc::new(tls)), name: server })
+        Ok(Self { config: Arc::new(tls), name: server })
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<Transport, Error> {
-        match self.connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        match connector.connect(self.name.clone(), stream).await {
+            Ok(stream) => Ok(Transport::Right(Box::new(stream))),
             Err(error) => Err(Error::Failed(UpstreamFailure::Tls, error.to_string())),
         }
-    }
-}
-
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connector: _, name } = self;
-        f.debug_tuple("Tls").field(name).finish()
     }
 }
 

@@ -1,18 +1,29 @@
-//! Errors of forwarding, and the responses that report them to the client.
+//! Errors of forwarding, and the service that reports them to the client.
 
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
+use pin_project_lite::pin_project;
 use serde_json::json;
+use tower::Service;
 
+use super::body::RelayBody;
+use super::open::OpenRequest;
+use tokengauge_observe::describe_response;
+use tokengauge_observe::tee::RequestObserver;
+use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
 /// Why a request gets no response from an upstream.
 #[derive(Debug)]
-pub(super) struct ForwardError {
+pub struct ForwardError {
     pub(super) ending: Ending,
     /// The upstream of the request. `None` if the request was not forwarded.
     pub(super) upstream: Option<Label>,
@@ -33,9 +44,9 @@ impl ForwardError {
     }
 
     /// Makes a response with a short JSON error in the format that OpenAI clients parse.
-    pub(super) fn to_response(&self) -> Response<Bytes> {
+    fn to_response(&self) -> Response<Bytes> {
         let Self { ending, upstream, cause, retry_after } = self;
-        let (kind, description) = describe(*ending);
+        let (status, kind, description) = describe(*ending);
         let mut message = format!("tokengauge: {description}");
         if let Some(upstream) = upstream {
             message.push_str(&format!(" (upstream {upstream})"));
@@ -44,7 +55,6 @@ impl ForwardError {
             message.push_str(": ");
             message.push_str(cause);
         }
-        let status = status(*ending);
         let error = json!({"error": {
             "message": message,
             "type": format!("tokengauge_{kind}"),
@@ -64,62 +74,107 @@ impl ForwardError {
     }
 }
 
-fn status(ending: Ending) -> StatusCode {
-    match ending {
-        Ending::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
-        Ending::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
-        Ending::Rejected(RejectReason::NoRoute) => StatusCode::NOT_FOUND,
-        Ending::Rejected(RejectReason::Overload) => StatusCode::TOO_MANY_REQUESTS,
-        Ending::Rejected(RejectReason::Draining) | Ending::Drained => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        Ending::Rejected(RejectReason::BadRequest)
-        | Ending::RequestBodyFailed
-        | Ending::ClientDisconnected
-        | Ending::Complete => StatusCode::BAD_REQUEST,
-    }
-}
-
 /// Rounds up to at least 1, because clients would retry immediately on 0.
 fn whole_seconds(time: Duration) -> u64 {
     let fraction = u64::from(time.subsec_nanos() > 0);
     (time.as_secs() + fraction).max(1)
 }
 
-fn describe(ending: Ending) -> (&'static str, &'static str) {
+/// Returns the status, the suffix of the error type, and the description.
+fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
+    use RejectReason::{BadRequest, Draining, NoRoute, Overload};
+    use TimeoutKind::{Connect, Idle, ResponseHeader, Total};
+    let timeout = |description| (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", description);
+    let bad_gateway = |kind, description| (StatusCode::BAD_GATEWAY, kind, description);
     match ending {
-        Ending::UpstreamFailed(failure) => describe_failure(failure),
-        Ending::TimedOut(TimeoutKind::Connect) => {
-            ("upstream_timeout", "no connection to the upstream in time")
+        Ending::UpstreamFailed(failure) => match failure {
+            UpstreamFailure::Dns => {
+                bad_gateway("upstream_dns", "the upstream's name cannot be resolved")
+            }
+            UpstreamFailure::Connect => {
+                bad_gateway("upstream_connect", "cannot connect to the upstream")
+            }
+            UpstreamFailure::Tls => {
+                bad_gateway("upstream_tls", "the TLS handshake with the upstream failed")
+            }
+            UpstreamFailure::BeforeResponse | UpstreamFailure::MidBody => bad_gateway(
+                "upstream_closed",
+                "the upstream closed the connection before it answered",
+            ),
+            UpstreamFailure::Protocol => {
+                bad_gateway("upstream_protocol", "what the upstream sent is not HTTP")
+            }
+        },
+        Ending::TimedOut(Connect) => timeout("no connection to the upstream in time"),
+        Ending::TimedOut(ResponseHeader | Idle) => timeout("no answer from the upstream in time"),
+        Ending::TimedOut(Total) => timeout("the time limit of the exchange ran out"),
+        Ending::Rejected(NoRoute) => {
+            (StatusCode::NOT_FOUND, "no_route", "no route fits this host and path")
         }
-        Ending::TimedOut(TimeoutKind::ResponseHeader | TimeoutKind::Idle) => {
-            ("upstream_timeout", "no answer from the upstream in time")
+        Ending::Rejected(Overload) => {
+            (StatusCode::TOO_MANY_REQUESTS, "overload", "this route takes no more requests at once")
         }
-        Ending::TimedOut(TimeoutKind::Total) => {
-            ("upstream_timeout", "the time limit of the exchange ran out")
+        Ending::Rejected(Draining) | Ending::Drained => {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining", "shutting down")
         }
-        Ending::Rejected(RejectReason::NoRoute) => ("no_route", "no route fits this host and path"),
-        Ending::Rejected(RejectReason::Overload) => {
-            ("overload", "this route takes no more requests at once")
-        }
-        Ending::Rejected(RejectReason::Draining) | Ending::Drained => ("draining", "shutting down"),
-        Ending::Rejected(RejectReason::BadRequest) => {
-            ("bad_request", "this request cannot be sent on")
+        Ending::Rejected(BadRequest) => {
+            (StatusCode::BAD_REQUEST, "bad_request", "this request cannot be sent on")
         }
         Ending::RequestBodyFailed | Ending::ClientDisconnected | Ending::Complete => {
-            ("bad_request", "the request's body broke off")
+            (StatusCode::BAD_REQUEST, "bad_request", "the request's body broke off")
         }
     }
 }
 
-fn describe_failure(failure: UpstreamFailure) -> (&'static str, &'static str) {
-    match failure {
-        UpstreamFailure::Dns => ("upstream_dns", "the upstream's name cannot be resolved"),
-        UpstreamFailure::Connect => ("upstream_connect", "cannot connect to the upstream"),
-        UpstreamFailure::Tls => ("upstream_tls", "the TLS handshake with the upstream failed"),
-        UpstreamFailure::BeforeResponse | UpstreamFailure::MidBody => {
-            ("upstream_closed", "the upstream closed the connection before it answered")
-        }
-        UpstreamFailure::Protocol => ("upstream_protocol", "what the upstream sent is not HTTP"),
+/// Turns errors of the services below into JSON responses, so that the proxy answers every request.
+#[derive(Clone, Debug)]
+pub struct Respond<S> {
+    pub(super) inner: S,
+}
+
+pin_project! {
+    /// The response future of [`Respond`].
+    pub struct RespondFuture<F> {
+        #[pin]
+        inner: F,
+        observer: RequestObserver,
+    }
+}
+
+impl<S> Service<OpenRequest> for Respond<S>
+where
+    S: Service<OpenRequest, Response = Response<RelayBody>, Error = ForwardError>,
+{
+    type Response = Response<RelayBody>;
+    type Error = Infallible;
+    type Future = RespondFuture<S::Future>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // The services below are always ready.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: OpenRequest) -> Self::Future {
+        let observer = request.observer().clone();
+        RespondFuture { inner: self.inner.call(request), observer }
+    }
+}
+
+impl<F> Future for RespondFuture<F>
+where
+    F: Future<Output = Result<Response<RelayBody>, ForwardError>>,
+{
+    type Output = Result<Response<RelayBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.inner.poll(cx));
+        Poll::Ready(Ok(result.unwrap_or_else(|error| {
+            let response = error.to_response();
+            let at = clock::now();
+            this.observer.head(at, describe_response(&response, true));
+            this.observer.end(at, error.ending);
+            response.map(RelayBody::local)
+        })))
     }
 }

@@ -1,24 +1,19 @@
 //! The stack of services that answers every request, and its shutdown.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tower::{Service, ServiceBuilder};
 
-use super::admission::{Admission, AdmissionLayer};
+use super::admission::Admission;
+use super::error::Respond;
 use super::open::RequestOpener;
 use super::relay::Relay;
-use super::respond::{Respond, RespondLayer};
-use super::route::{Client, ClientRequest, Route, RouteLayer};
-use super::route_table::RouteTable;
+use super::route::{Client, ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::trace::Propagation;
@@ -52,16 +47,12 @@ impl Forwarder {
         let shutdown = watch::Sender::new(ShutdownState::Serving);
         let opener = RequestOpener { channel: Arc::clone(&channel), propagation };
         let stack = ServiceBuilder::new()
-            // Selects the route by host and path, and with it the upstream and the concurrency limit.
-            .layer(RouteLayer::new(routes, unrouted))
+            .layer_fn(|inner| Route { inner, routes: routes.clone(), unrouted: unrouted.clone() })
             // Opens the exchange and copies both bodies into the observation channel.
             .layer(ObserveLayer::with_opener(opener))
-            // Turns errors of the services below into JSON responses, so that the proxy answers every request.
-            .layer(RespondLayer)
-            // Waits for a permit of the route's concurrency limiter. The response body holds it.
-            .layer(AdmissionLayer::new(shutdown.clone()))
-            // Sends the request to the upstream. The response body drives the connection.
-            .service(Relay::new(shutdown.clone()));
+            .layer_fn(|inner| Respond { inner })
+            .layer_fn(|inner| Admission { inner, shutdown: shutdown.clone() })
+            .service(Relay { shutdown: shutdown.clone() });
         Arc::new(Self { stack, channel, shutdown })
     }
 
@@ -90,31 +81,15 @@ pub struct ForwardService {
     client: Client,
 }
 
-pin_project! {
-    /// The response future of [`ForwardService`].
-    pub struct ForwardFuture {
-        #[pin]
-        inner: <Stack as Service<ClientRequest>>::Future,
-    }
-}
-
 /// Not `hyper_util::service::TowerToHyperService`, because its future reserves memory for a service and a whole request
 /// for the lifetime of the connection. The stack is always ready, so the request is passed on immediately.
 impl hyper::service::Service<Request<Incoming>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;
-    type Future = ForwardFuture;
+    type Future = <Stack as Service<ClientRequest>>::Future;
 
-    fn call(&self, request: Request<Incoming>) -> ForwardFuture {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = ClientRequest { request, client: self.client.clone() };
-        ForwardFuture { inner: self.stack.clone().call(request) }
-    }
-}
-
-impl Future for ForwardFuture {
-    type Output = Result<Response<ProxyBody>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx)
+        self.stack.clone().call(request)
     }
 }

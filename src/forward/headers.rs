@@ -22,7 +22,7 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 
 /// The request target cannot be forwarded.
 #[derive(Debug)]
-pub(super) struct BadTarget;
+pub struct BadTarget;
 
 /// Returns whether the request asks for a protocol that can be tunnelled. h2c cannot, because HTTP/2 applies to a
 /// single hop.

@@ -23,7 +23,7 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 use tokengauge_types::tcp::TcpConnection;
 
-pub(super) struct Http1Connection {
+pub struct Http1Connection {
     sender: SendRequest<Upload>,
     /// `None` once the connection has ended.
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
@@ -36,7 +36,7 @@ pub(super) struct Http1Connection {
     pub(super) flush: Arc<UploadFlush>,
 }
 
-pub(super) type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
+pub type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 impl Http1Connection {
     /// Starts HTTP/1.1 on `stream`, whose TCP connection is `tcp`.

@@ -23,9 +23,7 @@ mod open;
 mod probe;
 mod proxy;
 mod relay;
-mod respond;
 mod route;
-mod route_table;
 mod stream;
 #[cfg(test)]
 mod testing;
@@ -41,8 +39,7 @@ pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
-pub use self::route::Client;
-pub use self::route_table::RouteTable;
+pub use self::route::{Client, RouteTable};
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
 
@@ -156,6 +153,10 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+    use hyper::body::Incoming;
+    use hyper::service::Service;
+
     use super::*;
 
     /// Limits the memory of a stream in addition to hyper's buffers. With 5,000 streams, each byte counts 5,000 times.
@@ -164,7 +165,7 @@ mod tests {
         let response = size_of::<ProxyBody>();
         let request = size_of::<buffered_body::Upload>();
         let connection = size_of::<http1::Http1Connection>();
-        let future = size_of::<forwarder::ForwardFuture>();
+        let future = size_of::<<ForwardService as Service<Request<Incoming>>>::Future>();
         let sizes = (response, connection, request, future);
         assert!(
             response <= 256 && connection <= 1024 && request <= 72 && future <= 256,

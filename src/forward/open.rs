@@ -5,8 +5,7 @@ use std::sync::Arc;
 use http::Request;
 
 use super::buffered_body::{BufferedBody, Upload};
-use super::route::RoutedRequest;
-use super::route_table::Destination;
+use super::route::{Destination, RoutedRequest};
 use crate::route::TraceHeaders;
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
@@ -16,7 +15,7 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// A request whose exchange is open. Its body reports to the observer while it is sent.
 #[derive(Debug)]
-pub(super) struct OpenRequest {
+pub struct OpenRequest {
     pub(super) request: Request<Upload>,
     pub(super) received_at: MonotonicInstant,
     /// `None` if no route matches.
@@ -24,7 +23,7 @@ pub(super) struct OpenRequest {
 }
 
 #[derive(Debug)]
-pub(super) struct RequestOpener {
+pub struct RequestOpener {
     pub(super) channel: Arc<ObservationChannel>,
     pub(super) propagation: Propagation,
 }

@@ -30,22 +30,15 @@ use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, Ending, RejectReason, TimeoutKind, UpstreamFailure};
 
+/// Sends each request to its upstream. The response body drives the connection.
 #[derive(Clone, Debug)]
-pub(super) struct Relay {
-    shutdown: watch::Sender<ShutdownState>,
+pub struct Relay {
+    pub(super) shutdown: watch::Sender<ShutdownState>,
 }
 
 /// The response future of [`Relay`]. Boxed, because hyper reserves memory for the future of a request for the lifetime
 /// of the connection. The content of the box is freed once the response headers are returned.
-pub(super) struct RelayFuture(
-    Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>,
-);
-
-impl Relay {
-    pub(super) fn new(shutdown: watch::Sender<ShutdownState>) -> Self {
-        Self { shutdown }
-    }
-}
+type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
 
 impl Service<AdmittedRequest> for Relay {
     type Response = Response<RelayBody>;
@@ -61,15 +54,7 @@ impl Service<AdmittedRequest> for Relay {
         let observer = request.body().observer().clone();
         let shutdown = self.shutdown.clone();
         let exchange = Exchange { upstream, observer, permit, deadline, shutdown };
-        RelayFuture(Box::pin(exchange.run(request, stripped)))
-    }
-}
-
-impl Future for RelayFuture {
-    type Output = Result<Response<RelayBody>, ForwardError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        Box::pin(exchange.run(request, stripped))
     }
 }
 
@@ -260,18 +245,17 @@ impl Exchange {
             observer.head(at, describe_response(&response, false));
             observer.upgraded(at);
             let tunnel = Tunnel { client, upstream, observer, permit };
-            tokio::spawn(run_until_abort(tunnel, shutdown.subscribe()));
+            let mut shutdown = shutdown.subscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = tunnel.run() => {}
+                    _ = shutdown.wait_for(|state| *state == ShutdownState::Aborting) => {}
+                }
+            });
             return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
         }
         let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
         headers::hand_back(response, is_switching)
             .map(|body| RelayBody::upstream(body, lease, permit).with_timeouts(limits, &observer))
-    }
-}
-
-async fn run_until_abort(tunnel: Tunnel, mut shutdown: watch::Receiver<ShutdownState>) {
-    tokio::select! {
-        () = tunnel.run() => {}
-        _ = shutdown.wait_for(|state| *state == ShutdownState::Aborting) => {}
     }
 }

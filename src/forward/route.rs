@@ -1,17 +1,22 @@
-//! The layer that selects the route of a request.
+//! The routes with the upstreams that they name, and the service that selects the route of a request.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use http::Request;
 use hyper::body::Incoming;
-use tower::{Layer, Service};
+use tower::Service;
 
-use super::route_table::{Destination, RouteTable};
-use crate::route::TraceHeaders;
+use super::Config;
+use super::identity::Identity;
+use super::limiter::ConcurrencyLimiter;
+use super::upstream::Upstream;
+use crate::route::{self, RouteMatcher, TraceHeaders};
 use tokengauge_observe::host;
 use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
+use tokengauge_types::label::Label;
 use tokengauge_types::tcp::TcpConnection;
 
 /// A client, as its connection identifies it.
@@ -24,14 +29,14 @@ pub struct Client {
 
 /// A request as the listener receives it.
 #[derive(Debug)]
-pub(super) struct ClientRequest {
+pub struct ClientRequest {
     pub(super) request: Request<Incoming>,
     pub(super) client: Client,
 }
 
 /// A request and its route.
 #[derive(Debug)]
-pub(super) struct RoutedRequest {
+pub struct RoutedRequest {
     pub(super) request: Request<Incoming>,
     pub(super) client: Client,
     pub(super) facts: Arc<RouteFacts>,
@@ -41,34 +46,14 @@ pub(super) struct RoutedRequest {
     pub(super) destination: Option<Destination>,
 }
 
+/// Selects the route of each request, and with it the upstream and the concurrency limit.
 #[derive(Clone, Debug)]
-pub(super) struct RouteLayer {
+pub struct Route<S> {
+    pub(super) inner: S,
     /// Replaced on a reload. Each request keeps its original route.
-    routes: Arc<ArcSwap<RouteTable>>,
+    pub(super) routes: Arc<ArcSwap<RouteTable>>,
     /// Reported for requests that no route matches.
-    unrouted: Arc<RouteFacts>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Route<S> {
-    inner: S,
-    routes: Arc<ArcSwap<RouteTable>>,
-    unrouted: Arc<RouteFacts>,
-}
-
-impl RouteLayer {
-    pub(super) fn new(routes: Arc<ArcSwap<RouteTable>>, unrouted: Arc<RouteFacts>) -> Self {
-        Self { routes, unrouted }
-    }
-}
-
-impl<S> Layer<S> for RouteLayer {
-    type Service = Route<S>;
-
-    fn layer(&self, inner: S) -> Route<S> {
-        let Self { routes, unrouted } = self.clone();
-        Route { inner, routes, unrouted }
-    }
+    pub(super) unrouted: Arc<RouteFacts>,
 }
 
 impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
@@ -84,26 +69,112 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
         let ClientRequest { request, client } = request;
         let routes = self.routes.load();
         let who = routes.identity().read(request.headers());
-        let routed = match routes.find(host(&request), request.uri().path()) {
-            Some(route) => RoutedRequest {
-                facts: Arc::clone(&route.target.facts),
-                trace_headers: route.target.trace,
-                destination: route.destination(),
-                request,
-                client,
-                who,
-            },
-            None => RoutedRequest {
-                facts: Arc::clone(&self.unrouted),
-                trace_headers: TraceHeaders::default(),
-                destination: None,
-                request,
-                client,
-                who,
-            },
-        };
+        let (facts, trace_headers, destination) =
+            match routes.find(host(&request), request.uri().path()) {
+                Some((route, destination)) => (Arc::clone(&route.facts), route.trace, destination),
+                None => (Arc::clone(&self.unrouted), TraceHeaders::default(), None),
+            };
         // Dropped here, so that a reload does not wait for any request.
         drop(routes);
-        self.inner.call(routed)
+        self.inner.call(RoutedRequest { request, client, facts, who, trace_headers, destination })
+    }
+}
+
+/// Replaced as a whole on a reload, so that no request finds a new route without its upstream.
+#[derive(Debug)]
+pub struct RouteTable {
+    routes: RouteMatcher,
+    upstreams: HashMap<Label, Arc<Upstream>>,
+    /// By the names of the routes that have a limit.
+    limiters: HashMap<Label, Arc<ConcurrencyLimiter>>,
+    identity: Identity,
+}
+
+/// Where a request is sent.
+#[derive(Debug)]
+pub struct Destination {
+    pub(super) upstream: Arc<Upstream>,
+    /// Bytes to remove from the beginning of the path.
+    pub(super) stripped: usize,
+    /// `None` if the route has no limit.
+    pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
+}
+
+impl RouteTable {
+    /// Routes keep their limiters from the `previous` table, with running and queued exchanges. Their new limits take
+    /// effect in [`apply_limits`](Self::apply_limits).
+    pub fn new(
+        routes: RouteMatcher,
+        upstreams: Vec<Arc<Upstream>>,
+        identity: Identity,
+        previous: Option<&Self>,
+    ) -> Self {
+        let by_name = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
+        let limiter = |route: &route::Config| {
+            let (name, limit) = (&route.facts.name, route.admission?);
+            let known = previous.and_then(|table| table.limiters.get(name).cloned());
+            Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limit))))
+        };
+        let limiters = routes.routes().filter_map(limiter).collect();
+        Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
+    }
+
+    /// Puts the limits of this table into effect in place of those of `previous`. Separate from [`new`](Self::new),
+    /// because a reload can still fail between the two.
+    pub fn apply_limits(&self, previous: &Self) {
+        for route in self.routes.routes() {
+            if let Some(limiter) = self.limiters.get(&route.facts.name) {
+                limiter.set_limit(route.admission);
+            }
+        }
+        for (name, limiter) in &previous.limiters {
+            if !self.limiters.contains_key(name) {
+                limiter.set_limit(None);
+            }
+        }
+    }
+
+    /// Returns the upstream with exactly this configuration, so that a reload keeps its idle connections.
+    pub fn upstream(&self, config: &Config) -> Option<Arc<Upstream>> {
+        let known = self.upstreams.get(&config.name)?;
+        (known.config() == config).then(|| Arc::clone(known))
+    }
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the route of a request and its destination, which is `None` if the route names an upstream that does
+    /// not exist.
+    pub(super) fn find(
+        &self,
+        host: Option<&str>,
+        path: &str,
+    ) -> Option<(&route::Config, Option<Destination>)> {
+        let route = self.routes.find(host, path)?;
+        let upstream = self.upstreams.get(&route.upstream).cloned();
+        let limiter = route.admission.and_then(|_| self.limiters.get(&route.facts.name).cloned());
+        let stripped = route.stripped();
+        Some((route, upstream.map(|upstream| Destination { upstream, stripped, limiter })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::identity;
+
+    #[test]
+    fn keeps_only_upstreams_with_the_same_configuration() {
+        let config = |port| Config::to(Label::known("a"), false, "localhost", port);
+        let upstream = Upstream::new(config(1)).unwrap();
+        let routes = RouteMatcher::new(Vec::new()).unwrap();
+        let identity = Identity::new(identity::Config::default(), b"");
+        let table = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
+        let same = table.upstream(&config(1)).unwrap();
+        assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
+        assert!(table.upstream(&config(2)).is_none());
+        let other = Config::to(Label::known("b"), false, "localhost", 1);
+        assert!(table.upstream(&other).is_none());
     }
 }

@@ -8,29 +8,26 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use tokengauge_observe::tee::UploadFlush;
 
 /// A stream that reports when everything was written.
 #[derive(Debug)]
-pub(super) struct UpstreamStream<S = Transport> {
+pub struct UpstreamStream<S = Transport> {
     stream: S,
     flush: Arc<UploadFlush>,
 }
 
-#[derive(Debug)]
-pub(super) enum Transport {
-    Plain(TcpStream),
-    /// Boxed, because the TLS state takes a kilobyte, which plain connections should not allocate.
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// TCP without or with TLS. Boxed, because the TLS state takes a kilobyte, which plain connections should not allocate.
+pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 impl UpstreamStream {
     /// Returns whether the upstream chose HTTP/2 by ALPN.
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
-            Transport::Plain(_) => false,
-            Transport::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Transport::Left(_) => false,
+            Transport::Right(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
 }
@@ -88,64 +85,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-impl AsyncRead for Transport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Transport {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{BackpressureTime, Direction, Ending, UpstreamFailure};
 
 /// Both sides of an upgraded exchange.
-pub(super) struct Tunnel {
+pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
     pub(super) observer: RequestObserver,

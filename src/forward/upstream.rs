@@ -13,10 +13,10 @@ use super::connect::{self, Connector};
 use super::http1::Http1Connection;
 use super::{Config, Protocol};
 use tokengauge_types::clock;
-use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
+use tokengauge_types::event::ConnectTimings;
 use tokengauge_types::tcp::TcpConnection;
 
-pub(super) type Http2 = http2::SendRequest<Upload>;
+pub type Http2 = http2::SendRequest<Upload>;
 
 /// The HTTP/2 connection that all streams share, and its TCP connection.
 type Shared = (Http2, Option<Arc<TcpConnection>>);
@@ -36,7 +36,7 @@ pub struct Upstream {
 }
 
 /// A connection that is ready for a request.
-pub(super) enum Channel {
+pub enum Channel {
     Http1(Box<Http1Connection>),
     Http2(Http2),
 }
@@ -102,9 +102,8 @@ impl Upstream {
         match self.config.protocol {
             Protocol::Http1 => {
                 let (stream, connected) = self.connector.connect().await?;
-                let connection = Http1Connection::handshake(stream, connected.connection.clone())
-                    .await
-                    .map_err(|error| protocol_error(&error))?;
+                let tcp = connected.connection.clone();
+                let connection = Http1Connection::handshake(stream, tcp).await?;
                 Ok((Channel::Http1(connection), connected))
             }
             Protocol::Http2 => self.connect_http2().await,
@@ -127,9 +126,8 @@ impl Upstream {
         let (stream, connected) = self.connector.connect().await?;
         let connected = ConnectTimings { wait, ..connected };
         if self.config.tls && !stream.chose_http2() {
-            let connection = Http1Connection::handshake(stream, connected.connection.clone())
-                .await
-                .map_err(|error| protocol_error(&error))?;
+            let tcp = connected.connection.clone();
+            let connection = Http1Connection::handshake(stream, tcp).await?;
             return Ok((Channel::Http1(connection), connected));
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -138,8 +136,7 @@ impl Upstream {
             .initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
             .keep_alive_interval(HTTP2_PING)
             .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| protocol_error(&error))?;
+            .await?;
         tokio::spawn(connection);
         *shared = Some((sender.clone(), connected.connection.clone()));
         Ok((Channel::Http2(sender), connected))
@@ -186,8 +183,4 @@ async fn expire_idle(upstream: Arc<Upstream>) {
             return;
         }
     }
-}
-
-fn protocol_error(error: &hyper::Error) -> connect::Error {
-    connect::Error::Failed(UpstreamFailure::Protocol, error.to_string())
 }

@@ -68,18 +68,7 @@ pub enum TraceHeaders {
 
 /// All routes, the most specific first.
 #[derive(Debug)]
-pub struct RouteMatcher(Vec<Route>);
-
-/// The target of a matching route.
-#[derive(Debug)]
-pub struct Target {
-    pub facts: Arc<RouteFacts>,
-    pub upstream: Label,
-    /// Bytes to remove from the beginning of the path.
-    pub stripped: usize,
-    pub trace: TraceHeaders,
-    pub admission: Option<ConcurrencyLimit>,
-}
+pub struct RouteMatcher(Vec<(Host, Config)>);
 
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
 pub enum Error {
@@ -93,57 +82,47 @@ pub enum Error {
 
 impl RouteMatcher {
     pub fn new(routes: Vec<Config>) -> Result<Self, Error> {
-        let mut compiled: Vec<Route> = Vec::with_capacity(routes.len());
-        for route in routes {
-            let route = Route::new(route)?;
-            let twin = compiled
-                .iter()
-                .find(|other| other.host == route.host && other.prefix == route.prefix);
-            if let Some(twin) = twin {
-                let name = |route: &Route| route.target.facts.name.clone();
-                return Err(Error::Duplicate(name(&route), name(twin)));
+        let mut compiled: Vec<(Host, Config)> = Vec::with_capacity(routes.len());
+        for mut route in routes {
+            let name = route.facts.name.clone();
+            if !route.prefix.is_empty() && !route.prefix.starts_with('/') {
+                return Err(Error::Prefix(name));
             }
-            compiled.push(route);
+            route.prefix.truncate(route.prefix.trim_end_matches('/').len());
+            let Some(host) = Host::new(route.host.as_deref()) else {
+                return Err(Error::Host(name));
+            };
+            let is_twin =
+                |(known, other): &&(Host, Config)| *known == host && other.prefix == route.prefix;
+            if let Some((_, twin)) = compiled.iter().find(is_twin) {
+                return Err(Error::Duplicate(name, twin.facts.name.clone()));
+            }
+            compiled.push((host, route));
         }
-        compiled.sort_by_key(|route| Reverse((route.host.rank(), route.prefix.len())));
+        compiled.sort_by_key(|(host, route)| Reverse((host.rank(), route.prefix.len())));
         Ok(Self(compiled))
     }
 
-    /// Returns the target of a request. `host` may contain a port; `path` is without its query.
-    pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Target> {
+    /// Returns the route of a request. `host` may contain a port; `path` is without its query.
+    pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Config> {
         let host = host.map(without_port);
-        self.0
-            .iter()
-            .find(|route| route.host.matches(host) && route.matches(path))
-            .map(|route| &route.target)
+        let mut routes = self.0.iter();
+        let found = routes.find(|(known, route)| known.matches(host) && route.matches_path(path));
+        found.map(|(_, route)| route)
     }
 
-    pub fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.0.iter().map(|route| &route.target)
+    pub fn routes(&self) -> impl Iterator<Item = &Config> {
+        self.0.iter().map(|(_, route)| route)
     }
 }
 
-#[derive(Debug)]
-struct Route {
-    host: Host,
-    prefix: String,
-    target: Target,
-}
-
-impl Route {
-    fn new(config: Config) -> Result<Self, Error> {
-        let Config { facts, host, mut prefix, strip, upstream, trace, admission } = config;
-        if !prefix.is_empty() && !prefix.starts_with('/') {
-            return Err(Error::Prefix(facts.name.clone()));
-        }
-        prefix.truncate(prefix.trim_end_matches('/').len());
-        let host = Host::new(host).ok_or_else(|| Error::Host(facts.name.clone()))?;
-        let stripped = if strip { prefix.len() } else { 0 };
-        let target = Target { facts, upstream, stripped, trace, admission };
-        Ok(Self { host, prefix, target })
+impl Config {
+    /// Returns the number of bytes to remove from the beginning of the path.
+    pub const fn stripped(&self) -> usize {
+        if self.strip { self.prefix.len() } else { 0 }
     }
 
-    fn matches(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str) -> bool {
         path.strip_prefix(self.prefix.as_str())
             .is_some_and(|rest| self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
@@ -158,12 +137,12 @@ enum Host {
 }
 
 impl Host {
-    fn new(host: Option<String>) -> Option<Self> {
+    fn new(host: Option<&str>) -> Option<Self> {
         let Some(host) = host else {
             return Some(Self::Any);
         };
         let below = host.strip_prefix('*');
-        let name = below.map_or(host.as_str(), |rest| rest.strip_prefix('.').unwrap_or_default());
+        let name = below.map_or(host, |rest| rest.strip_prefix('.').unwrap_or_default());
         if name.is_empty() || name.contains(['/', '*']) || without_port(name) != name {
             return None;
         }
@@ -242,7 +221,7 @@ mod tests {
 
     fn found<'a>(table: &'a RouteMatcher, host: &str, path: &str) -> Option<&'a str> {
         let host = (!host.is_empty()).then_some(host);
-        table.find(host, path).map(|target| target.facts.name.as_str())
+        table.find(host, path).map(|route| route.facts.name.as_str())
     }
 
     #[test]
@@ -255,7 +234,7 @@ mod tests {
         assert_eq!(found(&table, "", "/a/bc"), Some("a"));
         assert_eq!(found(&table, "", "/ab"), Some("root"));
         assert_eq!(found(&table, "", "*"), Some("root"));
-        let stripped = table.find(None, "/a/b/c").map(|target| target.stripped);
+        let stripped = table.find(None, "/a/b/c").map(Config::stripped);
         assert_eq!(stripped, Some(4), "a trailing slash is not stripped off");
     }
 

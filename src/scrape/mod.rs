@@ -158,18 +158,20 @@ async fn scrape_periodically(config: Config, probe: HttpProbe, sink: Arc<Sink>) 
 }
 
 /// Why a scrape failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum ScrapeError {
-    Probe(ProbeError),
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error("no complete response within {0:?}")]
     Timeout(Duration),
+    #[error("the response has {}", if *.0 == ScrapeResult::Unknown { "no known metric of the engine" } else { "no metrics" })]
     Invalid(ScrapeResult),
 }
 
 async fn scrape(config: &Config, probe: &HttpProbe) -> Result<EngineReading, ScrapeError> {
     let page = tokio::time::timeout(config.timeout, probe.fetch())
         .await
-        .map_err(|_| ScrapeError::Timeout(config.timeout))?
-        .map_err(ScrapeError::Probe)?;
+        .map_err(|_| ScrapeError::Timeout(config.timeout))??;
     engine::read(&page, config.engine).map_err(ScrapeError::Invalid)
 }
 
@@ -186,30 +188,11 @@ impl ScrapeError {
     }
 }
 
-impl std::fmt::Display for ScrapeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Probe(error) => error.fmt(f),
-            Self::Timeout(limit) => write!(f, "no complete response within {limit:?}"),
-            Self::Invalid(ScrapeResult::Unknown) => {
-                f.write_str("the response has no known metric of the engine")
-            }
-            Self::Invalid(_) => f.write_str("the response has no metrics"),
-        }
-    }
-}
-
 /// Logs that scraping an endpoint started to work or to fail.
 fn log_change(config: &Config, reading: &Result<EngineReading, ScrapeError>) {
     let upstream = config.upstream.as_str();
     match reading {
-        Ok(reading) => {
-            let engine = reading.engine.as_str();
-            self_telemetry::scrape_succeeded(upstream, engine);
-        }
-        Err(error) => {
-            let error = error.to_string();
-            self_telemetry::scrape_failed(upstream, &error);
-        }
+        Ok(reading) => self_telemetry::scrape_succeeded(upstream, reading.engine.as_str()),
+        Err(error) => self_telemetry::scrape_failed(upstream, &error.to_string()),
     }
 }

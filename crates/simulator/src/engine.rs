@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Response;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::profile::Profile;
@@ -62,12 +62,6 @@ impl Engine {
             }
         };
         self.slot(permit)
-    }
-
-    /// Takes a slot regardless of the limit.
-    #[cfg(test)]
-    pub fn take_slot_beyond_limit(self: &Arc<Self>) -> BatchSlot {
-        self.slot(None)
     }
 
     fn slot(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> BatchSlot {
@@ -170,68 +164,64 @@ pub struct RateLimitState {
 
 impl RateLimitState {
     pub fn add_headers_to<B>(self, mut response: Response<B>) -> Response<B> {
-        self.write_headers(response.headers_mut());
-        response
-    }
-
-    fn write_headers(self, headers: &mut HeaderMap) {
         for (name, value) in [
             ("x-ratelimit-limit-requests", self.limit.to_string()),
             ("x-ratelimit-remaining-requests", self.left.to_string()),
             ("x-ratelimit-reset-requests", format!("{}ms", self.reset.as_millis())),
         ] {
             if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(HeaderName::from_static(name), value);
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+/// A metric of an engine: its name after the prefix `vllm:`, its type and its value.
+type Metric = (&'static str, &'static str, fn(&Engine) -> Option<f64>);
+
+/// A model without `slots` has no KV cache limit and therefore no utilization.
+const METRICS: [Metric; 5] = [
+    ("num_requests_running", "gauge", |it| Some(load(&it.running))),
+    ("num_requests_waiting", "gauge", |it| Some(load(&it.waiting))),
+    ("kv_cache_usage_perc", "gauge", |it| Some(load(&it.running) / f64::from(it.profile.slots?))),
+    ("prefix_cache_queries_total", "counter", |it| {
+        Some(it.prefix_lookups.load(Ordering::Relaxed) as f64)
+    }),
+    ("prefix_cache_hits_total", "counter", |it| Some(it.found.load(Ordering::Relaxed) as f64)),
+];
+
+fn load(requests: &AtomicU32) -> f64 {
+    requests.load(Ordering::Relaxed).into()
+}
+
+/// Returns the metrics of all engines, with the names and format of vLLM's `/metrics`.
+pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
+    let mut page = String::new();
+    for (name, kind, value) in METRICS {
+        // Writing to a `String` cannot fail.
+        let _ok = writeln!(page, "# TYPE vllm:{name} {kind}");
+        for engine in engines {
+            if let Some(value) = value(engine) {
+                let model = engine.profile.name.replace('\\', r"\\").replace('"', "\\\"");
+                let _ok =
+                    writeln!(page, "vllm:{name}{{engine=\"0\",model_name=\"{model}\"}} {value:?}");
             }
         }
     }
-}
-
-/// Returns the metrics of all engines, with the names and format of vLLM's `/metrics`. A model without `slots` has
-/// no KV cache limit and therefore no utilization.
-pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
-    let mut page = String::new();
-    family(&mut page, engines, "num_requests_running", "gauge", |it| {
-        Some(f64::from(it.running.load(Ordering::Relaxed)))
-    });
-    family(&mut page, engines, "num_requests_waiting", "gauge", |it| {
-        Some(f64::from(it.waiting.load(Ordering::Relaxed)))
-    });
-    family(&mut page, engines, "kv_cache_usage_perc", "gauge", |it| {
-        let running = f64::from(it.running.load(Ordering::Relaxed));
-        Some(running / f64::from(it.profile.slots?))
-    });
-    let counter = "counter";
-    family(&mut page, engines, "prefix_cache_queries_total", counter, |it| {
-        Some(it.prefix_lookups.load(Ordering::Relaxed) as f64)
-    });
-    family(&mut page, engines, "prefix_cache_hits_total", counter, |it| {
-        Some(it.found.load(Ordering::Relaxed) as f64)
-    });
     page
-}
-
-fn family(
-    page: &mut String,
-    engines: &[Arc<Engine>],
-    name: &str,
-    kind: &str,
-    value: impl Fn(&Engine) -> Option<f64>,
-) {
-    // Writing to a `String` cannot fail.
-    let _ok = writeln!(page, "# TYPE vllm:{name} {kind}");
-    for engine in engines {
-        if let Some(value) = value(engine) {
-            let model = engine.profile.name.replace('\\', r"\\").replace('"', "\\\"");
-            let _ok =
-                writeln!(page, "vllm:{name}{{engine=\"0\",model_name=\"{model}\"}} {value:?}");
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Engine {
+        /// Takes a slot regardless of the limit.
+        pub fn take_slot_beyond_limit(self: &Arc<Self>) -> BatchSlot {
+            self.slot(None)
+        }
+    }
 
     fn engine(text: &str) -> Arc<Engine> {
         Arc::new(Engine::new(text.parse().unwrap()))

@@ -11,10 +11,10 @@ use crate::chunk_template::ChunkTemplate;
 use crate::engine::Engine;
 use crate::ledger::EntryGuard;
 use crate::profile::UsagePolicy;
-use crate::request::{Api, ApiError, Request};
-use crate::response_body::{FullBody, ResponseBody, StreamBody, StreamFaults};
-use crate::schedule::{InjectedFaults, Overrides, PrefillWork, TokenSchedule};
-use crate::script::{RequestShape, Script};
+use crate::request::{Api, ApiError, Overrides, Request};
+use crate::response_body::{FullBody, ResponseBody, StreamBody};
+use crate::schedule::{InjectedFaults, TokenSchedule};
+use crate::script::Script;
 use crate::{CREATED, embeddings};
 use tokengauge_types::clock;
 
@@ -50,29 +50,23 @@ impl Job {
     }
 
     async fn response(mut self, mut guard: EntryGuard) -> Response<ResponseBody> {
-        let shape = RequestShape {
-            api: self.api,
-            tokens: self.overrides.tokens,
-            tokens_per_chunk: self.overrides.chunk_tokens,
-        };
         let mut script = if self.api == Api::Embeddings {
             Script::prompt_only(&self.request)
         } else {
-            Script::generate(&self.engine.profile, &self.request, shape, &mut self.random)
+            let settings = (self.api, &self.overrides);
+            Script::generate(&self.engine.profile, &self.request, settings, &mut self.random)
         };
-        let work = PrefillWork { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
-        let control = (&self.overrides, self.faults);
         let mut schedule = TokenSchedule::start(
             self.engine.take_slot().await,
-            control,
-            work,
+            (&self.overrides, self.faults),
+            &script,
             self.random.fork(),
             clock::now(),
         );
         let template = self.template();
         if self.request.streams() && self.api != Api::Embeddings {
             guard.entry.head = Some(clock::now());
-            let faults = StreamFaults { cut: self.faults.cut, ping: self.engine.profile.ping };
+            let faults = (self.faults.cut, self.engine.profile.ping);
             let stream = StreamBody::new(script, template, schedule, faults, guard);
             return respond(
                 StatusCode::OK,

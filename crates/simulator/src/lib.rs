@@ -38,9 +38,9 @@ use tokio::task::JoinSet;
 
 use crate::engine::Engine;
 use crate::job::{Job, error_response, healthy, json, metrics};
-use crate::request::{Api, ApiError};
+use crate::request::{Api, ApiError, Overrides};
 use crate::response_body::{FullBody, ResponseBody};
-use crate::schedule::{InjectedFaults, Overrides};
+use crate::schedule::InjectedFaults;
 use tokengauge_types::label::Name;
 
 pub use crate::ledger::{Ended, Entry, Ledger, Usage};

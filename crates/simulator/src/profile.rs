@@ -230,26 +230,29 @@ pub enum ProfileError {
     BadValue { key: String, value: String, wanted: &'static str },
 }
 
-fn bad(key: &str, value: &str, wanted: &'static str) -> ProfileError {
-    ProfileError::BadValue { key: key.to_owned(), value: value.to_owned(), wanted }
+fn parse<T>(
+    key: &str,
+    value: &str,
+    wanted: &'static str,
+    parser: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, ProfileError> {
+    let bad = || ProfileError::BadValue { key: key.to_owned(), value: value.to_owned(), wanted };
+    parser(value).ok_or_else(bad)
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ProfileError> {
     let wanted = "a valid value (a whole number, true or false, or never, on-request or always)";
-    value.parse().map_err(|_| bad(key, value, wanted))
+    parse(key, value, wanted, |value| value.parse().ok())
 }
 
 fn positive(key: &str, value: &str) -> Result<u32, ProfileError> {
-    let wanted = "a whole number from 1";
-    value.parse().ok().filter(|number| *number > 0).ok_or_else(|| bad(key, value, wanted))
+    let number = |value: &str| value.parse().ok().filter(|number| *number > 0);
+    parse(key, value, "a whole number from 1", number)
 }
 
 fn decimal(key: &str, value: &str, wanted: &'static str, most: f64) -> Result<f64, ProfileError> {
-    value
-        .parse()
-        .ok()
-        .filter(|number| (0.0..=most).contains(number))
-        .ok_or_else(|| bad(key, value, wanted))
+    let number = |value: &str| value.parse().ok().filter(|number| (0.0..=most).contains(number));
+    parse(key, value, wanted, number)
 }
 
 fn ratio(key: &str, value: &str) -> Result<f64, ProfileError> {
@@ -268,19 +271,17 @@ fn micros(key: &str, value: &str) -> Result<Duration, ProfileError> {
 }
 
 fn status(key: &str, value: &str) -> Result<u16, ProfileError> {
-    let wanted = "a status between 400 and 599";
-    let status = value.parse().map_err(|_| bad(key, value, wanted))?;
-    if (400..600).contains(&status) { Ok(status) } else { Err(bad(key, value, wanted)) }
+    let status = |value: &str| value.parse().ok().filter(|status| (400..600).contains(status));
+    parse(key, value, "a status between 400 and 599", status)
 }
 
 /// Parses `n` or `from-to`.
 fn range(key: &str, value: &str) -> Result<RangeInclusive<u32>, ProfileError> {
-    let wanted = "a number or a range such as 50-200";
-    let (from, to) = value.split_once('-').unwrap_or((value, value));
-    match (from.trim().parse(), to.trim().parse()) {
-        (Ok(from), Ok(to)) if from <= to => Ok(from..=to),
-        _ => Err(bad(key, value, wanted)),
-    }
+    parse(key, value, "a number or a range such as 50-200", |value| {
+        let (from, to) = value.split_once('-').unwrap_or((value, value));
+        let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+        (from <= to).then_some(from..=to)
+    })
 }
 
 impl FromStr for UsagePolicy {

@@ -1,6 +1,9 @@
 //! Parses requests in the formats of OpenAI, and builds error responses.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -117,6 +120,53 @@ fn gather(value: &Value, out: &mut String) {
             .for_each(|inner| gather(inner, out)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Settings of a single request in `x-simulate-…` headers. They override the profile of the model.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Overrides {
+    /// `tokens`: exact number of text tokens.
+    pub tokens: Option<u32>,
+    /// `chunk-tokens`: tokens per chunk.
+    pub chunk_tokens: Option<u32>,
+    /// `gap-us`: microseconds per token, independent of the load.
+    pub gap: Option<Duration>,
+    /// `ttft-us`: microseconds to the first token, independent of the prompt.
+    pub first: Option<Duration>,
+    /// `stall-after`, `stall-ms`: pause of this length after this many tokens.
+    pub stall_after: Option<u32>,
+    pub stall: Option<Duration>,
+    /// `status`: error status in place of a response.
+    pub status: Option<u16>,
+    /// `cut-after`: break the connection after this many tokens.
+    pub cut_after: Option<u32>,
+}
+
+impl Overrides {
+    /// Reads the headers. The error is the name of a header that is not a number.
+    pub fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
+        let time = |name, unit: fn(u64) -> Duration| {
+            number(headers, name).map(|it| it.map(|it| unit(it.into())))
+        };
+        Ok(Self {
+            tokens: number(headers, "x-simulate-tokens")?,
+            chunk_tokens: number(headers, "x-simulate-chunk-tokens")?,
+            gap: time("x-simulate-gap-us", Duration::from_micros)?,
+            first: time("x-simulate-ttft-us", Duration::from_micros)?,
+            stall_after: number(headers, "x-simulate-stall-after")?,
+            stall: time("x-simulate-stall-ms", Duration::from_millis)?,
+            status: number(headers, "x-simulate-status")?.and_then(|it| u16::try_from(it).ok()),
+            cut_after: number(headers, "x-simulate-cut-after")?,
+        })
+    }
+}
+
+fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u32>, &'static str> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    parsed.map(Some).ok_or(name)
 }
 
 /// Endpoints that accept POST.

@@ -138,7 +138,10 @@ pub struct StreamBody {
     script: Script,
     template: ChunkTemplate,
     schedule: TokenSchedule,
-    faults: StreamFaults,
+    /// Break the connection after this many tokens.
+    cut: Option<u32>,
+    /// Interval of keep-alive comments while nothing else is sent.
+    ping: Option<Duration>,
     guard: EntryGuard,
     /// Index of the next write.
     next: usize,
@@ -149,15 +152,6 @@ pub struct StreamBody {
     quiet_since: MonotonicInstant,
     /// Whether the connection has not yet had the chance to flush the last frame.
     unflushed: bool,
-}
-
-/// Faults and keep-alives of a stream.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StreamFaults {
-    /// Break the connection after this many tokens.
-    pub cut: Option<u32>,
-    /// Interval of keep-alive comments while nothing else is sent.
-    pub ping: Option<Duration>,
 }
 
 /// Action at the end of a wait.
@@ -171,14 +165,15 @@ impl StreamBody {
         script: Script,
         template: ChunkTemplate,
         schedule: TokenSchedule,
-        faults: StreamFaults,
+        (cut, ping): (Option<u32>, Option<Duration>),
         guard: EntryGuard,
     ) -> Self {
         Self {
             script,
             template,
             schedule,
-            faults,
+            cut,
+            ping,
             guard,
             next: 0,
             due: None,
@@ -199,7 +194,7 @@ impl StreamBody {
             return Poll::Ready(None);
         };
         let breaks = matches!(write, ScriptedWrite::Chunk { .. } | ScriptedWrite::Finish { .. })
-            && self.faults.cut.is_some_and(|after| self.steps_before(write) >= after);
+            && self.cut.is_some_and(|after| self.steps_before(write) >= after);
         let turn = ready!(self.poll_due(write, cx));
         let bytes = match turn {
             NextWrite::Ping => Bytes::from_static(chunk_template::PING),
@@ -237,7 +232,7 @@ impl StreamBody {
             if now >= due {
                 return Poll::Ready(NextWrite::ScriptedWrite);
             }
-            let ping = self.faults.ping.map(|every| self.quiet_since + every);
+            let ping = self.ping.map(|every| self.quiet_since + every);
             if ping.is_some_and(|ping| now >= ping) {
                 return Poll::Ready(NextWrite::Ping);
             }

@@ -3,59 +3,12 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use http::HeaderMap;
 
 use crate::engine::BatchSlot;
 use crate::profile::Profile;
+use crate::request::Overrides;
+use crate::script::Script;
 use tokengauge_types::clock::MonotonicInstant;
-
-/// Settings of a single request in `x-simulate-…` headers. They override the profile of the model.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Overrides {
-    /// `tokens`: exact number of text tokens.
-    pub tokens: Option<u32>,
-    /// `chunk-tokens`: tokens per chunk.
-    pub chunk_tokens: Option<u32>,
-    /// `gap-us`: microseconds per token, independent of the load.
-    pub gap: Option<Duration>,
-    /// `ttft-us`: microseconds to the first token, independent of the prompt.
-    pub first: Option<Duration>,
-    /// `stall-after`, `stall-ms`: pause of this length after this many tokens.
-    pub stall_after: Option<u32>,
-    pub stall: Option<Duration>,
-    /// `status`: error status in place of a response.
-    pub status: Option<u16>,
-    /// `cut-after`: break the connection after this many tokens.
-    pub cut_after: Option<u32>,
-}
-
-impl Overrides {
-    /// Reads the headers. The error is the name of a header that is not a number.
-    pub fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
-        let micros =
-            |name| number(headers, name).map(|it| it.map(|it| Duration::from_micros(it.into())));
-        let millis =
-            |name| number(headers, name).map(|it| it.map(|it| Duration::from_millis(it.into())));
-        Ok(Self {
-            tokens: number(headers, "x-simulate-tokens")?,
-            chunk_tokens: number(headers, "x-simulate-chunk-tokens")?,
-            gap: micros("x-simulate-gap-us")?,
-            first: micros("x-simulate-ttft-us")?,
-            stall_after: number(headers, "x-simulate-stall-after")?,
-            stall: millis("x-simulate-stall-ms")?,
-            status: number(headers, "x-simulate-status")?.and_then(|it| u16::try_from(it).ok()),
-            cut_after: number(headers, "x-simulate-cut-after")?,
-        })
-    }
-}
-
-fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u32>, &'static str> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
-    let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    parsed.map(Some).ok_or(name)
-}
 
 /// Faults to inject into one response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -106,17 +59,17 @@ impl TokenSchedule {
     pub fn start(
         slot: BatchSlot,
         (overrides, faults): (&Overrides, InjectedFaults),
-        work: PrefillWork,
+        script: &Script,
         random: Rng,
         at: MonotonicInstant,
     ) -> Self {
         let profile = slot.profile();
-        let read = work.prompt_tokens - slot.look_up_prefix(work.prompt_tokens);
+        let read = script.prompt_tokens - slot.look_up_prefix(script.prompt_tokens);
         let prompt = u32::try_from(read).unwrap_or(u32::MAX);
         let prefill = profile.prefill + profile.prefill_per_token.saturating_mul(prompt);
         let mut schedule =
             Self { gap: overrides.gap, stall: faults.stall, due: at, steps: 0, random, slot };
-        let thinking = schedule.step().saturating_mul(work.hidden);
+        let thinking = schedule.step().saturating_mul(script.hidden);
         schedule.due = at + overrides.first.unwrap_or(prefill + thinking);
         schedule
     }
@@ -150,32 +103,30 @@ impl TokenSchedule {
     }
 }
 
-/// Work before the first token.
-#[derive(Clone, Copy, Debug)]
-pub struct PrefillWork {
-    pub prompt_tokens: u64,
-    /// Decode steps of hidden reasoning.
-    pub hidden: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use http::HeaderMap;
+
     use super::*;
     use crate::engine::Engine;
-
-    const WORK: PrefillWork = PrefillWork { prompt_tokens: 1_000, hidden: 0 };
 
     fn engine(text: &str) -> Arc<Engine> {
         Arc::new(Engine::new(text.parse().unwrap()))
     }
 
-    fn schedule(engine: &Arc<Engine>, faults: InjectedFaults, work: PrefillWork) -> TokenSchedule {
+    fn schedule(
+        engine: &Arc<Engine>,
+        faults: InjectedFaults,
+        prompt_tokens: u64,
+        hidden: u32,
+    ) -> TokenSchedule {
+        let script = Script { prompt_tokens, hidden, ..Script::default() };
         TokenSchedule::start(
             engine.take_slot_beyond_limit(),
             (&Overrides::default(), faults),
-            work,
+            &script,
             Rng::with_seed(1),
             MonotonicInstant::ZERO,
         )
@@ -189,7 +140,7 @@ mod tests {
     fn prefill_grows_with_the_prompt_and_steps_with_the_batch() {
         let engine =
             engine("m:prefill-ms=10,prefill-us-per-token=20,step-ms=5,batch-ms=1,jitter=0");
-        let mut alone = schedule(&engine, InjectedFaults::default(), WORK);
+        let mut alone = schedule(&engine, InjectedFaults::default(), 1_000, 0);
         assert_eq!([millis(alone.next(1)), millis(alone.next(1))], [30, 36]);
         let others: Vec<_> = (0..9).map(|_| engine.take_slot_beyond_limit()).collect();
         assert_eq!(millis(alone.next(2)), 36 + 2 * 15);
@@ -204,7 +155,7 @@ mod tests {
             stall: Some((2, Duration::from_secs(1))),
             ..InjectedFaults::default()
         };
-        let mut schedule = schedule(&engine, faults, WORK);
+        let mut schedule = schedule(&engine, faults, 1_000, 0);
         let due: Vec<_> = (0..4).map(|_| millis(schedule.next(1))).collect();
         assert_eq!(due, [0, 10, 1_020, 1_030]);
     }
@@ -212,11 +163,7 @@ mod tests {
     #[test]
     fn hidden_reasoning_precedes_the_first_token() {
         let engine = engine("m:prefill-ms=7,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0");
-        let mut schedule = schedule(
-            &engine,
-            InjectedFaults::default(),
-            PrefillWork { prompt_tokens: 0, hidden: 5 },
-        );
+        let mut schedule = schedule(&engine, InjectedFaults::default(), 0, 5);
         assert_eq!(millis(schedule.next(1)), 57);
     }
 
@@ -224,7 +171,7 @@ mod tests {
     fn jitter_keeps_the_average() {
         let engine =
             engine("m:prefill-ms=0,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0.5");
-        let mut schedule = schedule(&engine, InjectedFaults::default(), WORK);
+        let mut schedule = schedule(&engine, InjectedFaults::default(), 1_000, 0);
         let last = (0..10_001).map(|_| schedule.next(1)).last().unwrap();
         let average = last.nanos() as f64 / 10_000.0 / 1e6;
         assert!((average - 10.0).abs() < 0.2, "{average} ms");

@@ -5,7 +5,7 @@ use fastrand::Rng;
 
 use crate::ledger::Usage;
 use crate::profile::{Profile, Reasoning, UsagePolicy};
-use crate::request::{Api, Request};
+use crate::request::{Api, Overrides, Request};
 use crate::{sentences, tokens};
 
 /// Maximum length of a response in tokens: the context of a 128 k model.
@@ -63,36 +63,28 @@ pub enum ScriptedWrite {
     Done,
 }
 
-/// Settings of the request that determine the script.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestShape {
-    pub api: Api,
-    /// Exact number of text tokens.
-    pub tokens: Option<u32>,
-    pub tokens_per_chunk: Option<u32>,
-}
-
 impl Script {
     pub fn generate(
         profile: &Profile,
         request: &Request,
-        shape: RequestShape,
+        (api, overrides): (Api, &Overrides),
         random: &mut Rng,
     ) -> Self {
         let mut script =
             Self { choices: request.choices(), finish: "stop", ..Self::prompt_only(request) };
         let most = request.max_tokens_limit().unwrap_or(MAX_RESPONSE_TOKENS);
         let mut most = most.min(MAX_RESPONSE_TOKENS);
-        if shape.api == Api::Chat {
+        if api == Api::Chat {
             script.tool = request.tool_to_call(profile.tool_calls).map(str::to_owned);
             if let Reasoning::Hidden(range) = &profile.reasoning {
                 script.hidden = random.u32(range.clone()).min(most / 2);
                 most -= script.hidden;
             }
         }
-        let mut writer = ScriptWriter { profile, shape, most, random, script: &mut script };
+        let mut writer =
+            ScriptWriter { profile, api, overrides, most, random, script: &mut script };
         let lines = (0..writer.script.choices).map(|choice| writer.choice(choice)).collect();
-        if profile.role_chunk && shape.api == Api::Chat {
+        if profile.role_chunk && api == Api::Chat {
             let roles = (0..script.choices).map(|choice| ScriptedWrite::Role { choice });
             script.writes.extend(roles);
         }
@@ -122,8 +114,8 @@ impl Script {
             if round.is_empty() {
                 return;
             }
-            for write in round.iter_mut().filter(|it| it.is_timed()).skip(1) {
-                write.take_no_time();
+            for steps in round.iter_mut().filter_map(ScriptedWrite::steps_mut).skip(1) {
+                *steps = 0;
             }
             self.writes.append(&mut round);
         }
@@ -136,15 +128,10 @@ impl Script {
 
     /// Returns the decode steps of all visible text.
     pub fn shown_steps(&self) -> u32 {
-        let steps = self.writes.iter().map(|write| match write {
-            ScriptedWrite::Chunk { steps, .. } => *steps,
-            ScriptedWrite::Role { .. }
-            | ScriptedWrite::ToolCallStart { .. }
-            | ScriptedWrite::Finish { .. }
-            | ScriptedWrite::Usage
-            | ScriptedWrite::Done => 0,
-        });
-        steps.sum()
+        let steps = |write: &ScriptedWrite| {
+            if let ScriptedWrite::Chunk { steps, .. } = write { *steps } else { 0 }
+        };
+        self.writes.iter().map(steps).sum()
     }
 
     /// Returns the usage of the whole response, counted by the encoder.
@@ -184,21 +171,17 @@ impl Part {
 }
 
 impl ScriptedWrite {
-    const fn is_timed(&self) -> bool {
-        matches!(self, Self::Chunk { .. })
-    }
-
-    const fn take_no_time(&mut self) {
-        if let Self::Chunk { steps, .. } = self {
-            *steps = 0;
-        }
+    /// Returns the decode steps of a chunk. Other writes take no time.
+    const fn steps_mut(&mut self) -> Option<&mut u32> {
+        if let Self::Chunk { steps, .. } = self { Some(steps) } else { None }
     }
 }
 
 /// Generates the choices of a script.
 struct ScriptWriter<'a> {
     profile: &'a Profile,
-    shape: RequestShape,
+    api: Api,
+    overrides: &'a Overrides,
     /// Maximum tokens per choice.
     most: u32,
     random: &'a mut Rng,
@@ -210,14 +193,14 @@ impl ScriptWriter<'_> {
     fn choice(&mut self, choice: u32) -> Vec<ScriptedWrite> {
         let mut writes = Vec::new();
         let mut left = self.most;
-        if let (Reasoning::Streamed(range), Api::Chat) = (&self.profile.reasoning, self.shape.api) {
+        if let (Reasoning::Streamed(range), Api::Chat) = (&self.profile.reasoning, self.api) {
             let length = self.random.u32(range.clone()).min(left / 2);
             left -= length;
             let reasoning = Sentences::write(self.random, length);
             writes.extend(self.part(choice, PartKind::Reasoning, reasoning));
         }
         let drawn = self.random.u32(self.profile.tokens.clone());
-        let length = self.shape.tokens.unwrap_or(drawn);
+        let length = self.overrides.tokens.unwrap_or(drawn);
         if length > left {
             self.script.finish = "length";
         }
@@ -236,7 +219,7 @@ impl ScriptWriter<'_> {
     fn part(&mut self, choice: u32, kind: PartKind, sentences: Sentences) -> Vec<ScriptedWrite> {
         let part = small(self.script.parts.len());
         self.script.parts.push(Part { choice, kind, text: sentences.text, sent: 0 });
-        let per_chunk = self.shape.tokens_per_chunk;
+        let per_chunk = self.overrides.chunk_tokens;
         let per_chunk = per_chunk.unwrap_or(self.profile.tokens_per_chunk).max(1) as usize;
         let piece = |chunk: &[usize]| {
             Some(ScriptedWrite::Chunk {
@@ -285,8 +268,8 @@ mod tests {
     fn script(profile: &str, request: &str) -> Script {
         let profile: Profile = profile.parse().unwrap();
         let request = Request::parse(request.as_bytes()).unwrap();
-        let shape = RequestShape { api: Api::Chat, tokens: None, tokens_per_chunk: None };
-        Script::generate(&profile, &request, shape, &mut Rng::with_seed(1))
+        let settings = (Api::Chat, &Overrides::default());
+        Script::generate(&profile, &request, settings, &mut Rng::with_seed(1))
     }
 
     /// Replays the writes and returns the text that a client would assemble.
@@ -344,7 +327,7 @@ mod tests {
         let order: Vec<_> = script
             .writes
             .iter()
-            .filter(|write| write.is_timed())
+            .filter(|write| matches!(write, ScriptedWrite::Chunk { .. }))
             .map(|write| matches!(write, ScriptedWrite::Chunk { part: 1, .. }))
             .collect();
         assert_eq!(order, [false, true].repeat(4));

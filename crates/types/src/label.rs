@@ -14,6 +14,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+/// Implements `ALL`, which lists the variants of an enum in this order, and `as_str`, which returns their label values.
+#[macro_export]
+macro_rules! label_values {
+    ($type:ident { $($variant:ident = $label:literal),+ $(,)? }) => {
+        impl $type {
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label),+
+                }
+            }
+        }
+    };
+}
+
 /// Maximum length in bytes of untrusted text that is kept. Bedrock model names (ARNs) and fine-tune names reach about
 /// 200.
 pub const LONGEST_NAME: usize = 256;

@@ -15,7 +15,7 @@ use crate::route::ConcurrencyLimit;
 
 /// Admits exchanges of one route: immediately while there are free permits, otherwise in the order of arrival.
 #[derive(Debug)]
-pub(super) struct ConcurrencyLimiter(Mutex<State>);
+pub struct ConcurrencyLimiter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -32,14 +32,14 @@ struct State {
 
 /// Permit of an active or queued exchange, held until dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub struct Permit {
     limiter: Arc<ConcurrencyLimiter>,
     number: u64,
 }
 
 /// A queued exchange. Leaves the queue when it is dropped.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub struct Queued {
     pub(super) permit: Permit,
     /// Resolves when the exchange is admitted.
     pub(super) admitted: oneshot::Receiver<()>,
@@ -47,14 +47,14 @@ pub(super) struct Queued {
 }
 
 #[derive(Debug)]
-pub(super) enum Entry {
+pub enum Entry {
     Admitted(Permit),
     Queued(Queued),
 }
 
 /// Error: all permits are in use and the queue is full.
 #[derive(Debug)]
-pub(super) struct QueueFull(pub(super) ConcurrencyLimit);
+pub struct QueueFull(pub(super) ConcurrencyLimit);
 
 impl ConcurrencyLimiter {
     pub(super) fn new(limit: ConcurrencyLimit) -> Arc<Self> {

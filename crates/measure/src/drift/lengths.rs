@@ -1,5 +1,7 @@
 //! Histogram of lengths on a fixed grid, so that two histograms can be compared bucket by bucket.
 
+use std::collections::VecDeque;
+
 /// Number of buckets for each doubling of the length. Lengths below 64 are exact, and longer ones are resolved to 1
 /// part in 32 (3 %). This is finer than any tenth of a distribution that an index could distinguish.
 const PER_DOUBLING: u64 = 32;
@@ -81,6 +83,34 @@ impl Lengths {
     }
 }
 
+/// Latest lengths and their histogram. Each new length evicts the oldest, at a cost that does not depend on the
+/// traffic.
+///
+/// The window is a number of exchanges and not a time span. The index that chance yields depends only on the number,
+/// and a time window would be empty at night. It takes 2 B per length, plus 2.5 KiB.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    lengths: Lengths,
+    order: VecDeque<Bucket>,
+}
+
+impl Window {
+    /// Adds a length and keeps at most `most` lengths.
+    pub(super) fn add(&mut self, bucket: Bucket, most: usize) {
+        while self.order.len() >= most.max(1)
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.lengths.remove(oldest);
+        }
+        self.order.push_back(bucket);
+        self.lengths.add(bucket, 1);
+    }
+
+    pub(super) const fn lengths(&self) -> &Lengths {
+        &self.lengths
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -124,6 +154,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn it_holds_the_latest(list in prop::collection::vec(0_u64..1_000, 0..200), most in 1_usize..50) {
+            let mut window = Window::default();
+            for length in &list {
+                window.add(Bucket::of(*length), most);
+            }
+            let mut latest = Lengths::default();
+            for length in &list[list.len().saturating_sub(most)..] {
+                latest.add(Bucket::of(*length), 1);
+            }
+            prop_assert_eq!(window.lengths(), &latest);
+        }
+
         #[test]
         fn a_length_is_known_to_one_part_in_32(length in 0..=LONGEST) {
             let told = Bucket::of(length).shortest();

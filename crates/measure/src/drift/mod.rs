@@ -16,7 +16,6 @@
 mod index;
 mod lengths;
 mod saved;
-mod window;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,11 +28,11 @@ pub use index::FEWEST;
 pub use saved::{BaselineError, SavedBaseline};
 
 use crate::drift::index::{Bins, by_chance};
-use crate::drift::lengths::{Bucket, Lengths};
-use crate::drift::window::Window;
+use crate::drift::lengths::{Bucket, Lengths, Window};
 use crate::load::{MOST_FLOWS, ModelKey};
 use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::label_values;
 
 /// Configuration of the comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,16 +110,10 @@ pub enum Direction {
     Output,
 }
 
-impl Direction {
-    pub const ALL: [Self; 2] = [Self::Input, Self::Output];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Output => "output",
-        }
-    }
-}
+label_values!(Direction {
+    Input = "input",
+    Output = "output",
+});
 
 /// Lengths of every model key, up to the limit of load ([`MOST_FLOWS`]). Model keys beyond the limit are not compared,
 /// because one index over all of them would follow their mix.
@@ -306,12 +299,9 @@ impl Track {
     fn latest(&self) -> &Lengths {
         let current = self.window.lengths();
         match &self.reference {
-            Reference::First(earlier) | Reference::Yesterday { former: earlier, .. }
-                if current.total() < FEWEST =>
-            {
-                earlier
-            }
-            Reference::First(_) | Reference::Yesterday { .. } | Reference::Saved(_) => current,
+            Reference::Saved(_) => current,
+            _ if current.total() >= FEWEST => current,
+            Reference::First(earlier) | Reference::Yesterday { former: earlier, .. } => earlier,
         }
     }
 }

@@ -8,9 +8,13 @@ use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
-/// Lengths of each model key.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SavedBaseline(Vec<(ModelKey, [Lengths; Direction::ALL.len()])>);
+/// Lengths of each model key, as the file holds them.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedBaseline {
+    version: u64,
+    flows: Vec<Entry>,
+}
 
 /// Reason why a file is not a valid baseline, with a hint. The message quotes nothing from the file, because the file
 /// may be a different one that contains secrets.
@@ -35,14 +39,7 @@ pub enum BaselineError {
 /// Version of the format.
 const VERSION: u64 = 1;
 
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    version: u64,
-    flows: Vec<Entry>,
-}
-
-#[derive(Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     provider: String,
@@ -55,43 +52,9 @@ struct Entry {
 }
 
 impl SavedBaseline {
-    pub(super) fn of(flows: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
-        let mut flows = flows;
+    pub(super) fn of(mut flows: Vec<(ModelKey, [Lengths; Direction::ALL.len()])>) -> Self {
         flows.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
-        Self(flows)
-    }
-
-    /// Parses a saved baseline.
-    ///
-    /// # Errors
-    /// Returns an error if the input is not a baseline or has too few exchanges to compare with.
-    pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
-        let file: File = serde_json::from_slice(json).map_err(|error| {
-            BaselineError::Malformed { line: error.line(), column: error.column() }
-        })?;
-        if file.version != VERSION {
-            return Err(BaselineError::Version(file.version));
-        }
-        if file.flows.len() > MOST_FLOWS {
-            return Err(BaselineError::TooMany);
-        }
-        let mut flows: Vec<(ModelKey, _)> = Vec::with_capacity(file.flows.len());
-        for (index, entry) in file.flows.into_iter().enumerate() {
-            let flow = entry.flow().ok_or(BaselineError::Flow(index + 1))?;
-            if flows.iter().any(|(other, _)| *other == flow) {
-                return Err(BaselineError::Flow(index + 1));
-            }
-            flows.push((flow, [lengths(&entry.input), lengths(&entry.output)]));
-        }
-        let all = flows.iter().flat_map(|(_, lengths)| lengths);
-        if all.map(Lengths::total).max() < Some(FEWEST) {
-            return Err(BaselineError::TooFew);
-        }
-        Ok(Self::of(flows))
-    }
-
-    pub fn to_json(&self) -> String {
-        let entry = |(flow, lengths): &(ModelKey, [Lengths; Direction::ALL.len()])| {
+        let entry = |(flow, lengths): (ModelKey, [Lengths; Direction::ALL.len()])| {
             let [input, output] = lengths.each_ref().map(pairs);
             Entry {
                 provider: flow.provider.to_string(),
@@ -102,32 +65,59 @@ impl SavedBaseline {
                 output,
             }
         };
-        let file = File { version: VERSION, flows: self.0.iter().map(entry).collect() };
+        Self { version: VERSION, flows: flows.into_iter().map(entry).collect() }
+    }
+
+    /// Parses a saved baseline.
+    ///
+    /// # Errors
+    /// Returns an error if the input is not a baseline or has too few exchanges to compare with.
+    pub fn read(json: &[u8]) -> Result<Self, BaselineError> {
+        let saved: Self = serde_json::from_slice(json).map_err(|error| {
+            BaselineError::Malformed { line: error.line(), column: error.column() }
+        })?;
+        if saved.version != VERSION {
+            return Err(BaselineError::Version(saved.version));
+        }
+        if saved.flows.len() > MOST_FLOWS {
+            return Err(BaselineError::TooMany);
+        }
+        let mut known = Vec::with_capacity(saved.flows.len());
+        for (index, entry) in saved.flows.iter().enumerate() {
+            let names = entry.names();
+            let (_, labels) = names;
+            let is_label = |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME;
+            if known.contains(&names) || !labels.into_iter().all(is_label) {
+                return Err(BaselineError::Flow(index + 1));
+            }
+            known.push(names);
+        }
+        let all = saved.flows.iter().flat_map(|entry| [&entry.input, &entry.output]);
+        if all.map(|pairs| lengths(pairs).total()).max() < Some(FEWEST) {
+            return Err(BaselineError::TooFew);
+        }
+        Ok(saved)
+    }
+
+    pub fn to_json(&self) -> String {
         // Strings and numbers always serialise.
-        serde_json::to_string(&file).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     pub(super) fn lengths(&self, flow: &ModelKey, direction: Direction) -> Option<Lengths> {
-        let (_, [input, output]) = self.0.iter().find(|(saved, _)| saved == flow)?;
-        Some(match direction {
-            Direction::Input => input.clone(),
-            Direction::Output => output.clone(),
-        })
+        let labels = [&flow.provider, &flow.model, &flow.route].map(Label::as_str);
+        let mut flows = self.flows.iter();
+        let saved = flows.find(|entry| entry.names() == (flow.vantage, labels))?;
+        Some(lengths(match direction {
+            Direction::Input => &saved.input,
+            Direction::Output => &saved.output,
+        }))
     }
 }
 
 impl Entry {
-    fn flow(&self) -> Option<ModelKey> {
-        let label = |text: &str| {
-            let fits = !text.is_empty() && text.len() <= LONGEST_NAME;
-            fits.then(|| Label::known(text))
-        };
-        Some(ModelKey {
-            provider: label(&self.provider)?,
-            model: label(&self.model)?,
-            route: label(&self.route)?,
-            vantage: self.vantage,
-        })
+    fn names(&self) -> (ProxyPosition, [&str; 3]) {
+        (self.vantage, [&self.provider, &self.model, &self.route])
     }
 }
 

@@ -191,13 +191,10 @@ impl Known {
         self.implausible += implausible;
         let before = self.last.filter(|_| self.engine == Some(engine));
         let before = before.map(|(_, numbers)| numbers);
-        self.prefix_cache = match share(before, numbers) {
-            Ok(share) => share,
-            Err(Impossible) => {
-                self.implausible += 1;
-                None
-            }
-        };
+        let share = share(before, numbers);
+        // A prefix cache has no more hits than queries.
+        self.prefix_cache = share.filter(|share| *share <= 1.0);
+        self.implausible += u64::from(share.is_some() && self.prefix_cache.is_none());
         self.engine = Some(engine);
         self.last = Some((at, numbers));
         if let Some(machine) = &mut self.machine {
@@ -230,35 +227,21 @@ impl Known {
     }
 }
 
-/// Error for a prefix cache with more hits than queries.
-#[derive(Clone, Copy, Debug)]
-struct Impossible;
-
 /// Returns the prefix cache's hit ratio since the previous reading. `None` without queries since then, and after a
 /// reset of the counters.
-fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Result<Option<f64>, Impossible> {
-    let (queries, hits) = match now.prefix {
-        None => return Ok(None),
-        Some(PrefixCacheUsage::Share(share)) => return Ok(Some(share)),
-        Some(PrefixCacheUsage::Counted { queries, hits }) => (queries, hits),
+fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Option<f64> {
+    let (queries, hits) = match now.prefix? {
+        PrefixCacheUsage::Share(share) => return Some(share),
+        PrefixCacheUsage::Counted { queries, hits } => (queries, hits),
     };
-    let Some(EngineMetrics {
-        prefix: Some(PrefixCacheUsage::Counted { queries: queries_before, hits: hits_before }),
-        started,
-        ..
-    }) = before
+    let before = before?;
+    let PrefixCacheUsage::Counted { queries: queries_before, hits: hits_before } = before.prefix?
     else {
-        return Ok(None);
+        return None;
     };
     let (queries, hits) = (queries - queries_before, hits - hits_before);
-    let began_anew = queries < 0.0 || hits < 0.0 || started != now.started;
-    if began_anew || queries <= 0.0 {
-        return Ok(None);
-    }
-    if hits > queries {
-        return Err(Impossible);
-    }
-    Ok(Some(hits / queries))
+    let was_reset = hits < 0.0 || before.started != now.started;
+    (queries > 0.0 && !was_reset).then(|| hits / queries)
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub use numbers::{EngineMetrics, EngineReading, PrefixCacheUsage, read};
 
 use serde::{Deserialize, Serialize};
 
+use tokengauge_types::label_values;
+
 /// An engine whose metrics are known: which name of which engine is read is in `names.rs`, and in
 /// `docs/reference/engine-metrics.md`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
@@ -32,31 +34,17 @@ pub enum Engine {
     Nim,
 }
 
-impl Engine {
-    /// Engines in detection order. Triton's page may contain the metrics of the engine inside it, and NIM's names have
-    /// no prefix.
-    pub const ALL: [Self; 7] = [
-        Self::Vllm,
-        Self::Sglang,
-        Self::Tgi,
-        Self::TensorrtLlm,
-        Self::LlamaCpp,
-        Self::Triton,
-        Self::Nim,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Vllm => "vllm",
-            Self::Sglang => "sglang",
-            Self::Tgi => "tgi",
-            Self::TensorrtLlm => "tensorrt_llm",
-            Self::LlamaCpp => "llama_cpp",
-            Self::Triton => "triton",
-            Self::Nim => "nim",
-        }
-    }
-}
+// Engines in detection order. Triton's page may contain the metrics of the engine inside it, and NIM's names have
+// no prefix.
+label_values!(Engine {
+    Vllm = "vllm",
+    Sglang = "sglang",
+    Tgi = "tgi",
+    TensorrtLlm = "tensorrt_llm",
+    LlamaCpp = "llama_cpp",
+    Triton = "triton",
+    Nim = "nim",
+});
 
 /// Result of one scrape.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -79,31 +67,16 @@ pub enum ScrapeResult {
     Unknown,
 }
 
-impl ScrapeResult {
-    pub const ALL: [Self; 8] = [
-        Self::Ok,
-        Self::Unreachable,
-        Self::Timeout,
-        Self::Redirect,
-        Self::Status,
-        Self::TooLarge,
-        Self::Content,
-        Self::Unknown,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::Redirect => "redirect",
-            Self::Status => "status",
-            Self::TooLarge => "too_large",
-            Self::Content => "content",
-            Self::Unknown => "unknown",
-        }
-    }
-}
+label_values!(ScrapeResult {
+    Ok = "ok",
+    Unreachable = "unreachable",
+    Timeout = "timeout",
+    Redirect = "redirect",
+    Status = "status",
+    TooLarge = "too_large",
+    Content = "content",
+    Unknown = "unknown",
+});
 
 /// Largest accepted metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
 /// about as much for each model. The limit leaves room for 40 of them; a larger body is not a metrics page.

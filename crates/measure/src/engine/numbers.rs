@@ -73,7 +73,10 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
     if !any {
         return Err(ScrapeResult::Content);
     }
-    let known = |engine: &Engine| What::ALL.iter().any(|what| heard.of(*engine, *what).is_some());
+    let known = |engine: &Engine| {
+        let mut names = NAMES.iter().zip(&heard.names);
+        names.any(|(name, series)| name.engine == *engine && !series.values.is_empty())
+    };
     let found = match engine {
         Some(engine) => Some(engine).filter(known),
         None => Engine::ALL.into_iter().find(known),
@@ -191,20 +194,9 @@ impl Series {
     /// Returns the mean ratio, or NaN if no series has a ratio. vLLM before version 1 writes −1 until its first cache
     /// query.
     fn mean_share(&self) -> Result<f64, Implausible> {
-        let untold = |value: &f64| (*value + 1.0).abs() < f64::EPSILON;
-        let told = Self {
-            values: self
-                .values
-                .iter()
-                .filter(|(_, value)| !untold(value))
-                .map(|(key, value)| (*key, *value))
-                .collect(),
-            too_many: self.too_many,
-        };
-        let (sum, number) = told
-            .each_within(1.0)?
-            .fold((0.0, 0.0), |(sum, number), share| (sum + share, number + 1.0));
-        Ok(sum / number)
+        let mut told = Self { values: self.values.clone(), too_many: self.too_many };
+        told.values.retain(|_, value| (*value + 1.0).abs() >= f64::EPSILON);
+        Ok(told.each_within(1.0)?.sum::<f64>() / told.values.len() as f64)
     }
 
     /// Returns the latest of several times in seconds since 1970.

@@ -56,7 +56,7 @@ impl Default for Config {
 const SAME_START: Duration = Duration::from_secs(1);
 
 /// Warm-up state machine of one backend.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Machine {
     config: Config,
     /// Number of exchanges in flight at the backend.
@@ -82,29 +82,14 @@ struct Process {
     at: MonotonicInstant,
 }
 
-impl Process {
-    fn age(&self, at: MonotonicInstant) -> Duration {
-        self.age + at.since(self.at)
-    }
-}
-
 impl Machine {
-    pub const fn new(config: Config) -> Self {
-        Self {
-            config,
-            busy: 0,
-            touched: None,
-            answered: None,
-            missing: 0,
-            process: None,
-            untried: false,
-            asleep: false,
-        }
+    pub fn new(config: Config) -> Self {
+        Self { config, ..Self::default() }
     }
 
     /// Returns the state in which an exchange admitted at `at` would find the backend.
     pub fn state(&self, at: MonotonicInstant) -> WarmupState {
-        let is_young = |process: Process| process.age(at) < self.config.young;
+        let is_young = |process: Process| process.age + at.since(process.at) < self.config.young;
         if self.asleep || self.untried {
             WarmupState::Cold
         } else if self.missing > 0 || self.is_idle(at) || self.process.is_some_and(is_young) {
@@ -168,7 +153,11 @@ impl Machine {
             return;
         };
         let before = self.process;
-        if before.is_some_and(|before| distance(before.started, started) < SAME_START) {
+        let is_same = |before: Process| {
+            let apart = before.started.unix_nanos().abs_diff(started.unix_nanos());
+            Duration::from_nanos(apart) < SAME_START
+        };
+        if before.is_some_and(is_same) {
             return;
         }
         // If the engine's clock is ahead of the proxy's clock, the age is 0.
@@ -187,10 +176,6 @@ impl Machine {
         let long_ago = |touched| at.since(touched) >= self.config.idle;
         self.busy == 0 && self.touched.is_none_or(long_ago)
     }
-}
-
-fn distance(a: WallTime, b: WallTime) -> Duration {
-    Duration::from_nanos(a.unix_nanos().abs_diff(b.unix_nanos()))
 }
 
 #[cfg(test)]

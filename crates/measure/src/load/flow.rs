@@ -1,9 +1,11 @@
-//! Throughput of one model key by the second, and statistics of its latest exchanges.
+//! Throughput of one model key and of all together by the second, and statistics of the latest exchanges.
 
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
-use crate::load::{FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput};
+use crate::load::{
+    FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput, TotalReading,
+};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
@@ -97,17 +99,17 @@ impl Track {
     }
 
     /// Returns the input tokens of the last `seconds` full seconds before slot `now`.
-    pub(super) fn input_of(&self, now: u64, seconds: u64) -> f64 {
+    fn input_of(&self, now: u64, seconds: u64) -> f64 {
         sum(&self.input, now, seconds)
     }
 
     /// Returns the output tokens of the same seconds, streaming and non-streaming.
-    pub(super) fn output_of(&self, now: u64, seconds: u64) -> f64 {
+    fn output_of(&self, now: u64, seconds: u64) -> f64 {
         sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds)
     }
 
     /// Returns the output tokens that were streamed in one second.
-    pub(super) fn streamed_in(&self, second: u64) -> f64 {
+    fn streamed_in(&self, second: u64) -> f64 {
         self.streamed.get(second).copied().unwrap_or(0.0)
     }
 }
@@ -141,7 +143,7 @@ fn spread(
 
 /// Computes the throughput of each window. Windows end at the last full second; `now` is the slot that is still
 /// filling.
-pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
+fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
     let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
     let latest = now.min(10);
     Throughput {
@@ -160,9 +162,25 @@ fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
 
 /// Returns the highest slot, from the first full second on. A maximum over part of a window is still true, but a mean
 /// over part of a window would not be the window's mean.
-pub(super) fn peak(now: u64, streamed: impl Fn(u64) -> f64) -> Option<f64> {
+fn peak(now: u64, streamed: impl Fn(u64) -> f64) -> Option<f64> {
     let full = now.saturating_sub(FULL_SLOTS)..now;
     (now > 0).then(|| full.map(streamed).fold(0.0, f64::max))
+}
+
+/// Computes the totals. Means add up. The peak is the highest sum of one second, because model keys peak at different
+/// times. `recent` holds the statistics of all tracks.
+pub(super) fn total(at: MonotonicInstant, tracks: &[&Track], recent: &Segment) -> TotalReading {
+    let now = at.since(MonotonicInstant::ZERO).as_secs();
+    let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().fold(0.0, |sum, track| sum + of(track));
+    TotalReading {
+        input: throughput(now, None, |seconds| sum(&|track| track.input_of(now, seconds))),
+        output: throughput(
+            now,
+            peak(now, |second| sum(&|track| track.streamed_in(second))),
+            |seconds| sum(&|track| track.output_of(now, seconds)),
+        ),
+        recent: recent.summary(),
+    }
 }
 
 #[cfg(test)]
@@ -334,5 +352,29 @@ mod tests {
             let told = at(&track, MonotonicInstant::from_secs(300)).output.five_minutes.unwrap() * 300.0;
             prop_assert!((told - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", told, tokens);
         }
+    }
+
+    #[test]
+    fn the_peak_is_the_highest_second_of_all_together() {
+        let (mut one, mut other) = (Track::new(), Track::new());
+        one.output(MonotonicInstant::from_secs(5), 100);
+        one.output(MonotonicInstant::from_secs(6), 60);
+        other.output(MonotonicInstant::from_secs(6), 70);
+        other.output(MonotonicInstant::from_secs(7), 90);
+        other.input_spread(MonotonicInstant::from_secs(8), MonotonicInstant::from_secs(9), 30);
+        let at = MonotonicInstant::from_secs(10);
+        let total = total(at, &[&one, &other], &Segment::default());
+        assert_eq!(total.output.peak, Some(130.0), "not 100 + 90");
+        assert_eq!(total.output.ten_seconds, Some(32.0));
+        assert_eq!(total.input.ten_seconds, Some(3.0));
+        assert_eq!((total.input.peak, total.input.minute), (None, None));
+    }
+
+    #[test]
+    fn without_any_flow_nothing_went_through() {
+        let total = total(MonotonicInstant::from_secs(60), &[], &Segment::default());
+        assert_eq!(total.output.minute, Some(0.0));
+        assert_eq!(total.output.five_minutes, None, "not covered");
+        assert_eq!(total.recent, Default::default());
     }
 }

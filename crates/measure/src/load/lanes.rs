@@ -1,47 +1,49 @@
 //! Number of exchanges in each phase, by route key.
 
-use rustc_hash::FxHashMap;
-
-use crate::load::{RequestPhase, RouteKey, RouteReading, queue_depth};
+use crate::load::{Load, RequestPhase, RouteKey, RouteReading, queue_depth};
 
 /// Largest number of route keys, ten times the routes of the largest expected configurations. At this size, keys with
 /// nothing in flight are removed. Keys come from configured routes, so only repeated reloads that rename routes could
 /// reach it.
 const MOST_LANES: usize = 1_024;
 
-#[derive(Debug, Default)]
-pub(super) struct Lanes(FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>);
-
-impl Lanes {
-    pub(super) fn know(&mut self, lane: &RouteKey) {
+impl Load {
+    /// Registers a route key before its first exchange, so that its gauges report 0 and are not absent.
+    pub fn know(&mut self, lane: &RouteKey) {
         self.active(lane);
     }
 
-    pub(super) fn enter(&mut self, lane: &RouteKey, state: RequestPhase) {
+    pub fn enter(&mut self, lane: &RouteKey, state: RequestPhase) {
         *self.count(lane, state) += 1;
+    }
+
+    pub fn shift(&mut self, lane: &RouteKey, from: RequestPhase, to: RequestPhase) {
+        self.leave(lane, from);
+        self.enter(lane, to);
     }
 
     /// Records that an exchange left a phase. A phase that was never entered is a bug of the caller. The count then
     /// stays at 0 and does not wrap to 2⁶⁴ exchanges in flight.
-    pub(super) fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
+    pub fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
         let count = self.count(lane, state);
         debug_assert!(*count > 0, "{lane:?} has nothing {state:?} to leave");
         *count = count.saturating_sub(1);
     }
 
-    pub(super) fn queue_depth(&self, lane: &RouteKey) -> u64 {
-        self.0.get(lane).map_or(0, queue_depth)
+    /// Returns queued exchanges + streams before their first token.
+    pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
+        self.lanes.get(lane).map_or(0, queue_depth)
     }
 
     /// Returns all route keys, sorted by name.
-    pub(super) fn reading(&self) -> Vec<RouteReading> {
+    pub(super) fn route_readings(&self) -> Vec<RouteReading> {
         let reading = |(lane, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {
             lane: lane.clone(),
             active: *active,
             silence: Default::default(),
             backend_waiting: None,
         };
-        let mut lanes: Vec<_> = self.0.iter().map(reading).collect();
+        let mut lanes: Vec<_> = self.lanes.iter().map(reading).collect();
         lanes.sort_by(|a, b| {
             let key = |lane: &RouteKey| (lane.route.clone(), lane.vantage.as_str());
             key(&a.lane).cmp(&key(&b.lane))
@@ -60,10 +62,10 @@ impl Lanes {
     }
 
     fn active(&mut self, lane: &RouteKey) -> &mut [u64; RequestPhase::ALL.len()] {
-        if self.0.len() >= MOST_LANES && !self.0.contains_key(lane) {
-            self.0.retain(|_, active| active.iter().any(|count| *count > 0));
+        if self.lanes.len() >= MOST_LANES && !self.lanes.contains_key(lane) {
+            self.lanes.retain(|_, active| active.iter().any(|count| *count > 0));
         }
-        self.0.entry(lane.clone()).or_default()
+        self.lanes.entry(lane.clone()).or_default()
     }
 }
 
@@ -79,27 +81,27 @@ mod tests {
 
     #[test]
     fn an_exchange_is_in_one_state_at_a_time() {
-        let mut lanes = Lanes::default();
+        let mut lanes = Load::default();
         let chat = lane("chat");
         lanes.enter(&chat, RequestPhase::Queued);
         lanes.enter(&chat, RequestPhase::Waiting);
         lanes.enter(&chat, RequestPhase::Unstreamed);
-        assert_eq!(lanes.reading()[0].active, [1, 1, 0, 1]);
+        assert_eq!(lanes.route_readings()[0].active, [1, 1, 0, 1]);
         assert_eq!(lanes.queue_depth(&chat), 2, "what is not streamed is outside");
         lanes.leave(&chat, RequestPhase::Waiting);
         lanes.enter(&chat, RequestPhase::Streaming);
-        assert_eq!(lanes.reading()[0].active, [1, 0, 1, 1]);
+        assert_eq!(lanes.route_readings()[0].active, [1, 0, 1, 1]);
         assert_eq!((lanes.queue_depth(&chat), lanes.queue_depth(&lane("unknown"))), (1, 0));
     }
 
     #[test]
     fn a_known_lane_is_told_as_zero_before_and_after_its_exchanges() {
-        let mut lanes = Lanes::default();
+        let mut lanes = Load::default();
         lanes.know(&lane("b"));
         lanes.enter(&lane("a"), RequestPhase::Streaming);
         lanes.leave(&lane("a"), RequestPhase::Streaming);
         let told: Vec<_> = lanes
-            .reading()
+            .route_readings()
             .into_iter()
             .map(|reading| (reading.lane.route.to_string(), reading.active))
             .collect();
@@ -112,11 +114,11 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_lanes_without_exchanges_are_forgotten() {
-        let mut lanes = Lanes::default();
+        let mut lanes = Load::default();
         lanes.enter(&lane("busy"), RequestPhase::Waiting);
         for number in 0..2 * MOST_LANES {
             lanes.know(&lane(&number.to_string()));
-            assert!(lanes.0.len() <= MOST_LANES);
+            assert!(lanes.lanes.len() <= MOST_LANES);
         }
         assert_eq!(lanes.queue_depth(&lane("busy")), 1);
     }

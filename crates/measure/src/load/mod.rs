@@ -11,7 +11,6 @@ mod lanes;
 mod quota;
 mod recent;
 mod retries;
-mod total;
 
 pub use self::quota::{LimitType, RateLimitReading, RateLimitTracker};
 pub use self::retries::{RequestKey, Retries, RetrySignal};
@@ -21,14 +20,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::load::flow::Track;
-use crate::load::lanes::Lanes;
+use crate::load::flow::{Track, total};
 use crate::load::recent::Segment;
 use crate::record::MetricLabels;
 use crate::timing::OutputRateRange;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
+use tokengauge_types::label_values;
 
 /// Phase of an exchange in flight.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -45,18 +44,12 @@ pub enum RequestPhase {
     Unstreamed,
 }
 
-impl RequestPhase {
-    pub const ALL: [Self; 4] = [Self::Queued, Self::Waiting, Self::Streaming, Self::Unstreamed];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Waiting => "waiting",
-            Self::Streaming => "streaming",
-            Self::Unstreamed => "unstreamed",
-        }
-    }
-}
+label_values!(RequestPhase {
+    Queued = "queued",
+    Waiting = "waiting",
+    Streaming = "streaming",
+    Unstreamed = "unstreamed",
+});
 
 /// Labels of the in-flight gauges. They are known when an exchange begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -132,16 +125,10 @@ pub enum Precision {
     Upper,
 }
 
-impl Precision {
-    pub const ALL: [Self; 2] = [Self::Exact, Self::Upper];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Upper => "upper",
-        }
-    }
-}
+label_values!(Precision {
+    Exact = "exact",
+    Upper = "upper",
+});
 
 /// Streams that are waiting for a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -272,7 +259,8 @@ pub struct FinishedRequest {
 /// In-flight requests and the throughput of the last minutes.
 #[derive(Debug, Default)]
 pub struct Load {
-    lanes: Lanes,
+    /// Number of exchanges in each phase, by route key.
+    lanes: FxHashMap<RouteKey, [u64; RequestPhase::ALL.len()]>,
     /// Index of each model key. Indices are permanent, so that a [`ModelId`] cannot go stale; only idle tracks are
     /// freed.
     places: FxHashMap<ModelKey, ModelId>,
@@ -280,33 +268,6 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Registers a route key before its first exchange, so that its gauges report 0 and are not absent.
-    pub fn know(&mut self, lane: &RouteKey) {
-        self.lanes.know(lane);
-    }
-
-    pub fn enter(&mut self, lane: &RouteKey, state: RequestPhase) {
-        self.lanes.enter(lane, state);
-    }
-
-    pub fn shift(&mut self, lane: &RouteKey, from: RequestPhase, to: RequestPhase) {
-        self.lanes.leave(lane, from);
-        self.lanes.enter(lane, to);
-    }
-
-    pub fn leave(&mut self, lane: &RouteKey, state: RequestPhase) {
-        self.lanes.leave(lane, state);
-    }
-
-    /// Returns queued exchanges + streams before their first token.
-    pub fn queue_depth(&self, lane: &RouteKey) -> u64 {
-        self.lanes.queue_depth(lane)
-    }
-
     /// Returns the handle of a model key. Windows take no memory until something is counted.
     pub fn flow(&mut self, flow: &ModelKey) -> ModelId {
         if let Some(known) = self.places.get(flow) {
@@ -385,9 +346,9 @@ impl Load {
         let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
         let tracks: Vec<&Track> = tracks.collect();
         Reading {
-            lanes: self.lanes.reading(),
+            lanes: self.route_readings(),
             flows,
-            total: total::reading(at, &tracks, &recent),
+            total: total(at, &tracks, &recent),
             quotas: Vec::new(),
         }
     }
@@ -424,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_shift_keeps_the_number_in_flight() {
-        let mut load = Load::new();
+        let mut load = Load::default();
         load.know(&lane());
         load.enter(&lane(), RequestPhase::Waiting);
         load.enter(&lane(), RequestPhase::Waiting);
@@ -438,7 +399,7 @@ mod tests {
 
     #[test]
     fn flows_are_told_apart_and_only_those_in_use_are_told() {
-        let mut load = Load::new();
+        let mut load = Load::default();
         let (large, small) =
             (flow("large", ProxyPosition::Outbound), flow("small", ProxyPosition::Outbound));
         let (large_id, small_id) = (load.flow(&large), load.flow(&small));
@@ -459,7 +420,7 @@ mod tests {
 
     #[test]
     fn an_idle_flow_is_forgotten_and_its_handle_is_still_good() {
-        let mut load = Load::new();
+        let mut load = Load::default();
         let id = load.flow(&flow("large", ProxyPosition::Outbound));
         load.output(MonotonicInstant::from_secs(10), id, 20);
         assert_eq!(load.reading(MonotonicInstant::from_secs(310)).flows.len(), 1);
@@ -478,7 +439,7 @@ mod tests {
 
     #[test]
     fn the_total_has_the_percentiles_of_all_exchanges() {
-        let mut load = Load::new();
+        let mut load = Load::default();
         let ended = |millis| FinishedRequest {
             duration: Some(Duration::from_millis(millis)),
             ..FinishedRequest::default()
@@ -497,7 +458,7 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
-        let mut load = Load::new();
+        let mut load = Load::default();
         for number in 0..10 * MOST_FLOWS {
             for vantage in ProxyPosition::ALL {
                 let id = load.flow(&flow(&number.to_string(), vantage));

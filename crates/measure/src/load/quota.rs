@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::load::ModelKey;
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::label_values;
 
 /// Shortest time for which a value is reported, even if its limit was reset before. Providers that refill
 /// continuously report resets within milliseconds, and gauges are not scraped that often. Until the next response the
@@ -32,19 +33,14 @@ pub enum LimitType {
     OutputTokens,
 }
 
+label_values!(LimitType {
+    Requests = "requests",
+    Tokens = "tokens",
+    InputTokens = "input_tokens",
+    OutputTokens = "output_tokens",
+});
+
 impl LimitType {
-    pub const ALL: [Self; 4] =
-        [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Requests => "requests",
-            Self::Tokens => "tokens",
-            Self::InputTokens => "input_tokens",
-            Self::OutputTokens => "output_tokens",
-        }
-    }
-
     pub const fn of(self, quota: &RateLimits) -> RateLimit {
         match self {
             Self::Requests => quota.requests,

@@ -18,9 +18,7 @@ const DIGITS: u8 = 2;
 
 /// Histograms hold integers. Times are in units of 100 µs, and rates in hundredths of a token per second. Times per
 /// token are in microseconds, because a fast token takes 1 ms.
-const UNITS_PER_SECOND: f64 = 10_000.0;
-const UNITS_PER_RATE: f64 = 100.0;
-const TOKEN_UNITS_PER_SECOND: f64 = 1_000_000.0;
+const UNITS: [f64; 4] = [10_000.0, 100.0, 10_000.0, 1_000_000.0];
 
 /// Highest recorded value: one hour, 360,000 tokens per second, or 36 s per token. Higher values are clamped.
 ///
@@ -59,10 +57,8 @@ impl Recent {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
-    first_tokens: Values,
-    rates: Values,
-    durations: Values,
-    per_token: Values,
+    /// Times to first token, output rates, durations and times per token, in [`UNITS`].
+    values: [Values; UNITS.len()],
     finished: u64,
     failed: u64,
     bands: [u64; OutputRateRange::ALL.len()],
@@ -80,19 +76,19 @@ impl Segment {
         } = ended;
         self.finished += 1;
         self.failed += u64::from(failed);
-        if let Some(time) = time_to_first_token {
-            let units = time.as_secs_f64() * UNITS_PER_SECOND;
-            self.first_tokens.record(units);
-        }
-        if let Some(time) = duration {
-            self.durations.record(time.as_secs_f64() * UNITS_PER_SECOND);
-        }
-        if let Some(time) = time_per_output_token {
-            let units = time.as_secs_f64() * TOKEN_UNITS_PER_SECOND;
-            self.per_token.record(units);
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        let values = [
+            seconds(time_to_first_token),
+            output_rate,
+            seconds(duration),
+            seconds(time_per_output_token),
+        ];
+        for ((histogram, units), value) in self.values.iter_mut().zip(UNITS).zip(values) {
+            if let Some(value) = value {
+                histogram.record(value * units);
+            }
         }
         if let Some(rate) = output_rate {
-            self.rates.record(rate * UNITS_PER_RATE);
             self.voice += u64::from(rate >= VOICE_RATE);
             let counts = OutputRateRange::ALL.into_iter().zip(&mut self.bands);
             let own = OutputRateRange::of(rate);
@@ -101,12 +97,10 @@ impl Segment {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        let Self { first_tokens, rates, durations, per_token, finished, failed, bands, voice } =
-            other;
-        self.first_tokens.merge(first_tokens);
-        self.rates.merge(rates);
-        self.durations.merge(durations);
-        self.per_token.merge(per_token);
+        let Self { values, finished, failed, bands, voice } = other;
+        for (histogram, more) in self.values.iter_mut().zip(values) {
+            histogram.merge(more);
+        }
         self.finished += finished;
         self.failed += failed;
         for (sum, count) in self.bands.iter_mut().zip(bands) {
@@ -116,11 +110,14 @@ impl Segment {
     }
 
     pub(super) fn summary(&self) -> Summary {
+        let mut percentiles =
+            self.values.iter().zip(UNITS).map(|(values, units)| values.percentiles(units));
+        let mut next = || percentiles.next().flatten();
         Summary {
-            time_to_first_token: self.first_tokens.percentiles(UNITS_PER_SECOND),
-            output_rate: self.rates.percentiles(UNITS_PER_RATE),
-            duration: self.durations.percentiles(UNITS_PER_SECOND),
-            time_per_output_token: self.per_token.percentiles(TOKEN_UNITS_PER_SECOND),
+            time_to_first_token: next(),
+            output_rate: next(),
+            duration: next(),
+            time_per_output_token: next(),
             finished: self.finished,
             failed: self.failed,
             bands: self.bands,

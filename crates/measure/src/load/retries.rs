@@ -22,6 +22,7 @@ use rustc_hash::FxHashMap;
 
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RequestHead;
+use tokengauge_types::label_values;
 
 /// Longest backoff of common SDKs and job queues. An id that appears again later marks a different request.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -38,17 +39,11 @@ pub enum RetrySignal {
     RequestId,
 }
 
-impl RetrySignal {
-    pub const ALL: [Self; 3] = [Self::RetryCount, Self::IdempotencyKey, Self::RequestId];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RetryCount => "retry_count",
-            Self::IdempotencyKey => "idempotency_key",
-            Self::RequestId => "request_id",
-        }
-    }
-}
+label_values!(RetrySignal {
+    RetryCount = "retry_count",
+    IdempotencyKey = "idempotency_key",
+    RequestId = "request_id",
+});
 
 /// Identifies a request that has an id, for a later report of its failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

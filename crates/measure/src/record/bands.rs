@@ -6,6 +6,8 @@ use serde::Serialize;
 use crate::record::Output;
 use tokengauge_llm::dialect::{RequestFacts, Usage};
 
+use tokengauge_types::label_values;
+
 /// Length in tokens. Each edge is four times the previous one. The range covers everything from one turn of a chat to a
 /// document.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -24,10 +26,16 @@ pub enum LengthBucket {
     From32K,
 }
 
-impl LengthBucket {
-    pub const ALL: [Self; 6] =
-        [Self::Below128, Self::From128, Self::From512, Self::From2K, Self::From8K, Self::From32K];
+label_values!(LengthBucket {
+    Below128 = "<128",
+    From128 = "128-512",
+    From512 = "512-2k",
+    From2K = "2k-8k",
+    From8K = "8k-32k",
+    From32K = ">=32k",
+});
 
+impl LengthBucket {
     /// Returns the bucket of a number of tokens. Each edge belongs to the bucket above it; k is 1,024.
     pub const fn of(tokens: u64) -> Self {
         match tokens {
@@ -37,17 +45,6 @@ impl LengthBucket {
             2_048..8_192 => Self::From2K,
             8_192..32_768 => Self::From8K,
             32_768.. => Self::From32K,
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Below128 => "<128",
-            Self::From128 => "128-512",
-            Self::From512 => "512-2k",
-            Self::From2K => "2k-8k",
-            Self::From8K => "8k-32k",
-            Self::From32K => ">=32k",
         }
     }
 }

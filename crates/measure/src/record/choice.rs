@@ -1,6 +1,7 @@
 //! Status of a choice. It shows whether higher speed comes with lower quality.
 
 use tokengauge_types::label::Name;
+use tokengauge_types::label_values;
 
 /// Finish reasons that mark filtered content, of all providers: OpenAI, Google, Cohere.
 const FILTERED: [&str; 12] = [
@@ -45,27 +46,16 @@ pub enum ChoiceStatus {
     Unfinished,
 }
 
+label_values!(ChoiceStatus {
+    Complete = "complete",
+    Empty = "empty",
+    Refused = "refused",
+    Filtered = "filtered",
+    ToolJsonInvalid = "tool_json_invalid",
+    Unfinished = "unfinished",
+});
+
 impl ChoiceStatus {
-    pub const ALL: [Self; 6] = [
-        Self::Complete,
-        Self::Empty,
-        Self::Refused,
-        Self::Filtered,
-        Self::ToolJsonInvalid,
-        Self::Unfinished,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Empty => "empty",
-            Self::Refused => "refused",
-            Self::Filtered => "filtered",
-            Self::ToolJsonInvalid => "tool_json_invalid",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
     /// Returns the status of a choice with finish reason `reason`. The proxy uses the reason `error` for a choice
     /// without one.
     pub fn of(reason: &Name, said: ChoiceContent) -> Self {

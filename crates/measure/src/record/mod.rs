@@ -4,14 +4,12 @@
 
 mod bands;
 mod choice;
-mod cost;
 mod outcome;
 mod output;
 mod websocket;
 
 pub use bands::{LengthBucket, LengthBuckets};
 pub use choice::{ChoiceContent, ChoiceStatus};
-pub use cost::Cost;
 pub use outcome::{ResponseSummary, settle};
 pub use output::{Output, TokenCounts};
 pub use websocket::{CloseFrame, Session, WebSocket};
@@ -23,6 +21,7 @@ use serde::Serialize;
 
 use crate::timing::{Rates, Stages, Stalls, Timestamps};
 use tokengauge_llm::content::CapturedContent;
+use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_types::clock::WallTime;
@@ -31,6 +30,7 @@ use tokengauge_types::event::{
     RequestHead, ResponseHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
+use tokengauge_types::label_values;
 
 /// All facts about one exchange after its end.
 #[derive(Clone, Debug)]
@@ -171,6 +171,16 @@ pub struct Call {
     pub content: Option<Box<CapturedContent>>,
 }
 
+/// An amount of money. Amounts in different currencies are never added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    pub amount: f64,
+    /// ISO 4217 code, as written in the price table.
+    pub currency: Label,
+    /// [`Source::Reported`] if the provider reported the tokens, otherwise [`Source::Estimated`] from counted tokens.
+    pub source: Source,
+}
+
 /// Whether the counted tokens are the complete response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -182,15 +192,11 @@ pub enum Completeness {
     Unobserved,
 }
 
-impl Completeness {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "true",
-            Self::Cut => "cut",
-            Self::Unobserved => "unobserved",
-        }
-    }
-}
+label_values!(Completeness {
+    True = "true",
+    Cut = "cut",
+    Unobserved = "unobserved",
+});
 
 /// Warm-up state of the backend of a call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -203,17 +209,11 @@ pub enum WarmupState {
     Warm,
 }
 
-impl WarmupState {
-    pub const ALL: [Self; 3] = [Self::Cold, Self::Warming, Self::Warm];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cold => "cold",
-            Self::Warming => "warming",
-            Self::Warm => "warm",
-        }
-    }
-}
+label_values!(WarmupState {
+    Cold = "cold",
+    Warming = "warming",
+    Warm = "warm",
+});
 
 /// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -232,21 +232,14 @@ pub enum Outcome {
     Rejected,
 }
 
-impl Outcome {
-    pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Error, Self::Cancelled, Self::Timeout, Self::Truncated, Self::Rejected];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timeout",
-            Self::Truncated => "truncated",
-            Self::Rejected => "rejected",
-        }
-    }
-}
+label_values!(Outcome {
+    Ok = "ok",
+    Error = "error",
+    Cancelled = "cancelled",
+    Timeout = "timeout",
+    Truncated = "truncated",
+    Rejected = "rejected",
+});
 
 /// Verdict of one SLO on one exchange.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -258,15 +251,11 @@ pub enum Verdict {
     Excluded,
 }
 
-impl Verdict {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Bad => "bad",
-            Self::Excluded => "excluded",
-        }
-    }
-}
+label_values!(Verdict {
+    Good = "good",
+    Bad = "bad",
+    Excluded = "excluded",
+});
 
 /// Labels of every per-call metric. All values are bounded.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

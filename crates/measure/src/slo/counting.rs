@@ -7,9 +7,10 @@ use serde::Serialize;
 use crate::record::{Call, Record, WarmupState};
 use crate::slo::{Sli, seconds};
 use tokengauge_types::event::{Ending, RejectReason};
+use tokengauge_types::label_values;
 
-/// Status by which a backend reports that its caller exceeds a rate limit or that it is overloaded.
-const TOO_MANY_REQUESTS: u16 = 429;
+/// Too Many Requests: the only status below 500 by which a backend reports that it is overloaded.
+pub(super) const TOO_MANY_REQUESTS: u16 = 429;
 
 /// Exchanges that do not count, good or bad. Errors of the client never count, independent of these rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -26,7 +27,7 @@ pub struct CountingRules {
     pub exclude: Vec<Exclusion>,
 }
 
-/// What weighs as the operator decides.
+/// Class of failures that the operator can exclude.
 #[derive(
     Clone,
     Copy,
@@ -41,28 +42,24 @@ pub struct CountingRules {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Exclusion {
-    /// The upstream answered 429: its caller may ask for more than was bought.
+    /// The upstream responded with 429, for example because its caller exceeds its quota.
     RateLimited,
-    /// This proxy had no room for it.
+    /// This proxy's concurrency limit rejected the request.
     Overload,
-    /// This proxy was shutting down: it refused the request, or cut the stream when its time was up.
+    /// This proxy was shutting down and rejected the request, or cut the stream at the end of the grace period.
     Shutdown,
-    /// The backend was cold or warming. No failure: the exchange counts for nothing, good or bad.
+    /// The backend was cold or warming up. The exchange does not count, good or bad.
     Warming,
 }
 
+label_values!(Exclusion {
+    RateLimited = "rate_limited",
+    Overload = "overload",
+    Shutdown = "shutdown",
+    Warming = "warming",
+});
+
 impl Exclusion {
-    pub const ALL: [Self; 4] = [Self::RateLimited, Self::Overload, Self::Shutdown, Self::Warming];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RateLimited => "rate_limited",
-            Self::Overload => "overload",
-            Self::Shutdown => "shutdown",
-            Self::Warming => "warming",
-        }
-    }
-
     fn covers(self, record: &Record) -> bool {
         match self {
             Self::RateLimited => record.http.status == Some(TOO_MANY_REQUESTS) && !record.http.own,
@@ -93,23 +90,5 @@ impl CountingRules {
             return false;
         };
         call.output.as_ref().is_none_or(|output| output.tokens < f64::from(fewest))
-    }
-}
-
-impl Sli {
-    /// Returns whether short responses make the SLI unreliable, so that a minimum of output tokens is useful.
-    pub const fn is_rate(self) -> bool {
-        match self {
-            Self::OutputRate(_)
-            | Self::TotalRate(_)
-            | Self::InterToken(_)
-            | Self::TokensAboveRate(_) => true,
-            Self::Availability
-            | Self::TimeToFirstToken(_)
-            | Self::FirstVisible(_)
-            | Self::StallFree
-            | Self::Duration(_)
-            | Self::SystemRate { .. } => false,
-        }
     }
 }

@@ -72,34 +72,37 @@ impl Sli {
 
     /// Returns the longest good time, for SLIs on time.
     pub const fn longest(self) -> Option<Duration> {
-        match self {
-            Self::TimeToFirstToken(limit)
-            | Self::FirstVisible(limit)
-            | Self::InterToken(limit)
-            | Self::Duration(limit) => Some(limit),
-            Self::Availability
-            | Self::OutputRate(_)
-            | Self::TotalRate(_)
-            | Self::StallFree
-            | Self::TokensAboveRate(_)
-            | Self::SystemRate { .. } => None,
-        }
+        self.limits().0
     }
 
     /// Returns the lowest good rate in tokens per second, for SLIs on rates.
     pub const fn lowest(self) -> Option<f64> {
+        self.limits().1
+    }
+
+    const fn limits(self) -> (Option<Duration>, Option<f64>) {
         match self {
+            Self::TimeToFirstToken(limit)
+            | Self::FirstVisible(limit)
+            | Self::InterToken(limit)
+            | Self::Duration(limit) => (Some(limit), None),
             Self::OutputRate(floor)
             | Self::TotalRate(floor)
             | Self::TokensAboveRate(floor)
-            | Self::SystemRate { floor, .. } => Some(floor),
-            Self::Availability
-            | Self::TimeToFirstToken(_)
-            | Self::FirstVisible(_)
-            | Self::StallFree
-            | Self::InterToken(_)
-            | Self::Duration(_) => None,
+            | Self::SystemRate { floor, .. } => (None, Some(floor)),
+            Self::Availability | Self::StallFree => (None, None),
         }
+    }
+
+    /// Returns whether short responses make the SLI unreliable, so that a minimum of output tokens is useful.
+    pub const fn is_rate(self) -> bool {
+        matches!(
+            self,
+            Self::OutputRate(_)
+                | Self::TotalRate(_)
+                | Self::InterToken(_)
+                | Self::TokensAboveRate(_)
+        )
     }
 }
 

@@ -187,19 +187,10 @@ impl Account {
     /// Opens an SLO that is observed from `at` on, or from the end of the warm-up if that is later.
     fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
         let warm = MonotonicInstant::ZERO + objective.counting.warmup;
-        let slices = match objective.indicator {
-            Sli::SystemRate { floor, min_streams } => {
-                Some(Box::new(Slices::new(floor, min_streams, warm)))
-            }
-            Sli::Availability
-            | Sli::TimeToFirstToken(_)
-            | Sli::FirstVisible(_)
-            | Sli::OutputRate(_)
-            | Sli::TotalRate(_)
-            | Sli::StallFree
-            | Sli::InterToken(_)
-            | Sli::Duration(_)
-            | Sli::TokensAboveRate(_) => None,
+        let slices = if let Sli::SystemRate { floor, min_streams } = objective.indicator {
+            Some(Box::new(Slices::new(floor, min_streams, warm)))
+        } else {
+            None
         };
         Self {
             filter: Filter::new(&objective.scope),

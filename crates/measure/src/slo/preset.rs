@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::slo::Sli;
 use crate::timing::rates;
+use tokengauge_types::label_values;
 
 /// A kind of use, each with its own promises.
 #[derive(
@@ -50,19 +51,15 @@ const MOSTLY: f64 = 0.95;
 /// One stream in a hundred may stall. Stalls are rarer than slow exchanges and worse, because users abandon the stream.
 const SELDOM_STALLED: f64 = 0.99;
 
+label_values!(Preset {
+    Chat = "chat",
+    Voice = "voice",
+    Code = "code",
+    Batch = "batch",
+    Agent = "agent",
+});
+
 impl Preset {
-    pub const ALL: [Self; 5] = [Self::Chat, Self::Voice, Self::Code, Self::Batch, Self::Agent];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Voice => "voice",
-            Self::Code => "code",
-            Self::Batch => "batch",
-            Self::Agent => "agent",
-        }
-    }
-
     pub const fn promises(self) -> &'static [PresetObjective] {
         match self {
             Self::Chat => CHAT,

@@ -62,34 +62,26 @@ pub(super) fn is_stream(call: &Call) -> bool {
 /// A [`Scope`] with compiled patterns.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
-    route: Option<Label>,
+    scope: Scope,
     model: Option<GlobPattern>,
     tenant: Option<GlobPattern>,
-    operation: Option<Operation>,
-    stream: Option<bool>,
 }
 
 impl Filter {
     pub(super) fn new(scope: &Scope) -> Self {
-        let Scope { route, model, tenant, operation, stream } = scope;
-        Self {
-            route: route.clone(),
-            model: model.as_deref().map(GlobPattern::new),
-            tenant: tenant.as_deref().map(GlobPattern::new),
-            operation: *operation,
-            stream: *stream,
-        }
+        let pattern = |text: &Option<String>| text.as_deref().map(GlobPattern::new);
+        Self { model: pattern(&scope.model), tenant: pattern(&scope.tenant), scope: scope.clone() }
     }
 
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
-        let Self { route, model, tenant, operation, stream } = self;
+        let Scope { route, operation, stream, .. } = &self.scope;
         let of_tenant =
             |pattern: &GlobPattern| subject.tenant.is_some_and(|it| pattern.matches(it));
         route.as_ref().is_none_or(|it| it == subject.route)
             && operation.is_none_or(|it| it == subject.operation)
             && stream.is_none_or(|it| it == subject.stream)
-            && tenant.as_ref().is_none_or(of_tenant)
-            && model.as_ref().is_none_or(|it| it.matches(subject.model))
+            && self.tenant.as_ref().is_none_or(of_tenant)
+            && self.model.as_ref().is_none_or(|it| it.matches(subject.model))
     }
 }
 

@@ -7,13 +7,14 @@ use tokengauge_types::clock::MonotonicInstant;
 
 /// Length of a slice. Slices lie on a fixed grid: slice n covers n min ≤ at < (n + 1) min since the process start.
 pub const SLICE: Duration = Duration::from_secs(60);
+const SLICE_NANOS: u64 = 60_000_000_000;
 
 /// Longest interval between two samples of the in-flight streams. Samples come every 250 ms, or every second while
 /// nothing is open. After a longer interval, the process was stopped or starved and the number of streams is unknown.
 const LONGEST_UNSEEN: Duration = Duration::from_secs(5);
 
 /// State of the open slice.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slices {
     /// Lowest good rate in tokens per second.
     floor: f64,
@@ -38,17 +39,8 @@ pub(super) struct Closed {
 }
 
 impl Slices {
-    pub(super) const fn new(floor: f64, min_streams: u32, from: MonotonicInstant) -> Self {
-        Self {
-            floor,
-            min_streams,
-            from,
-            number: 0,
-            tokens: 0,
-            fewest: None,
-            whole: false,
-            looked: None,
-        }
+    pub(super) fn new(floor: f64, min_streams: u32, from: MonotonicInstant) -> Self {
+        Self { floor, min_streams, from, ..Self::default() }
     }
 
     /// Records the number of streams in flight at `at`. Returns the slice that ended, if it counts.
@@ -79,7 +71,7 @@ impl Slices {
     }
 
     fn advance(&mut self, at: MonotonicInstant) -> Option<Closed> {
-        let number = at.nanos() / nanos(SLICE);
+        let number = at.nanos() / SLICE_NANOS;
         if number <= self.number {
             return None;
         }
@@ -92,7 +84,7 @@ impl Slices {
     }
 
     fn close(&self, at: MonotonicInstant) -> Option<Closed> {
-        let begin = MonotonicInstant::from_nanos(self.number.saturating_mul(nanos(SLICE)));
+        let begin = MonotonicInstant::from_nanos(self.number.saturating_mul(SLICE_NANOS));
         let counts = self.whole && self.is_seen(at) && begin >= self.from;
         if !counts || self.fewest? < self.min_streams {
             return None;
@@ -103,10 +95,6 @@ impl Slices {
             verdict: if rate >= self.floor { Verdict::Good } else { Verdict::Bad },
         })
     }
-}
-
-const fn nanos(time: Duration) -> u64 {
-    MonotonicInstant::from_secs(time.as_secs()).nanos()
 }
 
 #[cfg(test)]

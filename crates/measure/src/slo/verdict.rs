@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use crate::record::{Call, Completeness, Outcome, Record, Verdict};
+use crate::slo::counting::TOO_MANY_REQUESTS;
 use crate::slo::scope::is_stream;
 use crate::slo::{CountingRules, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Ending, ErrorSource};
-
-/// Too Many Requests: the only status below 500 by which a backend reports that it is overloaded.
-const TOO_MANY_REQUESTS: u16 = 429;
 
 /// A verdict and its number of events. An exchange is one event, unless the SLI counts its tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

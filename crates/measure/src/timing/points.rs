@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::label_values;
 
 /// First occurrence of each step; `None` if the step did not happen.
 ///
@@ -48,35 +49,18 @@ pub enum Stage {
     Tail,
 }
 
-impl Stage {
-    pub const ALL: [Self; 10] = [
-        Self::Admission,
-        Self::Connect,
-        Self::Upload,
-        Self::Headers,
-        Self::FirstByte,
-        Self::FirstEvent,
-        Self::FirstToken,
-        Self::Thinking,
-        Self::Decode,
-        Self::Tail,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Admission => "admission",
-            Self::Connect => "connect",
-            Self::Upload => "upload",
-            Self::Headers => "headers",
-            Self::FirstByte => "first_byte",
-            Self::FirstEvent => "first_event",
-            Self::FirstToken => "first_token",
-            Self::Thinking => "thinking",
-            Self::Decode => "decode",
-            Self::Tail => "tail",
-        }
-    }
-}
+label_values!(Stage {
+    Admission = "admission",
+    Connect = "connect",
+    Upload = "upload",
+    Headers = "headers",
+    FirstByte = "first_byte",
+    FirstEvent = "first_event",
+    FirstToken = "first_token",
+    Thinking = "thinking",
+    Decode = "decode",
+    Tail = "tail",
+});
 
 /// Length of each stage that took place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

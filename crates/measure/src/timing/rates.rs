@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::timing::points::Timestamps;
+use tokengauge_types::label_values;
 
 /// Fewest output tokens after the first chunk for which an output rate is meaningful.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
@@ -50,19 +51,12 @@ pub enum Unrated {
     Unobserved,
 }
 
-impl Unrated {
-    pub const ALL: [Self; 4] =
-        [Self::NoToken, Self::FewTokens, Self::ShortDecode, Self::Unobserved];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoToken => "no_token",
-            Self::FewTokens => "few_tokens",
-            Self::ShortDecode => "short_decode",
-            Self::Unobserved => "unobserved",
-        }
-    }
-}
+label_values!(Unrated {
+    NoToken = "no_token",
+    FewTokens = "few_tokens",
+    ShortDecode = "short_decode",
+    Unobserved = "unobserved",
+});
 
 /// Ranges of output TPS by user experience. A closed label is used and not histogram buckets, because stores write
 /// integer `le` values differently.
@@ -80,10 +74,15 @@ pub enum OutputRateRange {
     From60,
 }
 
-impl OutputRateRange {
-    pub const ALL: [Self; 5] =
-        [Self::Below5, Self::From5, Self::From15, Self::From30, Self::From60];
+label_values!(OutputRateRange {
+    Below5 = "<5",
+    From5 = "5-15",
+    From15 = "15-30",
+    From30 = "30-60",
+    From60 = ">=60",
+});
 
+impl OutputRateRange {
     /// Returns the range of a rate in tokens per second; each bound belongs to the range above it.
     pub fn of(tokens_per_second: f64) -> Self {
         match tokens_per_second {
@@ -92,16 +91,6 @@ impl OutputRateRange {
             rate if rate < 30.0 => Self::From15,
             rate if rate < 60.0 => Self::From30,
             _ => Self::From60,
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Below5 => "<5",
-            Self::From5 => "5-15",
-            Self::From15 => "15-30",
-            Self::From30 => "30-60",
-            Self::From60 => ">=60",
         }
     }
 }

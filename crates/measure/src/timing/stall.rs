@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::label_values;
 
 /// Number of stalls of a stream that are kept in detail; further ones are only counted. A stream that stalls more often
 /// is slow and not stuck, and its first stalls are representative.
@@ -19,16 +20,10 @@ pub enum StallPhase {
     NextToken,
 }
 
-impl StallPhase {
-    pub const ALL: [Self; 2] = [Self::FirstToken, Self::NextToken];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstToken => "first_token",
-            Self::NextToken => "next_token",
-        }
-    }
-}
+label_values!(StallPhase {
+    FirstToken = "first_token",
+    NextToken = "next_token",
+});
 
 /// Data that arrives during a stall.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -40,16 +35,10 @@ pub enum StallKind {
     Pinging,
 }
 
-impl StallKind {
-    pub const ALL: [Self; 2] = [Self::Silent, Self::Pinging];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Silent => "silent",
-            Self::Pinging => "pinging",
-        }
-    }
-}
+label_values!(StallKind {
+    Silent = "silent",
+    Pinging = "pinging",
+});
 
 /// A stall of one stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

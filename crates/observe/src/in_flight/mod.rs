@@ -104,7 +104,7 @@ impl InFlightRequests {
     ) -> Self {
         Self {
             requests: FxHashMap::default(),
-            load: Load::new(),
+            load: Load::default(),
             ledger: slo::SloTracker::new(objectives),
             drift: Drift::default(),
             pauses: PauseDetector::default(),
