@@ -4,11 +4,11 @@
 default:
     @just --list --unsorted
 
-# Run the landing tier: everything that must pass before a change lands
+# Run the landing tier: all checks that must pass before a merge
 ci:
     .ci/run
 
-# Run the nightly tier: longer checks
+# Run the nightly tier: slower checks
 nightly:
     .ci/run nightly
 
@@ -48,7 +48,7 @@ replay: build
 clients: build
     .ci/run clients
 
-# Compare timestamps on spans with the times at which the upstream wrote (needs ../shared)
+# Compare span timestamps with the times at which the upstream wrote (needs ../shared)
 timeline: build
     .ci/run timeline
 
@@ -56,7 +56,7 @@ timeline: build
 docker: build
     .ci/run docker
 
-# Run image, manifests and chart on a real node: kubelet, containerd, kube-proxy
+# Run image, manifests and chart on a real Kubernetes node (kubelet, containerd, kube-proxy)
 node: docker
     .ci/run node
 
@@ -64,7 +64,7 @@ node: docker
 arm64:
     .ci/run arm64
 
-# Build the image's files again elsewhere and compare every byte
+# Build the files of the image again in another folder and compare every byte
 reproducible:
     .ci/run reproducible
 
@@ -84,7 +84,7 @@ fuzz:
 bench *arguments:
     cargo bench --workspace {{ arguments }}
 
-# Compare the proxy's cost with a bare relay's, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
+# Compare the overhead of the proxy with a bare relay, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
 overhead loadlab *arguments:
     cargo build --release -p tokengauge --bin tokengauge --example otlp_sink
     python3 benches/overhead.py --loadlab {{ loadlab }} --binary target/release/tokengauge \

@@ -1,9 +1,9 @@
-"""Load for the local stack: streamed chats through the proxy, most of them well, some slow, stalled, cut, refused or left.
+"""Load generator of the local stack: streamed chat requests through the proxy, of which some are slow, stalled or failed.
 
     load.py [BASE_URL] [CALLS_PER_SECOND] [MIX]
 
-MIX is `mixed` (the default), or the name of one treatment of TREATMENTS: then every call is treated so. Arrivals do not
-wait for answers, as users do not. Nothing but the standard library; it runs until it is stopped.
+MIX is `mixed` (the default) or a key of TREATMENTS, which then applies to every request. Arrivals are an open-loop Poisson
+process: they do not wait for responses. The script needs only the standard library and runs until it is stopped.
 """
 
 import http.client
@@ -14,8 +14,8 @@ import threading
 import time
 import urllib.parse
 
-# Per treatment: its weight in the mix, what the simulated backend is asked for (`tokengauge simulate --help`), and after
-# how many seconds the client leaves.
+# Weight in the mix, request headers for the simulated backend (`tokengauge simulate --help`), and seconds after which the
+# client disconnects.
 TREATMENTS = {
     "well": (88, {}, None),
     "slow": (3, {"x-simulate-gap-us": "90000"}, None),
@@ -37,7 +37,7 @@ def pick(weights):
 
 
 def call(base, treatment, room):
-    """One streamed chat, read to its end or until its client leaves."""
+    """Sends one streamed chat request and reads the response until it ends or the client disconnects."""
     _, headers, leaves = TREATMENTS[treatment]
     words = random.choice((20, 200, 1500))
     body = {
@@ -62,7 +62,7 @@ def call(base, treatment, room):
                 break
         connection.close()
     except (OSError, http.client.HTTPException):
-        pass  # what broke is what the proxy tells of
+        pass  # the proxy reports the failure
     finally:
         room.release()
 

@@ -2,8 +2,8 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 52 | trimAll "-" }}
 {{- end }}
 
-{{/* At most 52 characters, so that what is put behind it stays within the 63 of a label. A release's name may have dots, which
-a Service's may not. */}}
+{{/* Returns the base name of all objects, at most 52 characters: suffixes are added, and a label value has at most 63. Dots are
+replaced, because the name of a Service must not contain any. */}}
 {{- define "tokengauge.fullname" -}}
 {{- $name := include "tokengauge.name" . }}
 {{- if .Values.fullnameOverride }}
@@ -15,13 +15,12 @@ a Service's may not. */}}
 {{- end }}
 {{- end }}
 
-{{/* The objects of the gateway bear the full name, those of the injector and others a suffix. Takes the root. */}}
+{{/* Returns the name of the injector's objects. Objects of the gateway have the full name without a suffix. Takes the root. */}}
 {{- define "tokengauge.injector" -}}
 {{ include "tokengauge.fullname" . }}-injector
 {{- end }}
 
-{{/* Two maps as one, in which the keys of the first go before those of the second: {over, under}. Not by `merge`, to which an
-empty text is none. */}}
+{{/* Merges two maps: {over, under}. Keys of `over` take precedence. The function `merge` would ignore empty strings in `over`. */}}
 {{- define "tokengauge.over" -}}
 {{- $both := dict }}
 {{- range list .under .over }}
@@ -34,15 +33,16 @@ empty text is none. */}}
 {{- end }}
 {{- end }}
 
-{{/* What selects the pods of a component: {root, component}. Never changes, since a Deployment's selector cannot. */}}
+{{/* Returns the labels that select the pods of a component: {root, component}. They must never change, because the selector of a
+Deployment is immutable. */}}
 {{- define "tokengauge.selector" -}}
 app.kubernetes.io/name: {{ include "tokengauge.name" .root | quote }}
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels of an object: {root, component, labels}, the last one the values' own for this kind, which go before those for all.
-The tag of an image of one's own is no version of ours, and is not told. */}}
+{{/* Returns the labels of an object: {root, component, labels}. `labels` are the values' labels for this kind of object, which take
+precedence over `commonLabels`. The version is the chart's appVersion, because a custom image tag need not be a version. */}}
 {{- define "tokengauge.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "tokengauge.selector" . }}
@@ -54,7 +54,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Labels of a pod: {root, component}. Without versions: a new chart alone is no reason to replace pods. */}}
+{{/* Returns the labels of a pod: {root, component}. They contain no version, so that a new chart version alone replaces no pods. */}}
 {{- define "tokengauge.podLabels" -}}
 {{ include "tokengauge.selector" . }}
 {{- with include "tokengauge.over" (dict "over" (index .root.Values .component).podLabels "under" .root.Values.commonLabels) }}
@@ -73,7 +73,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* {root, component} */}}
+{{/* Returns the name of the ServiceAccount of a component: {root, component}. */}}
 {{- define "tokengauge.serviceAccountName" -}}
 {{- $given := (index .root.Values .component).serviceAccount }}
 {{- if $given.name }}
@@ -87,8 +87,8 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* A list of variables, with those that are given in place of their namesakes, and the others of them behind: {env, given}. Two
-of one name are an error to server-side apply; and a variable may only refer to those before it. */}}
+{{/* Merges lists of environment variables: {env, given}. Variables in `given` replace those with the same name in `env`; the others
+are appended. Server-side apply rejects duplicate names, and a variable can refer only to earlier variables. */}}
 {{- define "tokengauge.env" -}}
 {{- $given := dict }}
 {{- range .given }}
@@ -108,12 +108,12 @@ of one name are an error to server-side apply; and a variable may only refer to 
 {{- toYaml $made }}
 {{- end }}
 
-{{/* A strategy; where pods are deleted first, without what the default says of another way. */}}
+{{/* Returns the update strategy. With `Recreate`, the default `rollingUpdate` is omitted, because the API server would reject it. */}}
 {{- define "tokengauge.strategy" -}}
 {{- toYaml (eq .type "Recreate" | ternary (omit . "rollingUpdate") .) }}
 {{- end }}
 
-{{/* Where a pod runs: {root, component}. */}}
+{{/* Returns the scheduling fields of a pod: {root, component}. */}}
 {{- define "tokengauge.placement" -}}
 {{- $values := index .root.Values .component }}
 {{- with $values.priorityClassName }}
@@ -134,7 +134,7 @@ affinity:
 {{- with $values.topologySpreadConstraints }}
 topologySpreadConstraints:
 {{- range . }}
-  {{- /* The old pods of a rollout do not count for where the new ones go. */}}
+  {{- /* With `pod-template-hash`, old pods do not affect the spreading of new pods during a rollout. */}}
   {{- $constraint := . }}
   {{- if not (hasKey . "labelSelector") }}
   {{- $own := dict "labelSelector" (dict "matchLabels" (include "tokengauge.selector" $ | fromYaml)) "matchLabelKeys" (list "pod-template-hash") }}
@@ -145,8 +145,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* The probes, by number. A pod that is deleted may go on getting new connections until its readiness probe fails, where no
-other pod is ready: not the default's half minute, and not after one slow answer. */}}
+{{/* Returns the probes, with numeric ports. If no other pod is ready, a terminating pod gets new connections until its readiness
+probe fails. 2 x 2 s is shorter than the default 3 x 10 s and tolerates one slow response. */}}
 {{- define "tokengauge.probes" -}}
 startupProbe:
   httpGet: {path: /readyz, port: 4001}
@@ -160,7 +160,7 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
-{{/* Whether a list of addresses has one on this port that others reach: {addresses, port}. */}}
+{{/* Returns "yes" if an address in the list has this port and is not a loopback address: {addresses, port}. */}}
 {{- define "tokengauge.reachable" -}}
 {{- range .addresses }}
 {{- if and (hasSuffix (printf ":%d" $.port) .) (not (regexMatch "^(127\\.|\\[::1\\])" .)) }}
@@ -169,14 +169,14 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* Egress that every policy needs. */}}
+{{/* Returns the egress rule for DNS, which every policy needs. */}}
 {{- define "tokengauge.dns" -}}
 - ports:
     - {port: 53, protocol: UDP}
     - {port: 53, protocol: TCP}
 {{- end }}
 
-{{/* Who may read the admin port, as an entry of `ingress`: {root, component}. */}}
+{{/* Returns the `ingress` rule for the admin port: {root, component}. */}}
 {{- define "tokengauge.scrapers" -}}
 - ports:
     - {port: 4001, protocol: TCP}
@@ -189,7 +189,7 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* What a monitor says of its endpoints: {root, job}. */}}
+{{/* Returns the endpoint settings of a monitor: {root, job}. */}}
 {{- define "tokengauge.endpoint" -}}
 path: /metrics
 interval: {{ .root.Values.monitoring.interval }}
@@ -198,72 +198,72 @@ relabelings:
   - {targetLabel: job, action: replace, replacement: {{ .job | quote }}}
 {{- end }}
 
-{{/* A Deployment finds its pods for ever by what it was made with: {root, name}. Nothing is known of it, and nothing
-refused, where Helm asks no cluster. */}}
+{{/* Fails if an upgrade would change the selector of an existing Deployment, which is immutable: {root, name}. `lookup` returns
+nothing without a cluster (`helm template`); then nothing is checked. */}}
 {{- define "tokengauge.keeps" -}}
 {{- $made := lookup "apps/v1" "Deployment" .root.Release.Namespace .name }}
 {{- if $made }}
 {{- $is := index $made.spec.selector.matchLabels "app.kubernetes.io/name" }}
 {{- if ne $is (include "tokengauge.name" .root) }}
-{{- fail (printf "\n\nnameOverride: the Deployment %s selects its pods by the name %s, and no upgrade can change that. Set nameOverride=%s, or uninstall the release first.\n" .name $is $is) }}
+{{- fail (printf "\n\nnameOverride: the Deployment %s selects its pods by the name %s, and an upgrade cannot change a selector. Set nameOverride=%s, or uninstall the release first.\n" .name $is $is) }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* What is wrong with the values, beyond what the schema tells. */}}
+{{/* Fails for invalid values that the schema cannot detect. */}}
 {{- define "tokengauge.refusals" -}}
 {{- $gateway := .Values.gateway }}
 {{- $name := include "tokengauge.fullname" . }}
 {{- if not (regexMatch "^[a-z]" $name) }}
-{{- fail (printf "\n\nfullnameOverride: a Service's name begins with a letter, and %s does not. Set one that does, such as:\n\n  --set fullnameOverride=tokengauge\n" $name) }}
+{{- fail (printf "\n\nfullnameOverride: the name of a Service must start with a letter, but `%s` does not. Set a valid name, for example:\n\n  --set fullnameOverride=tokengauge\n" $name) }}
 {{- end }}
 {{- if $gateway.enabled }}
 {{- include "tokengauge.keeps" (dict "root" . "name" $name) }}
 {{- $scaling := $gateway.autoscaling }}
 {{- if and $scaling.enabled (gt (int64 $scaling.minReplicas) (int64 $scaling.maxReplicas)) }}
-{{- fail (printf "\n\ngateway.autoscaling.maxReplicas: at most %d pods and at least %d cannot be. Raise it, or lower minReplicas.\n" (int64 $scaling.maxReplicas) (int64 $scaling.minReplicas)) }}
+{{- fail (printf "\n\ngateway.autoscaling.maxReplicas: %d is less than minReplicas, %d. Raise maxReplicas or lower minReplicas.\n" (int64 $scaling.maxReplicas) (int64 $scaling.minReplicas)) }}
 {{- end }}
 {{- if and (eq $gateway.service.type "ClusterIP") $gateway.service.externalTrafficPolicy }}
-{{- fail "\n\ngateway.service.externalTrafficPolicy: nothing comes from outside to a Service of the type ClusterIP. Leave it empty, or choose NodePort or LoadBalancer.\n" }}
+{{- fail "\n\ngateway.service.externalTrafficPolicy: not supported by a Service of type ClusterIP. Leave it empty, or set gateway.service.type to NodePort or LoadBalancer.\n" }}
 {{- end }}
 {{- if and (ne $gateway.service.type "LoadBalancer") $gateway.service.loadBalancerSourceRanges }}
-{{- fail (printf "\n\ngateway.service.loadBalancerSourceRanges: only a Service of the type LoadBalancer has them, and this one is a %s. Leave them out, or choose LoadBalancer.\n" $gateway.service.type) }}
+{{- fail (printf "\n\ngateway.service.loadBalancerSourceRanges: not supported by a Service of type %s. Leave it empty, or set gateway.service.type to LoadBalancer.\n" $gateway.service.type) }}
 {{- end }}
 {{- end }}
 {{- range $name, $text := .Values.monitoring.prometheusRule.files }}
 {{- if not (kindIs "slice" (fromYaml $text).groups) }}
-{{- fail (printf "\n\nmonitoring.prometheusRule.files.%s: this is no file of rules, which is YAML with a list of `groups`. Give the file with --set-file.\n" $name) }}
+{{- fail (printf "\n\nmonitoring.prometheusRule.files.%s: not a rule file; expected YAML with a list `groups`. Pass the content of the file with --set-file.\n" $name) }}
 {{- end }}
 {{- end }}
 {{- if .Values.injector.enabled }}
 {{- include "tokengauge.keeps" (dict "root" . "name" (include "tokengauge.injector" .)) }}
 {{- $issuer := .Values.injector.certificates.certManager.issuerRef }}
 {{- if and (eq .Values.injector.certificates.mode "certManager") $issuer (not $issuer.name) }}
-{{- fail "\n\ninjector.certificates.certManager.issuerRef.name: which issuer shall sign? Name it, or leave issuerRef empty for an authority of its own.\n" }}
+{{- fail "\n\ninjector.certificates.certManager.issuerRef.name: missing. Set the name of the issuer, or leave issuerRef empty to create a certificate authority.\n" }}
 {{- end }}
 {{- end }}
 {{- if and $gateway.enabled (not $gateway.existingConfigMap) }}
 {{- if not $gateway.config.upstreams }}
-{{- fail "\n\ngateway.config.upstreams: the gateway has nowhere to send calls to. Name one, such as:\n\n  --set gateway.config.upstreams.openai.url=https://api.openai.com\n" }}
+{{- fail "\n\ngateway.config.upstreams: the gateway has nowhere to send requests. Set an upstream, for example:\n\n  --set gateway.config.upstreams.openai.url=https://api.openai.com\n" }}
 {{- end }}
 {{- $listeners := list }}
 {{- range $gateway.config.listeners }}
 {{- $listeners = append $listeners .address }}
 {{- end }}
 {{- if not (include "tokengauge.reachable" (dict "addresses" $listeners "port" 4000)) }}
-{{- fail "\n\ngateway.config.listeners: the Service sends calls to port 4000 of the pod, and no listener is there. Keep one with the address 0.0.0.0:4000.\n" }}
+{{- fail "\n\ngateway.config.listeners: the Service sends requests to port 4000 of the pod, but no listener uses this port on a reachable address. Add a listener with the address 0.0.0.0:4000.\n" }}
 {{- end }}
 {{- if not (include "tokengauge.reachable" (dict "addresses" (list ($gateway.config.admin).address | compact) "port" 4001)) }}
-{{- fail "\n\ngateway.config.admin.address: probes and scrapers ask port 4001 of the pod. Keep 0.0.0.0:4001.\n" }}
+{{- fail "\n\ngateway.config.admin.address: probes and scrapers use port 4001 of the pod. Set the address to 0.0.0.0:4001.\n" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.injector.enabled (eq .Values.injector.certificates.mode "secret") }}
 {{- $given := .Values.injector.certificates.secret }}
 {{- if not $given.name }}
-{{- fail "\n\ninjector.certificates.secret.name: the mode `secret` takes the certificate from a Secret of yours. Name it, or choose selfSigned.\n" }}
+{{- fail "\n\ninjector.certificates.secret.name: missing; the mode `secret` requires an existing Secret. Set its name, or set the mode to selfSigned.\n" }}
 {{- end }}
 {{- if not $given.caBundle }}
-{{- fail "\n\ninjector.certificates.secret.caBundle: without it the API server does not trust the injector, and no pod gets a sidecar. Give it with --set-file.\n" }}
+{{- fail "\n\ninjector.certificates.secret.caBundle: missing; without caBundle the API server does not trust the injector, and no pod gets a sidecar. Set caBundle with --set-file.\n" }}
 {{- end }}
 {{- end }}
 {{- end }}

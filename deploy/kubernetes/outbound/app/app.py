@@ -1,6 +1,6 @@
-"""Answers POST /ask with what a model says: the smallest application that calls a vendor.
+"""Minimal application that calls a provider: POST /ask returns the response of a model.
 
-Reads OPENAI_BASE_URL and OPENAI_API_KEY, as OpenAI's own clients do. It knows nothing of tokengauge.
+Reads OPENAI_BASE_URL and OPENAI_API_KEY like the OpenAI SDKs. It has no code for tokengauge.
 """
 import http.server
 import json
@@ -45,7 +45,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False  # answers that are under way are waited for at the end
+    daemon_threads = False  # server_close waits for requests in flight
 
 
 server = Server(("0.0.0.0", 8080), Handler)

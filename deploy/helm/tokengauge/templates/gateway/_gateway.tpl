@@ -1,9 +1,9 @@
-{{/* The part of the configuration that a reload does not take over: the keys that docs/reference/configuration.md marks so. */}}
+{{/* Returns the part of the configuration that is not reloadable, as marked in docs/reference/configuration.md. */}}
 {{- define "tokengauge.gateway.fixed" -}}
 {{ toYaml (pick .Values.gateway.config "admin" "export" "labels" "limits" "listeners" "log" "propagators" "slo_state") }}
 {{- end }}
 
-{{/* The variables of the gateway, those that others refer to first. */}}
+{{/* Returns the environment variables of the gateway. A variable must follow the variables that it refers to. */}}
 {{- define "tokengauge.gateway.env" -}}
 {{- $name := include "tokengauge.fullname" . }}
 - name: K8S_POD_NAME

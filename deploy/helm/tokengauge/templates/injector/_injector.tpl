@@ -1,4 +1,4 @@
-{{/* The Secret with the webhook's certificate: the injector makes it, cert-manager does, or it is there. */}}
+{{/* Returns the name of the Secret with the webhook's certificate. The injector or cert-manager creates the Secret, or it exists. */}}
 {{- define "tokengauge.injector.secret" -}}
 {{- if eq .Values.injector.certificates.mode "secret" }}
 {{- .Values.injector.certificates.secret.name }}
@@ -7,7 +7,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The MutatingWebhookConfiguration, which has no namespace. */}}
+{{/* Returns the name of the MutatingWebhookConfiguration, a cluster-scoped object. */}}
 {{- define "tokengauge.injector.webhook" -}}
 {{- include "tokengauge.injector" . }}
 {{- end }}
@@ -39,8 +39,8 @@
 {{- end }}
 {{- range $flag, $value := merge (dict) ($injector.sidecar.flags | default dict) $flags }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
-{{- /* Helm reads every number as a fraction, and would write a million as 1e+06. And the kubelet makes $( of $$(: what a
-variable stands for is the sidecar's own, not the injector's. */}}
+{{- /* Helm parses every number as a float and would print a million as 1e+06. `$$(` is an escaped `$(`: the variable is expanded in
+the sidecar and not in the injector. */}}
 - {{ printf "--%s=%v" $flag (kindIs "float64" . | ternary (toJson .) .) | replace "$(" "$$(" | quote }}
 {{- end }}
 {{- end }}
