@@ -814,7 +814,8 @@ fn documented_defaults_are_the_defaults() {
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.yaml).unwrap()).unwrap();
-    let documentation = std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
+    let documentation =
+        std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
     for [path, _, default, ..] in documented_keys(&documentation) {
         let Some(default) = default.split('`').nth(1) else {
             continue;

@@ -21,8 +21,8 @@ pub(super) fn dashboard() -> Dashboard {
     Dashboard {
         uid: "tokengauge-compare".to_owned(),
         title: "tokengauge · compare".to_owned(),
-        description: "Two variants or two models side by side: A is blue, B is orange, and every ratio is B ÷ A. Faster is not \
-                      better where answers are shorter or end badly."
+        description: "Two variants or models side by side. A is blue, B is orange, and every ratio is B ÷ A. Faster is not \
+                      better if responses are shorter or fail more often."
             .to_owned(),
         from: None,
         scope: Scope::Lane,
@@ -191,44 +191,44 @@ fn summary() -> Vec<Panel> {
         verdict(),
         ratio_stat(
             "Output TPS, B ÷ A",
-            "Median output TPS of streams in the time range, B ÷ A: tokengauge_request_output_rate_per_second. Above 1 B is \
+            "Median output TPS of streams in the time range, B ÷ A: tokengauge_request_output_rate_per_second. Above 1, B is \
              faster.",
             OUTPUT_RATE_P50,
         ),
         ratio_stat(
             "First token, B ÷ A",
             "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_seconds, point token. \
-             Above 1 B keeps people waiting longer.",
+             Above 1, B has a longer TTFT.",
             FIRST_TOKEN_P95,
         ),
         ratio_stat(
             "Length of answers, B ÷ A",
             "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_tokens_standard_total ÷ \
-             tokengauge_choices_finished_total. Well below 1 B says less.",
+             tokengauge_choices_finished_total. Well below 1, responses of B are shorter.",
             LENGTH,
         ),
         points_stat(
             "Ended badly, B − A",
-            "Share of choices that were refused, filtered, empty or unfinished, or whose tool arguments are no JSON, in the \
-             time range, B − A: tokengauge_choices_finished_total. Above 0 B is worse.",
+            "Ratio of choices that were refused, filtered, empty or unfinished, or had invalid tool arguments, in the time \
+             range, B − A: tokengauge_choices_finished_total. Above 0, B is worse.",
             ENDED_BADLY,
         ),
         points_stat(
             "Failed, B − A",
-            "Share of requests that ended in error, timeout, truncated or rejected, in the time range, B − A: \
-             tokengauge_requests_finished_total. Above 0 B is worse.",
+            "Ratio of requests that ended in error, timeout, truncated or rejected, in the time range, B − A: \
+             tokengauge_requests_finished_total. Above 0, B is worse.",
             FAILED,
         ),
         side_by_side(
             "How fast: A against B",
-            "Each measure over the time range, for A, for B, and B ÷ A, with the way that is better. The panels below have \
-             each over time, and its formula.",
+            "Each measure over the time range, for A, for B, and B ÷ A, with the better direction. The panels below have \
+             each measure over time, and its formula.",
             SPEED,
         ),
         side_by_side(
             "At what price: A against B",
-            "Each measure over the time range, for A, for B, and B ÷ A, with the way that is better; a ratio is absent where \
-             A is 0. The panels below have each over time, and its formula.",
+            "Each measure over the time range, for A, for B, and B ÷ A, with the better direction. A ratio is absent if A is \
+             0. The panels below have each measure over time, and its formula.",
             PRICE,
         ),
     ]
@@ -268,7 +268,7 @@ fn verdict() -> Panel {
             "none",
             "Yes, if in the time range B's median output TPS (tokengauge_request_output_rate_per_second) is more than 5 % above \
              A's, and its choices are more than 10 % shorter (tokengauge_tokens_standard_total ÷ \
-             tokengauge_choices_finished_total), or the share of those that ended badly, or of requests that failed \
+             tokengauge_choices_finished_total), or the ratio of bad choices or failed requests \
              (tokengauge_requests_finished_total), is more than one point higher.",
         )
     }
@@ -324,7 +324,7 @@ fn speed() -> Vec<Panel> {
         twin(
             "Output TPS, p50",
             "count:tok/s",
-            "Half of the streams ran slower, prefill excluded: tokengauge_request_output_rate_per_second.",
+            "Median, excluding prefill: tokengauge_request_output_rate_per_second.",
             OUTPUT_RATE_P50,
         ),
         twin(
@@ -335,25 +335,25 @@ fn speed() -> Vec<Panel> {
         ),
         ratios(
             "Output TPS, B ÷ A",
-            "Above 1 B is faster: tokengauge_request_output_rate_per_second, B ÷ A.",
+            "Above 1, B is faster: tokengauge_request_output_rate_per_second, B ÷ A.",
             &[("p50", OUTPUT_RATE_P50), ("p10", OUTPUT_RATE_P10)],
         ),
         twin(
             "Total TPS, p50",
             "count:tok/s",
-            "Half of the calls were slower from beginning to end, prefill included: tokengauge_request_total_rate_per_second.",
+            "Median over the whole call, including prefill: tokengauge_request_total_rate_per_second.",
             TOTAL_RATE_P50,
         ),
         twin(
             "Text while streaming",
             "count:tok/s",
-            "Text in tokens of one encoding (o200k_base), so that models with different tokenizers compare: \
+            "Text in tokens of one encoding (o200k_base), comparable across tokenizers: \
              tokengauge_tokens_standard_total of streams ÷ tokengauge_stream_time_seconds_total (streaming).",
             TEXT_RATE,
         ),
         ratios(
             "Total TPS and text, B ÷ A",
-            "Above 1 B is faster: tokengauge_request_total_rate_per_second, and tokengauge_tokens_standard_total ÷ \
+            "Above 1, B is faster: tokengauge_request_total_rate_per_second, and tokengauge_tokens_standard_total ÷ \
              tokengauge_stream_time_seconds_total, B ÷ A.",
             &[("total TPS, p50", TOTAL_RATE_P50), ("text", TEXT_RATE)],
         ),
@@ -365,7 +365,7 @@ fn latency() -> Vec<Panel> {
         twin(
             "First token, p50",
             "s",
-            "Half of the streams waited longer for their first token: tokengauge_time_to_seconds, point token.",
+            "Median TTFT: tokengauge_time_to_seconds, point token.",
             FIRST_TOKEN_P50,
         ),
         twin(
@@ -376,13 +376,13 @@ fn latency() -> Vec<Panel> {
         ),
         ratios(
             "First token, B ÷ A",
-            "Below 1 B answers sooner: tokengauge_time_to_seconds, point token, B ÷ A.",
+            "Below 1, B is faster: tokengauge_time_to_seconds, point token, B ÷ A.",
             &[("p50", FIRST_TOKEN_P50), ("p95", FIRST_TOKEN_P95)],
         ),
         twin(
             "Between tokens, p50",
             "s",
-            "Gap between token-bearing chunks ÷ tokens in the later one: tokengauge_inter_token_seconds.",
+            "Gap between chunks with tokens ÷ tokens in the later chunk: tokengauge_inter_token_seconds.",
             INTER_TOKEN_P50,
         ),
         twin(
@@ -393,7 +393,7 @@ fn latency() -> Vec<Panel> {
         ),
         ratios(
             "Between tokens, B ÷ A",
-            "Below 1 B is faster: tokengauge_inter_token_seconds, B ÷ A.",
+            "Below 1, B is faster: tokengauge_inter_token_seconds, B ÷ A.",
             &[("p50", INTER_TOKEN_P50), ("p95", INTER_TOKEN_P95)],
         ),
     ]
@@ -411,7 +411,7 @@ fn worse() -> Vec<Panel> {
         twin(
             "Choices that ended badly",
             "percentunit",
-            "Share of choices that were refused, filtered, empty or unfinished, or whose tool arguments are no JSON: \
+            "Ratio of choices that were refused, filtered, empty or unfinished, or had invalid tool arguments: \
              tokengauge_choices_finished_total.",
             ENDED_BADLY,
         ),
@@ -424,18 +424,18 @@ fn worse() -> Vec<Panel> {
         twin(
             "Failed requests",
             "percentunit",
-            "Share of requests that ended in error, timeout, truncated or rejected: tokengauge_requests_finished_total.",
+            "Ratio of requests that ended in error, timeout, truncated or rejected: tokengauge_requests_finished_total.",
             FAILED,
         ),
         twin(
             "Truncated answers",
             "percentunit",
-            "Share of requests whose answer the upstream broke off: tokengauge_requests_finished_total.",
+            "Ratio of requests that the upstream truncated: tokengauge_requests_finished_total.",
             TRUNCATED,
         ),
         ratios(
             "Failures, B ÷ A",
-            "Above 1 B is worse: shares of tokengauge_requests_finished_total, B ÷ A.",
+            "Above 1, B is worse: ratios of tokengauge_requests_finished_total, B ÷ A.",
             &[("failed", FAILED), ("truncated", TRUNCATED)],
         ),
     ]
@@ -462,7 +462,7 @@ fn costs() -> Vec<Panel> {
     let cost = time_series(
         "Cost of 1,000 requests",
         "short",
-        "By the table of prices, failed requests included, in the currency that the legend names: 1,000 × \
+        "By the price table, including failed requests, in the currency of the legend: 1,000 × \
          tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
     );
     let lines = [Side::A, Side::B].map(|side| {
@@ -470,7 +470,7 @@ fn costs() -> Vec<Panel> {
     });
     let ratio = ratios(
         "Cost, B ÷ A",
-        "Below 1 B is cheaper: tokengauge_cost_total ÷ tokengauge_requests_finished_total, B ÷ A, each currency by itself.",
+        "Below 1, B is cheaper: tokengauge_cost_total ÷ tokengauge_requests_finished_total, B ÷ A, per currency.",
         &[("{{tokengauge_currency}}", COST)],
     );
     let empty = Some("Nothing that has a price".to_owned());
