@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Holds the dependency graph to deny.toml: licences, banned crates and sources.
+"""Checks the dependency graph against deny.toml: licences, banned crates and sources.
 
-The part of `cargo deny check` that needs no network and no tool to install. Exit 0 when everything holds.
+Covers the part of `cargo deny check` that needs no network and no installed tool. Exit status 0 if there are no findings.
 Needs Python 3.11 (tomllib). Run from the repository's root.
 """
 import json
@@ -14,7 +14,7 @@ CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 def allowed(expression, licences):
-    """Whether an SPDX expression can be satisfied with `licences`; `/` is the old way to write OR."""
+    """Returns whether an SPDX expression can be satisfied with `licences`. `/` is an old form of OR."""
     words = re.findall(r"[()]|[^\s()]+", expression.replace("/", " OR "))
 
     def alternatives():
@@ -51,17 +51,17 @@ def complaints(packages, rules):
     for package in packages:
         name = f"{package['name']} {package['version']}"
         if package["name"] in banned:
-            yield f"{name} is banned: {banned[package['name']]} (who brings it: cargo tree --target all -i {package['name']})"
+            yield f"{name} is banned: {banned[package['name']]} (find its dependents with: cargo tree --target all -i {package['name']})"
         if package["source"] not in (CRATES_IO, None):
             yield f"{name} comes from {package['source']}: only crates.io is allowed"
         if not package["license"]:
-            yield f"{name} names no licence"
+            yield f"{name} declares no licence"
         elif not allowed(package["license"], licences):
-            yield f"{name}: no way to satisfy {package['license']!r} with the licences that deny.toml allows"
+            yield f"{name}: the licences that deny.toml allows do not satisfy {package['license']!r}"
 
 
 def test_itself():
-    """A check that cannot fail shows nothing."""
+    """Proves that this check can fail."""
     mit = {"MIT", "Apache-2.0 WITH LLVM-exception"}
     assert allowed("MIT", mit) and allowed("GPL-3.0/MIT", mit) and allowed("(GPL-3.0 OR MIT) AND MIT", mit)
     assert allowed("Apache-2.0 WITH LLVM-exception OR GPL-3.0", mit)
@@ -79,7 +79,7 @@ def main():
     found = list(complaints(metadata["packages"], rules))
     for line in found:
         print(line)
-    print(f"{len(metadata['packages'])} packages read, {len(found)} complaints")
+    print(f"{len(metadata['packages'])} packages read, {len(found)} findings")
     return 1 if found else 0
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What tokengauge costs beside a bare hyper relay: interleaved rounds on loopback, telemetry on.
+"""Measures the cost of tokengauge compared with a bare hyper relay: alternating rounds on loopback, with telemetry on.
 
     overhead.py --loadlab PATH/loadlab --binary target/release/tokengauge --sink target/release/examples/otlp_sink
                 [--rounds 5] [--only paced,light,saturated,json,hold] [--out FILE.json]
 
-Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it; has loadlab
-drive direct, relay and tokengauge in turn; prints a table of medians, each beside its budget, and whether every exchange
-was observed. Needs nothing but the standard library. Exit 1 where a budget is missed or an exchange was not observed.
+Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
+tokengauge in turn. Prints a table of medians with their budgets, and whether every request was observed. Uses only the standard library.
+Exit status 1 if a budget is exceeded or a request was not observed.
 """
 import argparse, json, os, re, socket, subprocess, sys, time, urllib.request
 
@@ -30,7 +30,7 @@ def wait_port(port):
             if s.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise SystemExit(f"nothing listens on {port}")
+    raise SystemExit(f"no server listens on {port}")
 
 
 def text(port, path):
@@ -124,12 +124,12 @@ def main():
                 row(load, "added delay p50, µs", a, b, "1.25 × relay or + 15 µs", b <= max(1.25 * a, a + 15))
                 a, b = relay["added"]["delay_p99_us"], gauge["added"]["delay_p99_us"]
                 row(load, "added delay p99, µs", a, b, "relay + 100 µs", b <= a + 100)
-            # A driver's warm-up is observed too, but not among what it reports; so fewer observed than sent is a loss.
+            # The warm-up is observed too, but loadlab does not report it. Fewer observed requests than sent ones is a loss.
             if finished < gauge["ok_via"]:
-                missed.append(f"{load}: {finished:.0f} exchanges observed of {gauge['ok_via']}")
+                missed.append(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']}")
             if gauge["mismatched_via"] or gauge["errors_via"]:
                 missed.append(f"{load}: {gauge['mismatched_via']} bodies differ, errors {gauge['errors_via']}")
-            print(f"{load}: {finished:.0f} exchanges observed of {gauge['ok_via']} driven and a warm-up", file=sys.stderr)
+            print(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']} sent, plus the warm-up", file=sys.stderr)
         metrics = text(bench.admin, "/metrics")
         kept["lost"] = {line.split("{")[0].split(" ")[0]: total(metrics, line.split("{")[0].split(" ")[0]) for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
         kept["sink"] = json.loads(text(bench.sink, "/"))

@@ -1,8 +1,8 @@
-// Runs the lines of docs/how-to/provider-apis.md for Go, each with a streamed call: what tests/python/sdk_lines.py is the table of. The
-// lines stand in files that sdk_lines_check.py writes beside this one, one for each client's package.
+// Runs the Go lines of docs/how-to/provider-apis.md, each with a streamed call. tests/python/sdk_lines.py lists the lines.
+// sdk_lines_check.py writes their code into files next to this one, one file per client package.
 //
-// Reads {"addresses": {…}, "lines": [{name, model}]} and writes a line of JSON for each piece of text as it comes, {name, piece},
-// and one at the end, {name, raised}: null, or why there is no more.
+// Reads {"addresses": {…}, "lines": [{name, model}]}. Writes one line of JSON for each text piece as it arrives, {name, piece}.
+// At the end of each line of code writes {name, raised}: null, or the error.
 package main
 
 import (
@@ -24,13 +24,13 @@ const hello = "Say hello in three languages."
 
 var ctx = context.Background()
 
-// call makes a client, asks it for a stream from `model` and tells each piece of text.
-type call func(model string, tell func(string)) error
+// call creates a client, requests a stream from `model` and passes each text piece to `report`.
+type call func(model string, report func(string)) error
 
-// calls by the name of their line; filled by the files that are written.
+// calls maps line names to calls. The generated files fill it.
 var calls = map[string]call{}
 
-// addresses of the lines' code, by that of the page.
+// addresses maps the addresses on the page to the addresses to use.
 var addresses map[string]string
 
 func address(ofPage string) string { return addresses[ofPage] }
@@ -38,13 +38,13 @@ func address(ofPage string) string { return addresses[ofPage] }
 // --- streamed calls --------------------------------------------------------------------------------------------------
 
 func openaiChat(make func() openai.Client) call {
-	return func(model string, tell func(string)) error {
+	return func(model string, report func(string)) error {
 		client := make()
 		stream := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{
 			Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(hello)}})
 		for stream.Next() {
 			for _, choice := range stream.Current().Choices {
-				tell(choice.Delta.Content)
+				report(choice.Delta.Content)
 			}
 		}
 		return stream.Err()
@@ -52,13 +52,13 @@ func openaiChat(make func() openai.Client) call {
 }
 
 func openaiResponses(make func() openai.Client) call {
-	return func(model string, tell func(string)) error {
+	return func(model string, report func(string)) error {
 		client := make()
 		stream := client.Responses.NewStreaming(ctx, responses.ResponseNewParams{
 			Model: model, Input: responses.ResponseNewParamsInputUnion{OfString: openai.String(hello)}})
 		for stream.Next() {
 			if event := stream.Current(); event.Type == "response.output_text.delta" {
-				tell(event.Delta)
+				report(event.Delta)
 			}
 		}
 		return stream.Err()
@@ -66,14 +66,14 @@ func openaiResponses(make func() openai.Client) call {
 }
 
 func anthropicMessages(make func() anthropic.Client) call {
-	return func(model string, tell func(string)) error {
+	return func(model string, report func(string)) error {
 		client := make()
 		stream := client.Messages.NewStreaming(ctx, anthropic.MessageNewParams{
 			Model: anthropic.Model(model), MaxTokens: 100,
 			Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(hello))}})
 		for stream.Next() {
 			if event := stream.Current(); event.Type == "content_block_delta" {
-				tell(event.Delta.Text)
+				report(event.Delta.Text)
 			}
 		}
 		return stream.Err()
@@ -81,7 +81,7 @@ func anthropicMessages(make func() anthropic.Client) call {
 }
 
 func gemini(make func() (*genai.Client, error)) call {
-	return func(model string, tell func(string)) error {
+	return func(model string, report func(string)) error {
 		client, err := make()
 		if err != nil {
 			return err
@@ -90,14 +90,14 @@ func gemini(make func() (*genai.Client, error)) call {
 			if err != nil {
 				return err
 			}
-			tell(chunk.Text())
+			report(chunk.Text())
 		}
 		return nil
 	}
 }
 
 func bedrock(make func() (*bedrockruntime.Client, error)) call {
-	return func(model string, tell func(string)) error {
+	return func(model string, report func(string)) error {
 		client, err := make()
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func bedrock(make func() (*bedrockruntime.Client, error)) call {
 		for event := range stream.Events() {
 			if delta, is := event.(*types.ConverseStreamOutputMemberContentBlockDelta); is {
 				if text, is := delta.Value.Delta.(*types.ContentBlockDeltaMemberText); is {
-					tell(text.Value)
+					report(text.Value)
 				}
 			}
 		}
@@ -122,8 +122,8 @@ func bedrock(make func() (*bedrockruntime.Client, error)) call {
 
 // --- the program -----------------------------------------------------------------------------------------------------
 
-// told is one line of the output; of the last, Piece is nil.
-type told struct {
+// outputLine is one line of the output. Piece is nil in the last line.
+type outputLine struct {
 	Name   string  `json:"name"`
 	Piece  *string `json:"piece,omitempty"`
 	Raised *string `json:"raised"`
@@ -136,11 +136,11 @@ func run(name, model string, out *json.Encoder) {
 			text := string(debug.Stack())
 			raised = &text
 		}
-		_ = out.Encode(told{Name: name, Raised: raised})
+		_ = out.Encode(outputLine{Name: name, Raised: raised})
 	}()
 	err := calls[name](model, func(piece string) {
 		if piece != "" {
-			_ = out.Encode(told{Name: name, Piece: &piece})
+			_ = out.Encode(outputLine{Name: name, Piece: &piece})
 		}
 	})
 	if err != nil {

@@ -1,8 +1,9 @@
-// The lines of docs/how-to/provider-apis.md for Node, each run with a streamed call: what sdk_lines.py is the table of. Reads a JSON
-// array of {name, code, model} and writes a line of JSON for each piece of text as it comes, {name, piece}, and one at the
-// end, {name, raised}: null, or why there is no more.
+// Runs the Node lines of docs/how-to/provider-apis.md, each with a streamed call. sdk_lines.py lists the lines.
 //
-// Node takes no proxy for TLS from its environment: INTERNET names the port to which every connection over TLS goes.
+// Reads a JSON array of {name, code, model}. Writes one line of JSON for each text piece as it arrives, {name, piece}. At the end of each
+// line of code writes {name, raised}: null, or the error.
+//
+// Node does not read a proxy for TLS from its environment. INTERNET is the local port to which every TLS connection goes.
 import { syncBuiltinESMExports } from "node:module";
 import { text } from "node:stream/consumers";
 import { setTimeout } from "node:timers/promises";
@@ -32,10 +33,10 @@ const connect = tls.connect;
 tls.connect = (options, ...more) =>
   connect({ ...options, host: "127.0.0.1", port: process.env.INTERNET, path: undefined, servername: options.servername ?? options.host }, ...more);
 syncBuiltinESMExports();
-// The output is the pieces alone.
+// Only pieces may go to stdout.
 console.log = console.info = console.debug = console.warn = console.error;
 
-// What a line of code may name.
+// The names that a line of code may use.
 const KNOWN = {
   Anthropic, AnthropicVertex, AzureOpenAI, BedrockRuntimeClient, Cerebras, CohereClientV2, GoogleGenAI, Groq, HttpProxyAgent,
   Mistral, NodeHttpHandler, Ollama, OpenAI, OpenRouter, Together, createAnthropic, createGoogleGenerativeAI, createOpenAI, process,
@@ -90,7 +91,7 @@ async function* bedrock(client, modelId) {
   for await (const event of answer.stream) yield event.contentBlockDelta?.delta?.text;
 }
 
-// The Vercel AI SDK: its providers make models.
+// The Vercel AI SDK: its providers create models.
 async function* vercel(model) {
   const { fullStream } = streamText({ model, prompt: HELLO, maxRetries: 0 });
   for await (const part of fullStream) {
@@ -105,7 +106,7 @@ async function* langchain(model) {
 
 // --- the lines -------------------------------------------------------------------------------------------------------
 
-// By name: the call; and the client where no code makes it, as if there were no proxy.
+// By name: the call, and for a line without code a constructor of its client, called as without a proxy.
 const LINES = {
   "openai": [openaiChat, () => new OpenAI()],
   "openai: @ai-sdk/openai": [(of, model) => vercel(of.chat(model)), () => createOpenAI()],
@@ -141,26 +142,26 @@ const LINES = {
 
 function made(name, code) {
   if (!code) return LINES[name][1]();
-  // The block names what it makes: a client, or a provider of the Vercel AI SDK.
+  // The code block assigns its result to a constant: a client, or a provider of the Vercel AI SDK.
   const [, variable] = /^const (\w+) =/m.exec(code);
   return new Function(...Object.keys(KNOWN), `${code}\nreturn ${variable};`)(...Object.values(KNOWN));
 }
 
-// How long a line may take, in milliseconds: the limit of a failure.
-const PATIENCE = 40_000;
+// Limit for one line, in milliseconds. Reached only on failure.
+const LINE_TIMEOUT = 40_000;
 
 async function run({ name, code, model }) {
-  const tell = (what) => process.stdout.write(`${JSON.stringify({ name, ...what })}\n`);
+  const report = (fields) => process.stdout.write(`${JSON.stringify({ name, ...fields })}\n`);
   try {
-    for await (const piece of LINES[name][0](made(name, code), model)) if (piece) tell({ piece });
-    return tell({ raised: null });
+    for await (const piece of LINES[name][0](made(name, code), model)) if (piece) report({ piece });
+    return report({ raised: null });
   } catch (error) {
-    return tell({ raised: `${error?.stack ?? error} ${error?.cause ?? ""}` });
+    return report({ raised: `${error?.stack ?? error} ${error?.cause ?? ""}` });
   }
 }
 
 for (const line of JSON.parse(await text(process.stdin)))
-  if (await Promise.race([run(line), setTimeout(PATIENCE, "late")]) === "late")
-    process.stdout.write(`${JSON.stringify({ name: line.name, raised: "it has not ended" })}\n`);
-// Clients keep connections and timers.
+  if (await Promise.race([run(line), setTimeout(LINE_TIMEOUT, "late")]) === "late")
+    process.stdout.write(`${JSON.stringify({ name: line.name, raised: "the line has not ended within the time limit" })}\n`);
+// Open connections and timers of clients would keep the process running.
 process.exit(0);

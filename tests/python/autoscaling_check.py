@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The queries of deploy/autoscaling, each asked of Prometheus' own engine: `promtool test rules` on tests/autoscaling.
+"""Evaluates the queries of deploy/autoscaling with Prometheus' own engine: `promtool test rules` on tests/autoscaling.
 
     autoscaling_check.py
 
-Where a case says FILE#NAME, the query of that name is put: of a ScaledObject a trigger's, of prometheus-adapter's rules that
-of the metric `as` NAME, with what the adapter puts into its marks when the autoscaler asks about namespace `llm`. Every
-query must be asked by a case. Exit 0 when all hold.
+FILE#NAME in a case stands for the query of that name: a trigger of a ScaledObject, or in prometheus-adapter's rules the metric `as` NAME.
+The placeholders of an adapter query are filled as for an autoscaler in namespace `llm`. Every query must occur in a case. Exit status 0 if
+all cases pass.
 """
 import pathlib
 import re
@@ -22,7 +22,7 @@ CASES = ROOT / "tests" / "autoscaling" / "cases.yaml"
 
 
 def of_adapter(config):
-    """Its queries by the names under which metrics are had, asked for all pods of the namespace, or for the namespace."""
+    """Returns the queries by metric name, for all pods of the namespace or for the namespace itself."""
     for rule in config["rules"] + config["externalRules"]:
         marks = {"LabelMatchers": 'namespace="llm"', "GroupBy": "namespace,pod"}
         query = rule["metricsQuery"]
@@ -46,20 +46,20 @@ def queries():
 
 
 def main():
-    known, asked = queries(), set()
+    known, used = queries(), set()
     cases = yaml.safe_load(CASES.read_text())
     for case in cases["tests"]:
         for one in case["promql_expr_test"]:
-            asked.update(NAMED.findall(one["expr"]))
+            used.update(NAMED.findall(one["expr"]))
             one["expr"] = NAMED.sub(lambda name: f"({known[name[0]]})", one["expr"])
-    if forgotten := known.keys() - asked:
-        sys.exit(f"no case asks {', '.join(sorted(forgotten))}")
+    if forgotten := known.keys() - used:
+        sys.exit(f"no case uses {', '.join(sorted(forgotten))}")
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "cases.yaml"
         file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "15s", **cases}, sort_keys=False))
         ended = subprocess.run(["promtool", "test", "rules", str(file)], check=False)
     if ended.returncode == 0:
-        print(f"{len(known)} queries in {len(cases['tests'])} cases hold")
+        print(f"{len(known)} queries in {len(cases['tests'])} cases pass")
     sys.exit(ended.returncode)
 
 

@@ -1,6 +1,7 @@
-"""The lines of docs/how-to/provider-apis.md that point a client at tokengauge: what each is, and the streamed call that is made with
-it. As a program it reads a JSON object, of names of lines and their code, runs them one after the other and makes their calls,
-and writes the same object with what came of each stream: the pieces of its text, or what was raised."""
+"""The base-URL lines of docs/how-to/provider-apis.md for Python, and the streamed call for each.
+
+As a program, reads a JSON object of line names and code from stdin and makes the calls one after the other. Writes the same object with the
+result of each stream: its text pieces, or the raised error."""
 import dataclasses
 import json
 import sys
@@ -13,7 +14,7 @@ KEY = "not-a-key"
 HELLO = "Say hello in three languages."
 MESSAGES = [{"role": "user", "content": HELLO}]
 MODEL = "model-of-the-caller"
-# Of which a client without a key, a region or a project refuses to be made.
+# Some clients refuse to start without a key, a region or a project.
 SURROUNDINGS = {
     "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, "CO_API_KEY": KEY, "GROQ_API_KEY": KEY,
     "CEREBRAS_API_KEY": KEY, "MISTRAL_API_KEY": KEY, "AZURE_OPENAI_API_KEY": KEY, "DEEPSEEK_API_KEY": KEY,
@@ -25,18 +26,18 @@ SURROUNDINGS = {
 @dataclasses.dataclass(frozen=True)
 class Line:
     name: str
-    # What stands at the top of the program.
+    # The imports of the program.
     imports: str
-    # The client where the line is one of the environment: made as if there were no proxy. None: the line makes it.
+    # The client for a line that sets an environment variable, created as without a proxy. None if the line creates its client.
     client: str | None
-    # The pieces of text that a streamed call brings.
+    # Makes the streamed call and yields its text pieces.
     stream: Callable
-    # Where the call must arrive.
+    # The expected host and path.
     host: str
     path: str
-    # Whose recording answers, as its truth names provider and API.
+    # Provider and API of the recording, as in its truth file.
     recorded: tuple[str, str]
-    # What the span must say: the provider, the route and the operation.
+    # The expected provider, route and operation of the span.
     provider: str
     route: str
     operation: str = "chat"
@@ -142,7 +143,7 @@ LINES = [
 
 
 class LoggedIn(google.oauth2.credentials.Credentials):
-    """Who is logged in to Google Cloud where the check runs; their token never ends."""
+    """Google Cloud credentials of the test machine. The token never expires."""
 
     def refresh(self, request):
         pass
@@ -154,7 +155,7 @@ def outcome(line, code):
         exec(f"import os\n{line.imports}", known)
         exec(f"client = {line.client}" if line.client else code, known)
         return [piece for piece in line.stream(known["client"]) if piece]
-    except Exception as error:  # Whatever is raised is what came of it.
+    except Exception as error:  # The error is the result of the line.
         return f"{type(error).__name__}: {error}"
 
 

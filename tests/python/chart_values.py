@@ -1,7 +1,7 @@
-"""Random values of the Helm chart: whatever values.schema.json allows, by a seed.
+"""Random values of the Helm chart within values.schema.json, by a seed.
 
-A value that the schema describes is drawn by its type, bounds and pattern. What it leaves open, since Kubernetes has the rules, is
-drawn from WHOLE, below, in forms that an API server accepts. Text is of the kind that YAML reads as something else.
+A value that the schema describes is drawn by its type, bounds and pattern. Kubernetes validates the other values; they are drawn from GENERATORS
+below, in forms that an API server accepts. Strings are of the kind that YAML misreads as another type.
 """
 import json
 import pathlib
@@ -9,7 +9,7 @@ import re
 
 SCHEMA = json.loads((pathlib.Path(__file__).resolve().parents[2] / "deploy/helm/tokengauge/values.schema.json").read_text())
 
-# What YAML 1.1 takes for a number, a truth, nothing or a date, and is a good name or label all the same.
+# Valid names or labels that YAML 1.1 reads as a number, a boolean, null or a date.
 WORDS = ["1", "0", "007", "1e3", "1000000", "0x1f", "12345678901234567890", "true", "on", "y", "no", "null", "nan", "2026-01-02", "a", "a-b"]
 LABELS = [*WORDS, "", "True", "1.10", "1_000", "A.b_c", "0b1", "0o17", ".inf"[1:], "x" * 63]
 KEYS = ["team", "on", "1", "null", "example.com/part", "example.com/1e3", "release", "grafana_dashboard", "tokengauge.dev/admin"]
@@ -48,7 +48,7 @@ RESOURCES = [
     {}, {"limits": {"memory": "1Gi"}}, {"requests": {"cpu": 1, "memory": 134217728}, "limits": {"cpu": "2", "memory": 10000000000}},
     {"requests": {"cpu": 0.5, "memory": "64Mi"}, "limits": {"memory": "1e9"}},
 ]
-# OpenShift's users are beyond a million. All of these keep the restricted standard, by what the defaults add.
+# OpenShift's user ids are above a million. With the chart's defaults all of these satisfy the restricted standard.
 CONTEXT = [{}, {"runAsUser": 1000650000, "runAsGroup": 1000650000}, {"runAsUser": None, "runAsGroup": None}]
 POD_CONTEXT = [*CONTEXT, {"fsGroup": 1000650000, "supplementalGroups": [1000000], "fsGroupChangePolicy": "OnRootMismatch"}]
 STRATEGY = [
@@ -70,7 +70,7 @@ def some(*of):
 
 
 def several(*of, unique=None):
-    """A few of them, in the order drawn, no two with the same `unique`."""
+    """Returns a few of them, in random order, no two with the same `unique`."""
 
     def drawn(draw):
         chosen = draw.sample(of, draw.randint(0, min(3, len(of))))
@@ -87,8 +87,8 @@ VOLUMES = several({"name": "prices", "configMap": {"name": "1", "defaultMode": 4
 LABELLED = mapped(KEYS, LABELS)
 ANNOTATED = mapped([*KEYS, "checksum/config", "kubectl.kubernetes.io/default-container"], TEXTS)
 
-# What is drawn by itself, by the end of its path: the longest end wins.
-WHOLE = {
+# Generators by the end of the path. The longest match wins.
+GENERATORS = {
     "nameOverride": some("", "", "", "", *WORDS, "gauge", "x" * 70, "a" * 51 + "---b"),
     "fullnameOverride": some("", "a", "on", "x" * 70, "a" * 51 + "---b", "tokengauge"),
     "commonLabels": LABELLED, "podLabels": LABELLED, "service.labels": LABELLED, "monitoring.labels": LABELLED, "dashboards.labels": LABELLED,
@@ -117,14 +117,14 @@ WHOLE = {
     "replicas": some(0, 1, 2, 1000000), "minReplicas": some(1, 2), "maxReplicas": some(1, 2, 1000000), "targetCPUUtilizationPercentage": some(70, 1000000),
     "dashboards.namespace": some("", "monitoring", "1"), "certManager.issuerRef": some({}, {"name": "1", "kind": "ClusterIssuer", "group": "cert-manager.io"}),
     "certManager.duration": some("2160h", "1000000h"), "global": some({}), "enabled": some(True, False),
-    # Of the configuration: what the chart itself looks at.
+    # Parts of the configuration that the chart itself reads.
     "config.upstreams": some({"openai": {"url": "https://api.openai.com"}}, {"1e3": {"url": "http://a:8000/#"[:-1]}, "on": {"url": "http://b"}}, {}),
     "config.listeners": some([{"address": "0.0.0.0:4000"}], [{"address": "[::]:4000", "max_connections": 1000000}], [{"address": "127.0.0.1:4000"}], []),
     "config.admin": some({"address": "0.0.0.0:4001"}, {"address": "[::]:4001"}, {"address": "127.0.0.1:4001"}, {}),
     "config.version": some(1), "existingConfigMap": some("", "", "", "1e3"),
 }
 
-# Examples of each pattern: a pattern without one is an error, so that none is forgotten.
+# Examples of each pattern. A pattern without an example is an error.
 EXAMPLES = [
     *WORDS, *TEXTS, *DURATIONS, *IMAGES, "", "25%", "0%", "99.5%", "99", "1KiB", "64 MiB", "USD", "http://a.example:8000/b", "a.b", "a.1", "1", "/metrics", "sha256:" + "1" * 64, "0.5",
 ]
@@ -133,7 +133,7 @@ NAMESPACES = ["tokengauge", "1", "1e3", "on", "null", "n" * 63]
 
 
 def merged(default, given):
-    """What Helm makes of a default and of what is given: maps key by key, and null takes a key away."""
+    """Merges values like Helm: maps key by key, and null removes a key."""
     if not (isinstance(default, dict) and isinstance(given, dict)):
         return given
     made = {**default, **{key: merged(default.get(key), value) for key, value in given.items()}}
@@ -141,15 +141,15 @@ def merged(default, given):
 
 
 class Values:
-    """Draws from the schema with `draw`, a random.Random; each key of an object is there with the probability `density`."""
+    """Draws values from the schema with `draw`, a random.Random. Each optional key is present with the probability `density`."""
 
     def __init__(self, draw, density):
         self.draw, self.density = draw, density
 
     def of(self, schema, path=()):
-        whole = self.whole(path)
-        if whole is not None:
-            return whole(self.draw)
+        generator = self.generator(path)
+        if generator is not None:
+            return generator(self.draw)
         if "$ref" in schema:
             return self.of(self.resolved(schema["$ref"]), path)
         for several_ in ("anyOf", "oneOf"):
@@ -163,9 +163,9 @@ class Values:
         return getattr(self, self.draw.choice(kind) if isinstance(kind, list) else kind)(schema, path)
 
     @staticmethod
-    def whole(path):
+    def generator(path):
         for begin in range(len(path)):
-            found = WHOLE.get(".".join(path[begin:]))
+            found = GENERATORS.get(".".join(path[begin:]))
             if found is not None and not ("config" in path and path[begin] != "config"):
                 return found
         return None
@@ -192,7 +192,7 @@ class Values:
     def string(self, schema, path):
         fitting = [one for one in EXAMPLES if len(one) >= schema.get("minLength", 0) and re.search(schema.get("pattern", "").replace("$", r"\Z"), one)]
         if not fitting:
-            raise SystemExit(f"{'.'.join(path)}: no example of {schema['pattern']!r}: add one to EXAMPLES")
+            raise SystemExit(f"{'.'.join(path)}: no example of {schema['pattern']!r} in EXAMPLES")
         return self.draw.choice(fitting)
 
     def bounded(self, schema, between):

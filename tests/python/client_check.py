@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""The official `openai` client through tokengauge: it must see what it sees without it, and every call must be told of.
+"""Runs the official `openai` client with and without tokengauge. Results must be equal, and every call must have telemetry.
 
     client_check.py --binary target/release/tokengauge --shared ../shared [--only simulate|replay] [--verbose]
 
-Each call is made twice, straight to the backend and through the proxy, and the objects that the client makes of the
-answers are compared. Each call through the proxy carries a trace id of its own; afterwards its spans and the metrics are
-looked for in what an OTLP receiver was sent. Two backends take turns: `tokengauge simulate`, with export over gRPC, and
-a replay of recorded answers, with export over HTTP.
+Each call is made twice, directly to the backend and through the proxy, and the client's result objects are compared. Each call through the
+proxy has its own trace id. Afterwards its spans and metrics must be in the exports to an OTLP receiver. There are two backends:
+`tokengauge simulate` with export over gRPC, and a replay of recorded responses with export over HTTP.
 
 --shared names the folder with the OTLP receiver (tools/otlp_sink.py) and the recordings (corpus/). Needs the packages of
-requirements.txt. The last line is `N passed, N failed`; exit 0 when nothing failed.
+requirements.txt. The last line is `N passed, N failed`; exit status 0 if nothing failed.
 """
 import argparse
 import asyncio
@@ -22,10 +21,9 @@ import time
 import httpx
 import openai
 
-from rig import PATIENCE, Rig, Tally, first_difference, forget_the_machine, of_kind, replay_backend, wait_until
+from rig import WAIT_LIMIT, Rig, Tally, first_difference, clear_environment, of_kind, replay_backend, wait_until
 
-# How long the client of the time-out call waits, and how long the backend keeps it waiting: so far apart that the order
-# of the two is certain.
+# The client's timeout, and the delay of the backend. The large difference makes the order of events certain.
 CLIENT_TIMEOUT, BACKEND_SILENCE = 1.0, 30.0
 
 TOOLS = [{
@@ -41,19 +39,19 @@ HELLO = [{"role": "user", "content": "Say hello in three languages."}]
 
 @dataclasses.dataclass
 class Call:
-    """One call through the proxy, and what its spans must say."""
+    """One call through the proxy, and its expected telemetry."""
 
     name: str
     operation: str = "chat"
     failed: bool = False
-    # The caller left before the end; before the first token, or in the middle of the stream.
+    # Whether the client aborted: before the end, and in the middle of the stream.
     left: bool = False
     cut: bool = False
     output_tokens: int | None = None
 
 
 class OpenAiRig(Rig):
-    """The rig with a client for each way to the backend."""
+    """A rig with a direct client and a proxied client."""
 
     def __init__(self, args, tally, name, backend, protocol):
         super().__init__(args, tally, name, backend, protocol)
@@ -61,20 +59,20 @@ class OpenAiRig(Rig):
 
     def client(self, port, kind=openai.OpenAI):
         address = f"http://127.0.0.1:{port}/v1"
-        return kind(base_url=address, api_key="not-a-key", max_retries=0, timeout=PATIENCE)
+        return kind(base_url=address, api_key="not-a-key", max_retries=0, timeout=WAIT_LIMIT)
 
     def check(self, call, what, held, note=""):
         self.tally.check(f"{self.name}: {call.name}: {what}", held, note)
 
     def same(self, call, act):
-        """Makes one call both ways with `act(client, headers)`, compares what the client saw and gives it back."""
+        """Makes one call both ways with `act(client, headers)`, compares the results and returns the result."""
         direct = outcome(act, self.direct, {})
         through = outcome(act, self.through, self.trace(call))
         self.check(call, "same objects as without the proxy", direct == through, first_difference(direct, through))
         return through
 
     def check_telemetry(self):
-        """Every call has its two spans, which say what it was, and is counted once, under its outcome."""
+        """Checks that every call has two correct spans, and is counted once with its outcome."""
         spans = self.await_telemetry()
         for trace, call in self.calls.items():
             kinds = sorted(span.get("kind", "").removeprefix("SPAN_KIND_") for span in spans.get(trace, []))
@@ -84,8 +82,8 @@ class OpenAiRig(Rig):
         calls = self.calls.values()
         for what, wanted, attribute in (
             ("every call is counted once", len(calls), {}),
-            ("calls that the caller left are counted as such", sum(call.left for call in calls), {"tokengauge.outcome": "cancelled"}),
-            ("failed calls are counted as such", sum(call.failed for call in calls), {"tokengauge.outcome": "error"}),
+            ("aborted calls are counted as cancelled", sum(call.left for call in calls), {"tokengauge.outcome": "cancelled"}),
+            ("failed calls are counted as errors", sum(call.failed for call in calls), {"tokengauge.outcome": "error"}),
         ):
             counted = self.telemetry.total("tokengauge.requests.finished", attribute)
             self.tally.check(f"{self.name}: {what}", counted == wanted, f"{counted}, not {wanted}")
@@ -95,16 +93,16 @@ class OpenAiRig(Rig):
         failed = call.failed or call.left
         self.check(call, f"the CLIENT span has {'an' if failed else 'no'} error.type", bool(found.get("error.type")) == failed, found)
         if call.cut:
-            self.check(call, "the CLIENT span says that it was cut", found.get("tokengauge.complete") == "cut", found)
-            self.check(call, "what was generated is counted", found.get("tokengauge.output_tokens.standard", 0) > 0, found)
+            self.check(call, "the CLIENT span is marked as cut", found.get("tokengauge.complete") == "cut", found)
+            self.check(call, "output tokens are counted", found.get("tokengauge.output_tokens.standard", 0) > 0, found)
         if call.output_tokens is not None:
             seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.standard")]
-            self.check(call, "reported and counted tokens are those of the answer", seen == [call.output_tokens] * 2,
+            self.check(call, "reported and counted tokens equal those of the response", seen == [call.output_tokens] * 2,
                        f"{seen}, not {call.output_tokens}")
 
 
 def outcome(act, client, headers):
-    """What a caller sees of one call: the objects, and the error that ended it."""
+    """Returns what the caller observes: the result objects, and the error if there is one."""
     seen = []
     try:
         for item in act(client, headers):
@@ -119,15 +117,15 @@ def outcome(act, client, headers):
 
 
 def each(answer):
-    """An answer as a sequence: its chunks if it is a stream, else itself."""
+    """Returns a response as a sequence: the chunks of a stream, or the response itself."""
     return answer if isinstance(answer, openai.Stream) else [answer]
 
 
-# --- against the simulated backend -----------------------------------------------------------------------------------
+# --- simulated backend -----------------------------------------------------------------------------------------------
 
-# What the simulated backend is told, call by call: it answers the same request with the same bytes.
+# Settings of the simulated backend for each call. Equal requests get equal bytes.
 SHORT = {"x-simulate-gap-us": "1000", "x-simulate-tokens": "40"}
-# Talks for longer than the check lasts.
+# A stream that is longer than the check.
 ENDLESS = {"x-simulate-gap-us": "20000", "x-simulate-tokens": "100000"}
 HUNG = {"x-simulate-ttft-us": f"{BACKEND_SILENCE * 1e6:.0f}"}
 FAILING = {"x-simulate-status": "503"}
@@ -159,7 +157,7 @@ def simulate_calls(rig):
     chunks = rig.same(call, chat(SHORT, **WITH_USAGE))
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
     call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
-    rig.check(call, "text and usage came", text and call.output_tokens, chunks[-1:])
+    rig.check(call, "text and usage arrived", text and call.output_tokens, chunks[-1:])
     rig.same(Call("streaming without usage"), chat(SHORT, stream=True))
     rig.same(Call("whole answer"), chat(SHORT))
 
@@ -174,7 +172,7 @@ def simulate_calls(rig):
     chunks = rig.same(call, chat(SHORT, **WITH_USAGE, n=3))
     choices = {choice["index"] for chunk in chunks for choice in chunk["choices"]}
     call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
-    rig.check(call, "three choices came", choices == {0, 1, 2}, choices)
+    rig.check(call, "three choices arrived", choices == {0, 1, 2}, choices)
     rig.same(Call("whole n = 3"), chat(SHORT, n=3))
 
     rig.same(Call("failing backend", failed=True), chat(FAILING, stream=True))
@@ -185,7 +183,7 @@ def simulate_calls(rig):
 
 
 def check_many_at_once(rig):
-    """Twenty streams at once over the asynchronous client: each gets its own answer, as without the proxy."""
+    """Makes twenty concurrent streams with the asynchronous client. Each must get its own response, as without the proxy."""
     async def ask(client, number, headers):
         messages = [{"role": "user", "content": f"Question {number}"}]
         stream = await client.chat.completions.create(
@@ -202,7 +200,7 @@ def check_many_at_once(rig):
                     first_difference(direct, through))
 
 
-# --- how a caller can leave ------------------------------------------------------------------------------------------
+# --- client aborts ---------------------------------------------------------------------------------------------------
 
 def leave_early(rig, act):
     call = Call("early close", left=True, cut=True)
@@ -213,7 +211,7 @@ def leave_early(rig, act):
                 yield chunk
 
     chunks = outcome(first_chunks, rig.through, rig.trace(call))
-    rig.check(call, "chunks came before the caller left", len(chunks) == 5 and all("choices" in chunk for chunk in chunks), chunks)
+    rig.check(call, "chunks arrived before the client aborted", len(chunks) == 5 and all("choices" in chunk for chunk in chunks), chunks)
 
 
 def time_out(rig, act):
@@ -223,10 +221,10 @@ def time_out(rig, act):
         return act(client.with_options(timeout=CLIENT_TIMEOUT), headers)
 
     seen = rig.same(call, impatient)
-    rig.check(call, "the caller sees the time-out", seen[-1][0] == "APITimeoutError", seen)
+    rig.check(call, "the client raises a timeout error", seen[-1][0] == "APITimeoutError", seen)
 
 
-# --- against recorded answers ----------------------------------------------------------------------------------------
+# --- recorded responses ----------------------------------------------------------------------------------------------
 
 OPERATIONS = {"openai.chat": "chat", "openai.completions": "text_completion", "openai.embeddings": "embeddings"}
 
@@ -236,8 +234,7 @@ def check_replay(args, tally):
     rig = OpenAiRig(args, tally, "replay", replay_backend(args.shared), "http/protobuf")
     try:
         name, body = replay_calls(rig, corpus / "dev")
-        # One event after the other, so that the caller leaves in the middle; and the backend, which notices only when
-        # it writes, does notice.
+        # Events arrive one at a time, so that the client aborts in the middle of the stream, and the backend notices at its next write.
         leave_early(rig, recorded("openai.chat", body, {"x-case": name, "x-split": "event", "x-delay-ms": "50"}))
         tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: rig.ask_backend("/__stats")["aborted"] >= 1), rig.ask_backend("/__stats"))
         time_out(rig, recorded("openai.chat", body, {"x-case": name, "x-ttfb-ms": f"{BACKEND_SILENCE * 1000:.0f}"}))
@@ -248,7 +245,7 @@ def check_replay(args, tally):
 
 
 def replay_calls(rig, corpus):
-    """Asks for every recording of the three APIs as it was asked for; gives back the stream with the most events."""
+    """Requests every recording of the three APIs. Returns the stream with the most events."""
     longest, most = None, 0
     for folder in sorted(path for path in corpus.iterdir() if path.is_dir()):
         truth = json.loads((folder / "truth.json").read_text())
@@ -263,7 +260,7 @@ def replay_calls(rig, corpus):
 
 
 def recorded(api, body, shaping):
-    """The call that makes the recorded request: by name what the client insists on, the rest as it stood."""
+    """Returns a function that makes the recorded request: required fields as named arguments, other fields in the extra body."""
     def act(client, headers):
         method, arguments = {
             "openai.chat": (client.chat.completions.create, {"messages": [], "stream": bool(body.get("stream"))}),
@@ -281,7 +278,7 @@ def main():
     cli.add_argument("--only", choices=["simulate", "replay"])
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
-    forget_the_machine()
+    clear_environment()
     tally = Tally(args.verbose)
     for name, check in (("simulate", check_simulate), ("replay", check_replay)):
         if args.only in (None, name):

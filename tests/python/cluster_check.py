@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The chart's injector, and every manifest, before a real API server.
+"""Tests the chart's injector, and every manifest, with a real API server.
 
     cluster_check.py --binary TOKENGAUGE --apiserver KUBE_APISERVER --helm HELM
 
-etcd and kube-apiserver run in a network namespace of their own; nothing else of a cluster does, so pods are admitted and
-never scheduled. The chart is installed by helm. What its Deployment says is started here as a process: two injectors with the
-chart's arguments and the token of the chart's ServiceAccount, behind the chart's Service, whose EndpointSlice is written by
-hand. Then pods are made as people make them. It is run as root; exit status 77 where there are no namespaces.
+etcd and kube-apiserver run in their own network namespace. There are no other cluster components, so pods are admitted but never
+scheduled. helm installs the chart. This script runs the containers of its Deployment as processes: two injectors with the chart's
+arguments and a token of the chart's ServiceAccount. It also writes the EndpointSlice of the chart's Service. Then it creates pods as a user
+would. Needs root; exit status 77 without namespaces.
 """
 import argparse
 import base64
@@ -49,13 +49,13 @@ def check(held, what, note=""):
 
 
 def make_namespace(cluster, name, labels):
-    status, _, said = cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-    assert status in (201, 409), said
-    # What the controller manager would do, without which no pod is admitted.
+    status, _, result = cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    assert status in (201, 409), result
+    # The controller manager would create this ServiceAccount. Without one no pod is admitted.
     cluster.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
 
 
-# --- what kubectl would accept ---------------------------------------------------------------------------------------
+# --- manifests -------------------------------------------------------------------------------------------------------
 
 PLACES = {
     ("v1", "Pod"): "/api/v1/namespaces/{}/pods", ("v1", "Service"): "/api/v1/namespaces/{}/services",
@@ -73,7 +73,7 @@ PLACES = {
     ("rbac.authorization.k8s.io/v1", "Role"): "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
 }
-# Those that are in no namespace.
+# Cluster-scoped kinds.
 WIDE = {
     ("rbac.authorization.k8s.io/v1", "ClusterRole"): "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -90,7 +90,7 @@ def documents(text):
 
 
 def pod_of(document):
-    """The pod that a workload makes, or None."""
+    """Returns the pod that a workload creates, or None."""
     spec = document.get("spec") or {}
     if document["kind"] == "Pod":
         return {"metadata": document["metadata"], "spec": spec}
@@ -99,7 +99,7 @@ def pod_of(document):
 
 
 def accepted(cluster, name, text, restricted):
-    """Every object is accepted as it is by a dry run, and its pod; `restricted` where pods must keep that standard."""
+    """Checks with a dry run that every object and its pod are accepted. With `restricted`, pods must meet that standard."""
     namespace = "restricted" if restricted else "privileged"
     for document in documents(text):
         identity = document["apiVersion"], document["kind"]
@@ -109,17 +109,17 @@ def accepted(cluster, name, text, restricted):
         title = f"{name}: {document['kind']} {document['metadata'].get('name')}"
         if identity in PLACES:
             document["metadata"]["namespace"] = namespace
-        status, warnings, said = cluster.create(place.format(namespace), document, dry=True)
-        check(status == 201, f"{title} is accepted", f"{status} {said if status != 201 else ''}")
+        status, warnings, result = cluster.create(place.format(namespace), document, dry=True)
+        check(status == 201, f"{title} is accepted", f"{status} {result if status != 201 else ''}")
         check(not warnings, f"{title} is accepted without a warning", warnings)
         pod = pod_of(document)
         if pod and document["kind"] != "Pod":
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**pod.get("metadata", {}), "name": "it", "namespace": namespace}, "spec": {**pod["spec"]}}
-            # What it names is not here.
+            # The referenced object does not exist here.
             for named in ("serviceAccountName", "serviceAccount", "priorityClassName"):
                 pod["spec"].pop(named, None)
-            status, warnings, said = cluster.create(PLACES["v1", "Pod"].format(namespace), pod, dry=True)
-            check(status == 201, f"{title}: its pod is admitted", f"{status} {said if status != 201 else ''}")
+            status, warnings, result = cluster.create(PLACES["v1", "Pod"].format(namespace), pod, dry=True)
+            check(status == 201, f"{title}: its pod is admitted", f"{status} {result if status != 201 else ''}")
             check(not warnings, f"{title}: its pod is admitted without a warning", warnings)
 
 
@@ -127,8 +127,8 @@ def manifests(cluster):
     make_namespace(cluster, "restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
     make_namespace(cluster, "privileged", {"pod-security.kubernetes.io/enforce": "privileged"})
     loose = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
-    status, _, said = cluster.create(PLACES["v1", "Pod"].format("restricted"), loose, dry=True)
-    check(status == 403 and "restricted" in str(said), "a pod that keeps nothing of the standard is turned away", said)
+    status, _, result = cluster.create(PLACES["v1", "Pod"].format("restricted"), loose, dry=True)
+    check(status == 403 and "restricted" in str(result), "a pod that violates the standard is rejected", result)
     built = 0
     for file in sorted(ROOT.glob("deploy/kubernetes/**/kustomization.yaml")):
         if "kind: Component" in file.read_text():
@@ -139,15 +139,15 @@ def manifests(cluster):
             continue
         built += 1
         accepted(cluster, str(file.parent.relative_to(ROOT)), made.stdout, restricted=True)
-    check(built > 0, "there are manifests", built)
+    check(built > 0, "at least one manifest was built", built)
     goldens = sorted(ROOT.glob("tests/fixtures/kube/injected/**/*.yaml"))
     for file in goldens:
         accepted(cluster, str(file.relative_to(ROOT)), file.read_text(), restricted=False)
-    check(goldens, "there are workloads that inject has changed")
+    check(goldens, "there are workloads with an injected sidecar")
 
 
 def drawn(cluster, helm, count=10):
-    """The chart with random values is accepted, whatever was drawn."""
+    """Checks that the API server accepts the chart with random values."""
     tried = 0
     for number in range(1000):
         draw = Draw(number, "cluster")
@@ -157,14 +157,14 @@ def drawn(cluster, helm, count=10):
             tried += 1
         if tried == count:
             return
-    check(False, f"{count} draws are rendered", tried)
+    check(False, f"{count} draws were rendered", tried)
 
 
-# --- sidecars in what runs -------------------------------------------------------------------------------------------
+# --- sidecars in live objects ----------------------------------------------------------------------------------------
 
 
-def what_runs(cluster, binary):
-    """As docs/how-to/kubernetes.md has it: what runs is read, changed and put back, however it came there."""
+def live_objects(cluster, binary):
+    """Reads live objects, changes them and puts them back, as in docs/how-to/kubernetes.md, for each way to create them."""
     workload = (ROOT / "deploy/kubernetes/inbound/workload.yaml").read_text()
     for way in (["create"], ["apply"], ["apply", "--server-side"]):
         namespace = f"by-{'-'.join(way).replace('--', '')}"
@@ -180,19 +180,19 @@ def what_runs(cluster, binary):
             title = f"{' '.join(way)}, then {' '.join(step)}"
             made = subprocess.run([binary, *step, "-"], input=read(), capture_output=True, text=True)
             done, wrong = cluster.kubectl("replace", "-f", "-", given=made.stdout)
-            check(done is not None, f"{title}: is taken", wrong)
+            check(done is not None, f"{title}: is accepted", wrong)
             after = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
             template = after["vllmDeployment"]["template"]["spec"]
-            check(template["terminationGracePeriodSeconds"] == wanted, f"{title}: the settings are the last ones", template)
+            check(template["terminationGracePeriodSeconds"] == wanted, f"{title}: the latest settings apply", template)
             check(len(template.get("initContainers", [])) == (step[0] == "inject"), f"{title}: sidecars", template)
-        check(after == before, f"{' '.join(way)}: in the end all is as it was", json.dumps({"before": before, "after": after}))
+        check(after == before, f"{' '.join(way)}: the object is restored at the end", json.dumps({"before": before, "after": after}))
 
 
 # --- the injector ----------------------------------------------------------------------------------------------------
 
 
 class Injector:
-    """A pod of the chart's Deployment, as a process."""
+    """A pod of the chart's Deployment, run as a process."""
 
     def __init__(self, cluster, binary, address, deployment, token):
         container = deployment["spec"]["template"]["spec"]["containers"][0]
@@ -216,7 +216,7 @@ class Injector:
 
     def ready(self):
         if self.process.poll() is not None:
-            raise SystemExit(f"the injector ended with {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
+            raise SystemExit(f"the injector exited with status {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
         return self.page("/readyz")[0] == 200
 
 
@@ -240,7 +240,7 @@ def installed(cluster, helm):
 
 
 def endpoints(cluster, addresses):
-    """What the controller manager would write for the chart's Service."""
+    """Writes the EndpointSlice that a controller would write for the chart's Service."""
     service = cluster.ask("GET", f"/api/v1/namespaces/{HOME}/services/{INJECTOR}")[2]
     port = service["spec"]["ports"][0]
     slice_ = {
@@ -251,20 +251,20 @@ def endpoints(cluster, addresses):
     }
     place = f"/apis/discovery.k8s.io/v1/namespaces/{HOME}/endpointslices"
     cluster.ask("DELETE", f"{place}/{INJECTOR}-1")
-    status, _, said = cluster.create(place, slice_)
-    check(status == 201, "the Service has its endpoints", said)
+    status, _, result = cluster.create(place, slice_)
+    check(status == 201, "the Service has its endpoints", result)
 
 
 def token(cluster):
     account = cluster.ask("GET", f"/apis/apps/v1/namespaces/{HOME}/deployments/{INJECTOR}")[2]["spec"]["template"]["spec"]["serviceAccountName"]
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    status, _, said = cluster.create(f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}/token", asked)
-    check(status == 201, "the chart's ServiceAccount has a token", said)
-    return said["status"]["token"]
+    token_request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    status, _, result = cluster.create(f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}/token", token_request)
+    check(status == 201, "the chart's ServiceAccount has a token", result)
+    return result["status"]["token"]
 
 
-def narrow(cluster, held):
-    """What the chart's roles allow is what the injector needs, and nothing else."""
+def check_permissions(cluster, held):
+    """Checks that the chart's roles allow what the injector needs, and nothing else."""
     secrets = f"/api/v1/namespaces/{HOME}/secrets"
     cluster.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "somebodys"}, "stringData": {"a": "b"}})
     for method, path in [
@@ -273,8 +273,8 @@ def narrow(cluster, held):
         ("DELETE", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}"),
         ("GET", "/api/v1/namespaces"),
     ]:
-        status, _, said = cluster.ask(method, path, token=held)
-        check(status == 403, f"the injector may not {method} {path}", said)
+        status, _, result = cluster.ask(method, path, token=held)
+        check(status == 403, f"the injector is not allowed to {method} {path}", result)
 
 
 RESTRICTED = {"runAsNonRoot": True, "runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -288,21 +288,21 @@ def pod(name, annotations=None, labels=None, **container):
     }
 
 
-def sidecar(said):
-    return next((c for c in said.get("spec", {}).get("initContainers", []) if c["name"] == "tokengauge"), None)
+def sidecar(result):
+    return next((c for c in result.get("spec", {}).get("initContainers", []) if c["name"] == "tokengauge"), None)
 
 
-def without_defaults(said, wanted):
-    """What of the stored `said` was asked for by `wanted`: the API server fills in the rest."""
+def without_defaults(result, wanted):
+    """Removes the fields that the API server added to `result` and that `wanted` does not have."""
     if isinstance(wanted, dict):
-        return {key: without_defaults(said.get(key), value) for key, value in wanted.items()} if isinstance(said, dict) else said
-    if isinstance(wanted, list) and isinstance(said, list) and len(said) == len(wanted):
-        return [without_defaults(one, other) for one, other in zip(said, wanted)]
-    return said
+        return {key: without_defaults(result.get(key), value) for key, value in wanted.items()} if isinstance(result, dict) else result
+    if isinstance(wanted, list) and isinstance(result, list) and len(result) == len(wanted):
+        return [without_defaults(one, other) for one, other in zip(result, wanted)]
+    return result
 
 
 def by_hand(binary, wanted, folder):
-    """The same pod by `tokengauge inject`."""
+    """Returns the same pod with a sidecar by `tokengauge inject`."""
     done = subprocess.run([binary, "inject", "-"], input=yaml.safe_dump(wanted), capture_output=True, text=True, cwd=folder)
     return yaml.safe_load(done.stdout) if done.returncode == 0 else done.stderr
 
@@ -314,35 +314,35 @@ def admitted(cluster, binary):
     place = PLACES["v1", "Pod"]
 
     engine = pod("engine", {"mode": "inbound", "provider": "vllm"}, ports=[{"name": "http", "containerPort": 8000}])
-    status, warnings, said = cluster.create(place.format("team"), engine)
-    check(status == 201 and sidecar(said), "an engine's pod has the sidecar", f"{status} {warnings} {said}")
+    status, warnings, result = cluster.create(place.format("team"), engine)
+    check(status == 201 and sidecar(result), "an engine's pod has the sidecar", f"{status} {warnings} {result}")
     wanted = by_hand(binary, engine, cluster.folder)
-    check(isinstance(wanted, dict) and without_defaults(said["spec"], wanted["spec"]) == wanted["spec"],
-          "the webhook makes of it what tokengauge inject makes of it", json.dumps({"is": said.get("spec"), "wanted": wanted}))
-    if sidecar(said):
-        check(sidecar(said).get("restartPolicy") == "Always", "it is a native sidecar", sidecar(said))
+    check(isinstance(wanted, dict) and without_defaults(result["spec"], wanted["spec"]) == wanted["spec"],
+          "the webhook changes the pod like tokengauge inject", json.dumps({"is": result.get("spec"), "wanted": wanted}))
+    if sidecar(result):
+        check(sidecar(result).get("restartPolicy") == "Always", "the sidecar is native", sidecar(result))
 
     app = pod("app", {"mode": "outbound"})
-    status, warnings, said = cluster.create(place.format("team"), app)
-    environment = {entry["name"]: entry.get("value") for entry in said.get("spec", {}).get("containers", [{}])[0].get("env", [])}
-    check(status == 201 and sidecar(said) and "OPENAI_BASE_URL" in environment, "an application's pod has the sidecar and its variable", f"{status} {warnings} {said}")
+    status, warnings, result = cluster.create(place.format("team"), app)
+    environment = {entry["name"]: entry.get("value") for entry in result.get("spec", {}).get("containers", [{}])[0].get("env", [])}
+    check(status == 201 and sidecar(result) and "OPENAI_BASE_URL" in environment, "an application's pod has the sidecar and its variable", f"{status} {warnings} {result}")
 
-    status, _, said = cluster.create(place.format("others"), pod("app", {"mode": "outbound"}))
-    check(status == 201 and not sidecar(said), "a namespace that has not opted in is left alone", said)
-    status, _, said = cluster.create(place.format("team"), pod("quiet", {"mode": "outbound", "inject": "disabled"}))
-    check(status == 201 and not sidecar(said), "a pod that has opted out is left alone", said)
-    status, warnings, said = cluster.create(place.format("team"), pod("typo", {"mode": "outbound", "upsteam": "https://api.openai.com"}))
-    check(status == 201 and not sidecar(said), "what is refused is let through as it was", f"{status} {said}")
-    check(any("upstream" in warning for warning in warnings), "and whoever made it is warned, with the name that was meant", warnings)
-    status, _, said = cluster.ask("GET", place.format("team") + "/app")
-    again = {**said, "metadata": {"name": "again", "annotations": said["metadata"]["annotations"]}, "status": None}
+    status, _, result = cluster.create(place.format("others"), pod("app", {"mode": "outbound"}))
+    check(status == 201 and not sidecar(result), "a namespace without opt-in is unchanged", result)
+    status, _, result = cluster.create(place.format("team"), pod("quiet", {"mode": "outbound", "inject": "disabled"}))
+    check(status == 201 and not sidecar(result), "a pod with opt-out is unchanged", result)
+    status, warnings, result = cluster.create(place.format("team"), pod("typo", {"mode": "outbound", "upsteam": "https://api.openai.com"}))
+    check(status == 201 and not sidecar(result), "a pod with invalid settings is admitted unchanged", f"{status} {result}")
+    check(any("upstream" in warning for warning in warnings), "its creator gets a warning that suggests the correct name", warnings)
+    status, _, result = cluster.ask("GET", place.format("team") + "/app")
+    again = {**result, "metadata": {"name": "again", "annotations": result["metadata"]["annotations"]}, "status": None}
     again["spec"].pop("nodeName", None)
-    status, _, said = cluster.create(place.format("team"), again)
-    check(status == 201 and len(said["spec"]["initContainers"]) == 1, "a pod that has it already keeps one", f"{status} {said}")
+    status, _, result = cluster.create(place.format("team"), again)
+    check(status == 201 and len(result["spec"]["initContainers"]) == 1, "a pod that has a sidecar does not get another", f"{status} {result}")
 
 
 def reviews(injectors):
-    """How many reviews all injectors together have answered, by outcome."""
+    """Returns the number of reviews of all injectors by outcome."""
     counted = {}
     for injector in injectors:
         for labels, value in re.findall(r"^tokengauge_injector_reviews_total(\{.*\}) (\S+)", injector.page("/metrics")[1], re.M):
@@ -351,67 +351,67 @@ def reviews(injectors):
     return counted
 
 
-def told(cluster, injectors, before):
+def check_reporting(cluster, injectors, before):
     events = until(lambda: [event for event in cluster.ask("GET", "/api/v1/namespaces/team/events")[2].get("items", []) if "efused" in event["reason"]], 20)
-    check(events, "a refusal is an event", cluster.ask("GET", "/api/v1/namespaces/team/events")[2])
+    check(events, "a refused injection is recorded as an event", cluster.ask("GET", "/api/v1/namespaces/team/events")[2])
     counted = {outcome: count - before.get(outcome, 0) for outcome, count in reviews(injectors).items()}
-    check((counted.get("injected"), counted.get("refused")) == (2, 1), "what was injected and what was refused is counted", counted)
+    check((counted.get("injected"), counted.get("refused")) == (2, 1), "injected and refused pods are counted", counted)
 
 
 def configuration(cluster):
     return cluster.ask("GET", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}")[2]
 
 
-def repaired(cluster, binary):
+def check_ca_repair(cluster, binary):
     place = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}"
     right = configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"]
     wrong = base64.b64encode((cluster.folder / "ca.crt").read_bytes()).decode()
     patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": wrong}]
-    status, _, said = cluster.ask("PATCH", place, patch, content="application/json-patch+json")
-    check(status == 200, "somebody breaks the certificate authority of the webhook", said)
-    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("meanwhile", {"mode": "outbound"}))
-    check(status == 201, "pods pass while the API server cannot trust the webhook", said)
-    mended = until(lambda: configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"] == right, 120)
-    check(mended, "the injector puts it right", configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"][:80])
+    status, _, result = cluster.ask("PATCH", place, patch, content="application/json-patch+json")
+    check(status == 200, "the webhook's certificate authority is replaced with a wrong one", result)
+    status, _, result = cluster.create(PLACES["v1", "Pod"].format("team"), pod("meanwhile", {"mode": "outbound"}))
+    check(status == 201, "pods are admitted while the API server does not trust the webhook", result)
+    restored = until(lambda: configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"] == right, 120)
+    check(restored, "the injector restores the certificate authority", configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"][:80])
 
     def injected():
         name = f"after-{int(time.monotonic() * 1000)}"
-        said = cluster.create(PLACES["v1", "Pod"].format("team"), pod(name, {"mode": "outbound"}))[2]
-        return sidecar(said)
+        result = cluster.create(PLACES["v1", "Pod"].format("team"), pod(name, {"mode": "outbound"}))[2]
+        return sidecar(result)
 
-    check(until(injected, 60), "and pods have their sidecar again", "")
+    check(until(injected, 60), "pods get their sidecar again", "")
 
 
 def gone(cluster, injectors):
-    """One of two goes as the kubelet ends it, then the other is killed."""
+    """Ends one of two injectors like the kubelet, then kills the other."""
     first, last = injectors
     endpoints(cluster, [last.address])
     first.process.send_signal(signal.SIGTERM)
     status = first.process.wait(40)
-    check(status == 0, "a replica ends well", first.log.read_text()[-1000:])
+    check(status == 0, "a replica exits cleanly", first.log.read_text()[-1000:])
 
     def injected():
         name = f"one-{int(time.monotonic() * 1000)}"
         return sidecar(cluster.create(PLACES["v1", "Pod"].format("team"), pod(name, {"mode": "outbound"}))[2])
 
-    check(until(injected, 30), "the other one serves", last.log.read_text()[-1000:])
+    check(until(injected, 30), "the other replica serves requests", last.log.read_text()[-1000:])
     last.process.kill()
     last.process.wait()
-    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("alone", {"mode": "outbound"}))
-    check(status == 201 and not sidecar(said), "without an injector pods pass as they are", said)
+    status, _, result = cluster.create(PLACES["v1", "Pod"].format("team"), pod("alone", {"mode": "outbound"}))
+    check(status == 201 and not sidecar(result), "without an injector pods are admitted unchanged", result)
 
 
-def changed_and_taken_away(cluster, helm):
-    """What no upgrade can do is said, and an uninstall leaves nothing that could stand in a pod's way."""
+def check_upgrade_and_uninstall(cluster, helm):
+    """Checks that impossible upgrades are rejected with a message, and that after an uninstall nothing blocks pods."""
     upgrade = ["upgrade", "tokengauge", str(CHART), "--reuse-values", "--set"]
     done = helmed(cluster, helm, *upgrade, "nameOverride=gauge")
-    check(done.returncode != 0 and "Set nameOverride=tokengauge" in done.stderr, "another name to select pods by is refused with a remedy", done.stderr)
+    check(done.returncode != 0 and "Set nameOverride=tokengauge" in done.stderr, "a changed pod selector is rejected with a hint", done.stderr)
     done = helmed(cluster, helm, *upgrade, "gateway.strategy.type=Recreate")
-    check(done.returncode == 0, "a Deployment may be told to delete its pods first", done.stderr)
+    check(done.returncode == 0, "the strategy Recreate can be set on a Deployment", done.stderr)
     done = helmed(cluster, helm, *upgrade, "injector.webhook.failurePolicy=Fail")
-    check(done.returncode == 0, "the webhook may be told to fail", done.stderr)
-    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("held", {"mode": "outbound"}))
-    check(status == 500, "then no pod starts without an injector", f"{status} {said}")
+    check(done.returncode == 0, "the webhook's failure policy can be set to Fail", done.stderr)
+    status, _, result = cluster.create(PLACES["v1", "Pod"].format("team"), pod("held", {"mode": "outbound"}))
+    check(status == 500, "with this policy no pod starts without an injector", f"{status} {result}")
     done = helmed(cluster, helm, "uninstall", "tokengauge")
     check(done.returncode == 0, "helm uninstalls the chart", done.stderr)
     for (version, kind), place in {**WIDE, **PLACES}.items():
@@ -419,50 +419,50 @@ def changed_and_taken_away(cluster, helm):
         names = {it["metadata"]["name"] for it in cluster.ask("GET", where)[2]["items"]}
         left = {name for name in names if name.startswith("tokengauge")}
         wanted = {f"{INJECTOR}-certificate"} if kind == "Secret" else set()
-        check(left == wanted, f"after it there is no {kind} but what the chart's page names", left)
+        check(left == wanted, f"after the uninstall only the documented {kind} objects remain", left)
     ended = lambda: cluster.create(PLACES["v1", "Pod"].format("team"), pod(f"free-{time.monotonic_ns()}", {"mode": "outbound"}))[0] == 201
-    check(until(ended, 30), "and pods start again")
+    check(until(ended, 30), "pods start again after the uninstall")
 
 
 def main():
     cli = argparse.ArgumentParser()
     for name in ("binary", "apiserver", "helm"):
         cli.add_argument(f"--{name}", required=True)
-    said = cli.parse_args()
-    binary, apiserver, helm = (str(pathlib.Path(path).resolve()) for path in (said.binary, said.apiserver, said.helm))
+    args = cli.parse_args()
+    binary, apiserver, helm = (str(pathlib.Path(path).resolve()) for path in (args.binary, args.apiserver, args.helm))
     enter(NETWORK)
     loopback(SERVER, *PODS)
     injectors = []
     with tempfile.TemporaryDirectory() as folder:
-        # A webhook's Service is found by its endpoints: there is no kube-proxy here.
+        # Without kube-proxy, the API server resolves a webhook's Service by its endpoints.
         cluster = ControlPlane(pathlib.Path(folder), apiserver, ["--enable-aggregator-routing=true"])
         try:
             cluster.await_ready()
             print(subprocess.run([apiserver, "--version"], capture_output=True, text=True).stdout.strip())
             manifests(cluster)
             drawn(cluster, helm)
-            what_runs(cluster, binary)
+            live_objects(cluster, binary)
             make_namespace(cluster, "put-back", {})
-            put_back.rehearse(binary, cluster.kubectl, check, "put-back")
+            put_back.check_put_back(binary, cluster.kubectl, check, "put-back")
             deployment = installed(cluster, helm)
             held = token(cluster)
             injectors = [Injector(cluster, binary, address, deployment, held) for address in PODS]
             for injector in injectors:
                 check(until(injector.ready, 60), "an injector is ready", injector.log.read_text()[-2000:])
             bundle = configuration(cluster)["webhooks"][0]["clientConfig"].get("caBundle")
-            check(bundle, "the webhook has its certificate authority", configuration(cluster))
-            narrow(cluster, held)
+            check(bundle, "the webhook has a certificate authority", configuration(cluster))
+            check_permissions(cluster, held)
             endpoints(cluster, PODS)
-            # The API server hears of endpoints and of the configuration a moment later.
+            # The API server sees the endpoints and the webhook configuration with a short delay.
             probe = lambda: sidecar(cluster.create("/api/v1/namespaces/warm/pods", pod(f"p{time.monotonic_ns()}", {"mode": "outbound"}), dry=True)[2])
             make_namespace(cluster, "warm", {"tokengauge.dev/inject": "enabled"})
-            check(until(probe, 60), "the API server asks the injector", injectors[0].log.read_text()[-2000:])
+            check(until(probe, 60), "the API server calls the injector", injectors[0].log.read_text()[-2000:])
             before = reviews(injectors)
             admitted(cluster, binary)
-            told(cluster, injectors, before)
-            repaired(cluster, binary)
+            check_reporting(cluster, injectors, before)
+            check_ca_repair(cluster, binary)
             gone(cluster, injectors)
-            changed_and_taken_away(cluster, helm)
+            check_upgrade_and_uninstall(cluster, helm)
         finally:
             for injector in injectors:
                 injector.process.kill()

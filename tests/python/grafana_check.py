@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Dashboards against Grafana's own types: whatever they say must be something that Grafana knows.
+"""Checks dashboards against Grafana's own types: every key and value must be one that Grafana knows.
 
     grafana_check.py dashboards/*.json
 
-Grafana publishes the types of its dashboards, panels and queries for each of its versions (grafana-foundation-sdk, made from
-the schemas in Grafana's source). Each file is read into these types and written again: a key that Grafana has no field
-for, or a value that it takes for something else, does not come back, and fails. Run it with each version that has types on
-the path. The last line is `N passed, N failed`; exit 0 when nothing failed.
+Grafana publishes the types of dashboards, panels and queries for each version (grafana-foundation-sdk, generated from the schemas in
+Grafana's source). Each file is parsed into these types and written again. A key without a field, or a value that is read as another type,
+is lost and fails. Run this script with each version whose types are on the Python path. The last line is `N passed, N failed`; exit status
+0 if nothing failed.
 """
 import argparse
 import copy
@@ -19,23 +19,23 @@ from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-# What the types leave out and Grafana reads all the same.
+# Fields that the types lack and Grafana reads.
 KNOWN = {
-    # Which fields an annotation has depends on its data source: these are those of Prometheus'.
+    # The fields of an annotation depend on its data source. These are Prometheus'.
     r"\.annotations\.list\[\]\.(expr|step|tagKeys|textFormat|titleFormat|useValueForTime)",
-    # Of a new dashboard: null, which is left out.
+    # A new dashboard has the id null, which the types omit.
     r"\.id",
-    # Nothing is all.
+    # An empty value means all.
     r"\.templating\.list\[\]\.allValue",
-    # Of a chart of points: Grafana before 11.1 reads the one, from 11.1 on the other, and each leaves the other's alone.
+    # An xy chart: Grafana before 11.1 reads one form, later versions the other. Each ignores the other form.
     r"\.panels\[\]\.options\.(dims|mapping)",
-    # What the editor shows of a variable's query.
+    # The text of a variable's query in the editor.
     r"\.templating\.list\[\]\.definition",
 }
 
 
 def lost(ours, theirs, at=""):
-    """The paths of what is in `ours` and not, or not as it was, in `theirs`."""
+    """Returns the paths whose value in `ours` is missing or different in `theirs`."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key, value in ours.items():
             if key in theirs:
@@ -50,7 +50,7 @@ def lost(ours, theirs, at=""):
 
 
 def unknown(dashboard):
-    """What Grafana's types do not know of a dashboard."""
+    """Returns the parts of a dashboard that Grafana's types do not know."""
     again = json.loads(JSONEncoder().encode(Dashboard.from_json(copy.deepcopy(dashboard))))
     for path in lost(dashboard, again):
         if not any(re.fullmatch(known, re.sub(r"\[\d+\]", "[]", path)) for known in KNOWN):
@@ -58,14 +58,13 @@ def unknown(dashboard):
 
 
 def panels(dashboard):
-    """Every panel, with its place in the file."""
+    """Returns every panel with its place in the file."""
     for number, panel in enumerate(dashboard["panels"]):
         yield f".panels[{number}]", panel
 
 
 def misspelt(dashboard):
-    """Copies with one mistake each, and the path at which it must be found: were the types to take anything, nothing
-    would be known."""
+    """Returns copies with one mistake each, and the path of the mistake. They prove that the types reject unknown fields."""
     for at, panel in panels(dashboard):
         if panel["type"] in ("row", "text"):
             continue

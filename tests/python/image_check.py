@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Is the image what deploy/docker/Dockerfile says, and does it run as Kubernetes would run it? Without Docker.
+"""Checks that the image matches deploy/docker/Dockerfile and runs as in Kubernetes. Needs no Docker.
 
     image_check.py --rootfs FOLDER [--budget BYTES] [--machine x86_64|aarch64]
 
-FOLDER is what deploy/docker/rootfs made: the files that the Dockerfile's last stage copies. They are mounted read-only, and
-the program is started in them as root of a new file system, without capabilities, under the user that the Dockerfile names,
-with the mounts that a kubelet makes (/proc, /dev/null, /etc/hosts, /etc/resolv.conf, one folder of configuration). Around it
-stand a DNS server, a backend with and without TLS, and an OTLP receiver, all in a network namespace of their own.
-Linux and root (or user namespaces) are needed; exit status 77 where they are not to be had.
+deploy/docker/rootfs created FOLDER, which holds the files that the Dockerfile's last stage copies. They are mounted read-only as the root of a
+new file system. The program runs there without capabilities, as the user of the Dockerfile. It has the mounts that a kubelet makes: /proc,
+/dev/null, /etc/hosts, /etc/resolv.conf and one folder of configuration. A DNS server, a backend with and without TLS, and an OTLP receiver run
+in the same network namespace. Needs Linux and root or user namespaces; exit status 77 without them.
 
-A program for another machine is run by QEMU (qemu-user-static), whose static binary is one more mount in the container. What that
-cannot show is said at the end. Without it the files alone are checked, and the status is 77.
+QEMU (qemu-user-static) runs a program for another machine. Its static binary is one more mount in the container. The output lists the checks
+that emulation does not cover. Without QEMU only the files are checked, and the exit status is 77.
 """
 import argparse
 import errno
@@ -41,7 +40,7 @@ MAY_HOLD = {"tokengauge", "tokengauge.cdx.json", "LICENSE"}
 MS_RDONLY, MS_NOSUID, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 32, 4096, 16384
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
-# What an ELF file calls a machine, and the largest pages that its kernels have: Linux on arm64 may be built for 64 KiB.
+# The machine number in an ELF file, and the largest page size of its kernels: Linux on arm64 may use 64 KiB.
 MACHINES = {62: ("x86_64", 0x1000), 183: ("aarch64", 0x10000)}
 
 failures = []
@@ -57,11 +56,11 @@ def check(held, what, note=""):
         print(f"FAIL {what}: {note}")
 
 
-# --- what the Dockerfile says ----------------------------------------------------------------------------------------
+# --- the Dockerfile --------------------------------------------------------------------------------------------------
 
 
 def last_stage(text):
-    """The instructions of the last stage, as (name, rest), line continuations joined."""
+    """Returns the instructions of the last stage as (name, rest), with line continuations joined."""
     lines = [line for line in re.sub(r"\\\n\s*", "", text).splitlines() if line.strip() and not line.startswith("#")]
     begin = max(at for at, line in enumerate(lines) if line.startswith("FROM "))
     return [tuple(line.split(None, 1)) for line in lines[begin:]]
@@ -69,53 +68,53 @@ def last_stage(text):
 
 def described(text):
     stage = last_stage(text)
-    said = dict(stage)
-    check(said["FROM"] == "scratch", "the last stage begins with nothing", said["FROM"])
-    check(not any(name in ("RUN", "ADD", "SHELL") for name, _ in stage), "nothing is run in the last stage", stage)
+    instructions = dict(stage)
+    check(instructions["FROM"] == "scratch", "the last stage starts from scratch", instructions["FROM"])
+    check(not any(name in ("RUN", "ADD", "SHELL") for name, _ in stage), "the last stage runs no command", stage)
     copies = [rest for name, rest in stage if name == "COPY"]
-    check(copies == ["--from=build /rootfs/ /"], "what is copied is what deploy/docker/rootfs made", copies)
+    check(copies == ["--from=build /rootfs/ /"], "the last stage copies the output of deploy/docker/rootfs", copies)
     check("deploy/docker/rootfs /rootfs" in text, "the build stage calls deploy/docker/rootfs", "")
     pinned = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", text, re.M)
     check(all(name == "scratch" or re.search(r":\d+\.\d+\.\d+-", name) for name in pinned), "images are pinned", pinned)
-    user, group = said["USER"].split(":")
-    check(int(user) > 0 and int(group) > 0, "the user is a number and not root", said["USER"])
-    health = re.search(r"CMD (\[.*\])", said["HEALTHCHECK"])
+    user, group = instructions["USER"].split(":")
+    check(int(user) > 0 and int(group) > 0, "the user is a number and not root", instructions["USER"])
+    health = re.search(r"CMD (\[.*\])", instructions["HEALTHCHECK"])
     return {
         "user": int(user),
         "group": int(group),
-        "entrypoint": json.loads(said["ENTRYPOINT"]),
+        "entrypoint": json.loads(instructions["ENTRYPOINT"]),
         "health": json.loads(health.group(1)),
     }
 
 
-# --- what the files are ----------------------------------------------------------------------------------------------
+# --- the files -------------------------------------------------------------------------------------------------------
 
 
 def inspected(rootfs, budget, wanted):
-    """The machine that the files are for, and their size."""
+    """Checks the files. Returns the program's machine and the total size."""
     found = {str(path.relative_to(rootfs)) for path in rootfs.rglob("*")}
-    check("tokengauge" in found and found <= MAY_HOLD, "the image holds the program and papers", sorted(found))
+    check("tokengauge" in found and found <= MAY_HOLD, "the image holds the program and its documents", sorted(found))
     size = sum((rootfs / name).stat().st_size for name in found)
-    check(size <= budget, "the image keeps its budget", f"{size:,} of {budget:,} bytes")
+    check(size <= budget, "the image is within its size budget", f"{size:,} of {budget:,} bytes")
     for name in found:
         mode = (rootfs / name).stat().st_mode & 0o7777
-        check(mode in (0o644, 0o755), f"{name} is neither writable for others nor setuid", oct(mode))
+        check(mode in (0o644, 0o755), f"{name} is not writable for others and not setuid", oct(mode))
     binary = (rootfs / "tokengauge").read_bytes()
     (machine, page), segments, sections = elf(binary)
     check(machine == wanted, f"the program is for {wanted}", machine)
-    check(PT_INTERP not in (kind for kind, *_ in segments), "the program needs no loader", "it has a PT_INTERP")
-    check(not needed(binary, segments), "the program needs no library", needed(binary, segments))
+    check(PT_INTERP not in (kind for kind, *_ in segments), "the program has no dynamic loader", "PT_INTERP is present")
+    check(not needed(binary, segments), "the program needs no shared library", needed(binary, segments))
     aligned = [align for kind, _, _, align in segments if kind == PT_LOAD]
-    check(aligned and all(align >= page for align in aligned), f"it can be loaded in pages of {page:#x}", aligned)
-    check(".symtab" not in sections and not any(name.startswith(".debug") for name in sections), "no symbols", sections)
+    check(aligned and all(align >= page for align in aligned), f"the program can be loaded with pages of {page:#x}", aligned)
+    check(".symtab" not in sections and not any(name.startswith(".debug") for name in sections), "the program has no symbols", sections)
     places = (str(ROOT), os.path.expanduser("~/.cargo"), os.environ.get("CARGO_HOME"), os.environ.get("CARGO_TARGET_DIR"))
     paths = [path for path in places if path and path.encode() in binary]
-    check(not paths, "no path of this machine is in the program", paths)
+    check(not paths, "the program contains no path of this machine", paths)
     return machine, size
 
 
 def elf(data):
-    """A 64-bit ELF file's machine, the type, place, size and alignment of its segments, and the names of its sections."""
+    """Returns an ELF file's machine; type, offset, size and alignment of its segments; and the names of its sections."""
     assert data[:6] == b"\x7fELF\x02\x01", "not a 64-bit little-endian ELF file"
     machine = struct.unpack_from("<H", data, 18)[0]
     segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
@@ -131,7 +130,7 @@ def elf(data):
 
 
 def needed(data, segments):
-    """The count of libraries that the dynamic section asks for."""
+    """Returns the number of libraries that the dynamic section requires."""
     entries = [
         struct.unpack_from("<qQ", data, offset + at)
         for kind, offset, size, _ in segments if kind == PT_DYNAMIC for at in range(0, size, 16)
@@ -140,10 +139,10 @@ def needed(data, segments):
 
 
 def listed(rootfs, machine):
-    """The bill of materials names each crate of the lock file that the program is linked from."""
+    """Checks that the SBOM names each crate of the lock file that is linked into the program."""
     path = rootfs / "tokengauge.cdx.json"
     if not path.exists():
-        print("no list of crates was made (SBOM=no): not checked")
+        print("there is no SBOM (SBOM=no): not checked")
         return
     papers = json.loads(path.read_text())
     named = {(part["name"], part["version"]) for part in papers["components"]}
@@ -153,12 +152,12 @@ def listed(rootfs, machine):
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout
     linked = {(name, version) for name, version in re.findall(r"^(\S+) v(\S+)", tree, re.M)} - {(papers["metadata"]["component"]["name"], papers["metadata"]["component"]["version"])}
-    check(linked <= named, "the list of crates has all that are linked", sorted(linked - named)[:5])
-    check(papers["metadata"]["component"]["name"] == "tokengauge", "the list is of tokengauge", papers["metadata"]["component"]["name"])
-    check(str(ROOT) not in path.read_text(), "no path of this machine is in the list", "")
+    check(linked <= named, "the SBOM has all linked crates", sorted(linked - named)[:5])
+    check(papers["metadata"]["component"]["name"] == "tokengauge", "the SBOM's component is tokengauge", papers["metadata"]["component"]["name"])
+    check(str(ROOT) not in path.read_text(), "the SBOM contains no path of this machine", "")
 
 
-# --- the world around it ---------------------------------------------------------------------------------------------
+# --- servers around the container ------------------------------------------------------------------------------------
 
 PIECES = ["Bytes", " pass", " unchanged", "."]
 
@@ -208,8 +207,8 @@ class Collector(BaseHTTPRequestHandler):
         pass
 
 
-def names(zone, asked):
-    """A DNS server for A records of `zone`; everything else does not exist."""
+def names(zone, resolved):
+    """Serves A records of `zone` over DNS. Other names do not exist."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))
 
@@ -222,7 +221,7 @@ def names(zone, asked):
                 at += 1 + query[at]
             kind = struct.unpack_from("!H", query, at + 1)[0]
             name, question = ".".join(labels).lower(), query[12 : at + 5]
-            asked.append(name)
+            resolved.append(name)
             known = name in zone
             records = b""
             if known and kind == 1:
@@ -246,7 +245,7 @@ def serve(handler, port, context=None):
 
 
 class Container:
-    """The image's root file system, read-only, with the mounts that a kubelet makes, and the emulator's where one is needed."""
+    """The image's root file system, read-only, with the mounts that a kubelet makes, and the emulator's mount if needed."""
 
     def __init__(self, image, rootfs, scratch, mounts, emulator=None):
         self.image = image
@@ -254,7 +253,7 @@ class Container:
         mounts = {**mounts, **({emulator: "emulator"} if emulator else {})}
         self.root = scratch / "root"
         self.root.mkdir()
-        # What a runtime does below the read-only layer: the places to mount at.
+        # A runtime creates the mount points below the read-only layer.
         upper, work = scratch / "layer", self.root
         upper.mkdir()
         subprocess.run(["cp", "-a", f"{rootfs}/.", str(upper)], check=True)
@@ -283,7 +282,7 @@ class Container:
                 os.setresuid(*[self.image["user"]] * 3)
             except OSError as problem:
                 if problem.errno not in (errno.EINVAL, errno.EPERM):
-                    raise  # in a user namespace there is but one user to be
+                    raise  # a user namespace has only one user
             called(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
         return subprocess.Popen(
@@ -334,8 +333,8 @@ def lived(image, rootfs, scratch, emulator):
         file.chmod(0o644)
     (scratch / "resolv.conf").write_text("search team.svc.cluster.local svc.cluster.local cluster.local\nnameserver 127.0.0.1\noptions ndots:5\n")
     (scratch / "hosts").write_text("127.0.0.1 localhost\n127.0.0.1 collector.observability\n")
-    asked = []
-    names({"engine.team.svc.cluster.local": "127.0.0.1", "api.vendor.example": "127.0.0.1"}, asked)
+    resolved = []
+    names({"engine.team.svc.cluster.local": "127.0.0.1", "api.vendor.example": "127.0.0.1"}, resolved)
     serve(Backend, 8000)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "ca.pem", scratch / "key.pem")
@@ -345,11 +344,11 @@ def lived(image, rootfs, scratch, emulator):
     container = Container(image, rootfs, scratch, {
         scratch / "resolv.conf": "etc/resolv.conf", scratch / "hosts": "etc/hosts", home: "etc/tokengauge"}, emulator)
     status, output = container.run([*image["entrypoint"], "--version"])
-    check(status == 0 and output.startswith("tokengauge "), "it says its version", output)
+    check(status == 0 and output.startswith("tokengauge "), "the program prints its version", output)
     status, output = container.run(image["health"])
-    check(status == 1, "the health check fails while nothing runs", f"{status} {output}")
+    check(status == 1, "the health check fails while the proxy does not run", f"{status} {output}")
     status, output = container.run([*image["entrypoint"], "run", "--config", "/etc/tokengauge/unwritable.yaml"])
-    check(status != 0 and "/requests.jsonl" in output, "a place that cannot be written to is said", output)
+    check(status != 0 and "/requests.jsonl" in output, "an unwritable path is reported", output)
 
     process = container.start(
         [*image["entrypoint"], "run", "--config", "/etc/tokengauge/tokengauge.yaml"],
@@ -359,47 +358,47 @@ def lived(image, rootfs, scratch, emulator):
         if status == 0 or process.poll() is not None:
             break
         time.sleep(0.1)
-    check(status == 0, "the health check passes once it runs", output)
+    check(status == 0, "the health check passes once the proxy runs", output)
     facts = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    said = dict(line.split(":\t", 1) for line in facts.splitlines() if ":\t" in line)
+    status_fields = dict(line.split(":\t", 1) for line in facts.splitlines() if ":\t" in line)
     if os.getuid() == 0 and "0 0 4294967295" in re.sub(r" +", " ", pathlib.Path("/proc/self/uid_map").read_text()):
-        check(set(said["Uid"].split()) == {str(image["user"])}, "it runs as the image's user", said["Uid"])
-        check(int(said["CapBnd"], 16) == 0, "it may never have a capability", said["CapBnd"])
-    check(int(said["CapEff"], 16) == 0 or os.getuid() != 0, "it has no capability", said["CapEff"])
-    check(said["NoNewPrivs"].strip() == "1", "it gains no privileges", said["NoNewPrivs"])
+        check(set(status_fields["Uid"].split()) == {str(image["user"])}, "the process runs as the image's user", status_fields["Uid"])
+        check(int(status_fields["CapBnd"], 16) == 0, "the process cannot gain capabilities", status_fields["CapBnd"])
+    check(int(status_fields["CapEff"], 16) == 0 or os.getuid() != 0, "the process has no capabilities", status_fields["CapEff"])
+    check(status_fields["NoNewPrivs"].strip() == "1", "the process cannot gain privileges", status_fields["NoNewPrivs"])
 
     status, body = fetched("http://127.0.0.1:4000/v1/chat/completions", QUESTION)
-    check((status, body) == (200, WHOLE), "a stream passes, found by its Service's name", (status, body[:200]))
-    check("engine.team.svc.cluster.local" in asked, "the name was asked for in the pod's domain", asked)
+    check((status, body) == (200, WHOLE), "a stream from a Service's name completes", (status, body[:200]))
+    check("engine.team.svc.cluster.local" in resolved, "the name was resolved in the pod's search domain", resolved)
     status, body = fetched("http://127.0.0.1:4000/vendor/v1/chat/completions", QUESTION)
-    check((status, body) == (200, WHOLE), "a stream passes over TLS", (status, body[:200]))
+    check((status, body) == (200, WHOLE), "a stream over TLS completes", (status, body[:200]))
     for _ in range(100):
         metrics = fetched("http://127.0.0.1:4001/metrics")[1].decode()
         counted = sum(float(value) for value in re.findall(r"^tokengauge_requests_finished_total\{[^}]*\} (\S+)", metrics, re.M))
         if counted == 2:
             break
         time.sleep(0.1)
-    check(counted == 2, "both are counted", counted)
-    check("process_memory_usage_bytes" in metrics, "it knows its memory", "")
-    resident = int(said["VmHWM"].split()[0])
+    check(counted == 2, "both requests are counted", counted)
+    check("process_memory_usage_bytes" in metrics, "the process reports its memory", "")
+    resident = int(status_fields["VmHWM"].split()[0])
 
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=30)[0].decode()
-    check(process.returncode == 0, "SIGTERM ends it well", f"{process.returncode} {output[-500:]}")
+    check(process.returncode == 0, "SIGTERM ends the process with status 0", f"{process.returncode} {output[-500:]}")
     check("/v1/traces" in Collector.seen and "/v1/metrics" in Collector.seen, "telemetry arrived at the collector", sorted(Collector.seen))
     if emulator:
-        print("by emulation: neither the kernel's word on connections (sock_diag, which QEMU does not pass on) nor how much memory it takes is shown")
+        print("not covered by emulation: the kernel's connection statistics (QEMU does not support sock_diag) and memory usage")
     else:
         print(f"resident at most {resident:,} KiB before the streams")
 
 
 def emulator_of(machine):
-    """QEMU's static binary for programs of `machine`; nothing where this one runs them."""
+    """Returns QEMU's static binary for `machine`, or nothing if this machine runs its programs natively."""
     if machine == os.uname().machine:
         return None
     found = shutil.which(f"qemu-{machine}-static")
     if not found:
-        print(f"SKIPPED: qemu-{machine}-static is not here (qemu-user-static): {passed} checks of the files passed, {len(failures)} failed")
+        print(f"SKIPPED: qemu-{machine}-static is missing (Debian: qemu-user-static): {passed} checks of the files passed, {len(failures)} failed")
         sys.exit(1 if failures else SKIPPED)
     return pathlib.Path(found).resolve()
 
@@ -407,12 +406,12 @@ def emulator_of(machine):
 def main():
     cli = argparse.ArgumentParser()
     cli.add_argument("--rootfs", type=pathlib.Path, required=True)
-    cli.add_argument("--budget", type=int, default=20_000_000, help="bytes that all files may have together")
-    cli.add_argument("--machine", default=os.uname().machine, help="what `uname -m` says where the image is to run (here: %(default)s)")
-    said = cli.parse_args()
+    cli.add_argument("--budget", type=int, default=20_000_000, help="maximum total size of all files in bytes")
+    cli.add_argument("--machine", default=os.uname().machine, help="target machine as in `uname -m` (default: %(default)s)")
+    args = cli.parse_args()
     image = described(DOCKERFILE.read_text())
-    machine, size = inspected(said.rootfs, said.budget, said.machine)
-    listed(said.rootfs, machine)
+    machine, size = inspected(args.rootfs, args.budget, args.machine)
+    listed(args.rootfs, machine)
     emulator = emulator_of(machine)
     by = f" by {emulator}" if emulator else ""
     print(f"{machine}, {size:,} bytes; started{by} as {shlex.join(image['entrypoint'])}, user {image['user']}:{image['group']}")
@@ -421,9 +420,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o755)
         try:
-            lived(image, said.rootfs, pathlib.Path(scratch), emulator)
+            lived(image, args.rootfs, pathlib.Path(scratch), emulator)
         finally:
-            # The mounts go with the namespace; the folder shall not wait for that.
+            # The namespace removes the mounts later. The folder must be removable now.
             libc.umount2(str(pathlib.Path(scratch) / "root").encode(), 2)  # MNT_DETACH
     print(f"{passed} passed, {len(failures)} failed")
     sys.exit(1 if failures else 0)

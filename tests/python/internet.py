@@ -1,6 +1,7 @@
-"""The internet, as far as tokengauge and clients reach it: an HTTP proxy that opens no tunnel to anyone, but ends TLS itself
-and answers for every host, from the recordings of a replay server. A path that the named host does not have is a 404. On a
-second port TLS begins at once, for clients that take no proxy for it; whom they want is the name that their handshake says."""
+"""A replacement for the internet: an HTTP proxy that terminates TLS itself and answers for every host from a replay server's recordings.
+
+A path that the named host does not have is a 404. A second port accepts TLS directly, for clients without proxy support. There the server
+name in the TLS handshake selects the host."""
 import dataclasses
 import http.client
 import http.server
@@ -8,24 +9,24 @@ import ssl
 import subprocess
 import threading
 
-# What belongs to one connection and is not passed on.
+# Hop-by-hop headers.
 OF_ONE_HOP = ("connection", "keep-alive", "transfer-encoding", "te", "upgrade", "content-length", "host")
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What a host answers on a path: a recording, by its name, cut at its events."""
+    """The response of a host to a path: a recording by name, split at its events."""
 
     host: str
     path: str
     recording: str | None
-    # JSON that is answered instead of a recording.
+    # A JSON response instead of a recording.
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """A request as it came; `path` with the query."""
+class ReceivedRequest:
+    """A received request. `path` includes the query."""
 
     method: str
     host: str
@@ -34,7 +35,7 @@ class Asked:
 
 
 def make_certificates(folder, hosts):
-    """Paths to an authority that nobody trusts yet and to a certificate of its for `hosts`, and to the key of that."""
+    """Returns paths to a new certificate authority, to a certificate for `hosts` that it signed, and to the certificate's key."""
     def openssl(*words):
         subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
 
@@ -48,10 +49,10 @@ def make_certificates(folder, hosts):
 
 
 class Internet:
-    """Serves `pages` until it is stopped; `missed` are the requests for which there was none."""
+    """Serves `pages` until it is stopped. `missed` holds the requests without a page."""
 
     def __init__(self, folder, pages, replay, pace=None):
-        """`pace(asked, answer)` gives back the pieces in which a recording is written, and when; None: as they come."""
+        """`pace(received, answer)` yields the pieces of a recording when they are due. None: the pieces are written as they arrive."""
         self.pages = {(page.host, page.path): page for page in pages}
         self.replay, self.pace, self.missed = replay, pace, []
         self.authority, certificate, key = make_certificates(folder, sorted({page.host for page in pages}))
@@ -72,7 +73,7 @@ class Internet:
 
 class Host(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Whom the tunnel leads to, once there is one.
+    # The target host of the tunnel, after CONNECT.
     name, internet = None, None
 
     def do_CONNECT(self):
@@ -90,13 +91,13 @@ class Host(http.server.BaseHTTPRequestHandler):
     def answer(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         page = self.internet.pages.get((self.headers.get("host"), self.path.partition("?")[0]))
-        # TLS, where the upstream has it, must have led to the host that is asked.
+        # The TLS server name, if any, must equal the requested host.
         if page is None or self.name not in (None, page.host):
             self.internet.missed.append(f"{self.command} {self.headers.get('host')}{self.path} over {self.name}")
-            self.say(404, b"")
+            self.respond(404, b"")
             return
         if page.text:
-            self.say(200, page.text.encode())
+            self.respond(200, page.text.encode())
             return
         kept = {name: value for name, value in self.headers.items() if name.lower() not in OF_ONE_HOP}
         replay = http.client.HTTPConnection("127.0.0.1", self.internet.replay)
@@ -108,13 +109,13 @@ class Host(http.server.BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        asked = Asked(self.command, page.host, self.path, body)
-        for piece in self.internet.pace(asked, answer.read()) if self.internet.pace else iter(answer.read1, b""):
+        received = ReceivedRequest(self.command, page.host, self.path, body)
+        for piece in self.internet.pace(received, answer.read()) if self.internet.pace else iter(answer.read1, b""):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
         replay.close()
 
-    def say(self, status, text):
+    def respond(self, status, text):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(text)))
@@ -128,7 +129,7 @@ class Host(http.server.BaseHTTPRequestHandler):
 
 
 class HostOverTls(Host):
-    """Whom a client speaks to that believes to have the host itself."""
+    """A connection from a client that connects directly to the host over TLS."""
 
     def setup(self):
         self.request = self.internet.context.wrap_socket(self.request, server_side=True)

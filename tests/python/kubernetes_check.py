@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Manifests against the schemas of Kubernetes, the *restricted* pod security standard, and what schemas do not say.
+"""Checks manifests against the schemas of Kubernetes, the *restricted* pod security standard, and rules beyond schemas.
 
     kubernetes_check.py [--from 1.28] [--sidecars] FILE…
     kubernetes_check.py --self-test
 
-Each document is validated in strict mode against every version from `--from` to the newest that kubernetes-validate has;
-custom resources against schemas of our own. Every pod template has to pass the standard. With --sidecars, for files in which
-the rest is the test's, only the sidecars in pods that say they were injected have to, and custom resources that are not
-known are left alone. The self-test breaks each rule, one at a time, and each must say so. The last line is `N passed, N failed`; exit 0 when nothing failed.
+Each document is validated in strict mode against every version from `--from` to the newest one of kubernetes-validate. Custom resources are
+validated against our own schemas. Every pod template must meet the standard. --sidecars is for test files: only the sidecars in injected pods
+must meet the standard, and unknown custom resources are ignored. The self-test breaks each rule in turn, and each rule must report its violation.
+The last line is `N passed, N failed`; exit status 0 if nothing failed.
 """
 import argparse
 import copy
@@ -23,7 +23,7 @@ from kubernetes import beyond, broken_pods, crds, restricted
 
 OURS = "tokengauge"
 INJECTED = "tokengauge.dev/injected"
-# Groups of Kubernetes' own API have no dot, or end in this; all others are custom resources.
+# Built-in API groups have no dot or this suffix. All others are custom resources.
 BUILT_IN = ".k8s.io"
 TEMPLATES = {
     "Deployment": ("spec", "template"),
@@ -39,14 +39,14 @@ TEMPLATES = {
 
 
 def versions(oldest):
-    """The versions to validate against, the oldest first."""
+    """Returns the versions to validate against, oldest first."""
     known = {tuple(map(int, version.split("-")[0].split(".")[:2])) for version in utils.all_versions()}
     wanted = [version for version in sorted(known) if version >= tuple(map(int, oldest.split(".")))]
     return [f"{major}.{minor}" for major, minor in wanted]
 
 
 def objects(document):
-    """The objects of a document: those of a list are its items."""
+    """Returns the objects of a document, with lists expanded."""
     if document.get("kind", "").endswith("List") and "items" in document:
         for item in document["items"]:
             yield from objects(item)
@@ -55,7 +55,7 @@ def objects(document):
 
 
 def pod(thing):
-    """The pod that an object makes, or nothing."""
+    """Returns the pod that an object creates, or nothing."""
     path = TEMPLATES.get(thing.get("kind"))
     if path is None:
         return None
@@ -65,7 +65,7 @@ def pod(thing):
 
 
 def custom(thing):
-    """Whether it is a custom resource."""
+    """Whether the object is a custom resource."""
     version = thing.get("apiVersion", "")
     group = version.split("/")[0] if "/" in version else ""
     return "." in group and not group.endswith(BUILT_IN)
@@ -76,7 +76,7 @@ def against_schemas(thing, wanted):
     if custom(thing):
         ours = crds.schema(version, kind)
         if ours is None:
-            return [f"no schema of {kind} in {version} is known: add one to tests/python/kubernetes/crds.py"]
+            return [f"no schema of {kind} in {version}: add one to tests/python/kubernetes/crds.py"]
         errors = jsonschema.Draft202012Validator(ours).iter_errors(thing)
         return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
     wrong = []
@@ -92,7 +92,7 @@ def against_schemas(thing, wanted):
 
 
 def only_ours(template):
-    """The pod with our sidecar alone, which must not lean on what the pod says; empty where none was injected."""
+    """Returns the pod with only our sidecar, which must not depend on the pod's settings. Empty without an injected sidecar."""
     cut = {"metadata": {}, "spec": {}}
     if INJECTED in ((template.get("metadata") or {}).get("annotations") or {}):
         for kind in restricted.CONTAINERS:
@@ -112,7 +112,7 @@ def wrong_with(thing, wanted, sidecars):
 
 
 def changed(path, value):
-    """The good pod with one thing changed; None takes it away."""
+    """Returns the good pod with one change. None removes the field."""
     made = copy.deepcopy(broken_pods.GOOD)
     at = made
     for key in path[:-1]:
@@ -125,7 +125,7 @@ def changed(path, value):
 
 
 def self_test(wanted):
-    """What the checks miss, or find where nothing is."""
+    """Returns violations that the checks miss, and false reports."""
     failed = [f"the good pod: {one}" for one in wrong_with(broken_pods.GOOD, wanted, False)]
     for rules, cases in ((restricted, broken_pods.RESTRICTED), (beyond, broken_pods.BEYOND)):
         untried = {rule.__name__ for rule in rules.RULES}
@@ -133,13 +133,13 @@ def self_test(wanted):
             untried.discard(rule)
             found = {name for name, _ in rules.broken(changed(path, value))}
             if found != {rule}:
-                failed.append(f"{rule}: {path} = {value!r} was found to break {sorted(found)}")
-        failed += [f"no broken pod tries {rule}" for rule in sorted(untried)]
+                failed.append(f"{rule}: {path} = {value!r} violates {sorted(found)}")
+        failed += [f"no broken pod tests {rule}" for rule in sorted(untried)]
     misspelt = changed(("spec", "containers", 0, "imagePullPolicies"), "Always")
     if not against_schemas(misspelt, wanted):
         failed.append("a misspelt key was not found")
     if not against_schemas(broken_pods.GOOD, ["1.27"]):
-        failed.append("Kubernetes 1.27 took a sidecar among init containers")
+        failed.append("Kubernetes 1.27 accepted a sidecar among init containers")
     monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "metadata": {"name": "a"}}
     for port, right in (("tokengauge", True), ("tokengauge-admin", False)):
         monitor["spec"] = {"selector": {}, "podMetricsEndpoints": [{"port": port}]}
@@ -155,7 +155,7 @@ def self_test(wanted):
     beside["spec"]["initContainers"][0]["name"] = OURS
     beside["spec"]["initContainers"][0]["securityContext"] = {"allowPrivilegeEscalation": False}
     if not wrong_with(beside, wanted, True):
-        failed.append("an injected sidecar that leans on the pod's security context")
+        failed.append("an injected sidecar that depends on the pod's security context")
     return failed
 
 
@@ -163,34 +163,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--from", dest="oldest", default="1.28", help="the oldest version of Kubernetes (default: 1.28)")
-    parser.add_argument("--sidecars", action="store_true", help="hold only injected sidecars to the standard")
+    parser.add_argument("--sidecars", action="store_true", help="check only injected sidecars against the standard")
     parser.add_argument("--self-test", action="store_true")
-    asked = parser.parse_args()
-    wanted = versions(asked.oldest)
-    if asked.self_test:
+    args = parser.parse_args()
+    wanted = versions(args.oldest)
+    if args.self_test:
         failed = self_test(wanted)
         print(*failed, sep="\n", end="\n" if failed else "")
         count = len(broken_pods.RESTRICTED) + len(broken_pods.BEYOND)
         print(f"self-test: {count} broken pods, {len(failed)} failed")
         sys.exit(1 if failed else 0)
-    if not asked.files:
-        parser.error("no file is named")
+    if not args.files:
+        parser.error("no file given")
     passed = failed = sidecars = 0
-    for file in asked.files:
+    for file in args.files:
         documents = [it for it in yaml.safe_load_all(file.read_text()) if it is not None]
         if not documents:
-            print(f"{file}: holds no document")
+            print(f"{file}: contains no document")
             failed += 1
         things = [(one, pod(one)) for document in documents for one in objects(document)]
         astray = list(beyond.services(things))
         for thing, template in things:
             sidecars += template is not None and any(only_ours(template)["spec"].values())
-            wrong = wrong_with(thing, wanted, asked.sidecars)
+            wrong = wrong_with(thing, wanted, args.sidecars)
             wrong += [what for service, what in astray if service is thing]
             failed, passed = (failed + 1, passed) if wrong else (failed, passed + 1)
             for one in wrong:
                 print(f"{file}: {thing.get('kind')} {(thing.get('metadata') or {}).get('name')}: {one}")
-    if asked.sidecars:
+    if args.sidecars:
         print(f"{sidecars} pods with a sidecar")
         failed += sidecars == 0
     print(f"Kubernetes {wanted[0]} to {wanted[-1]}: {passed} passed, {failed} failed")

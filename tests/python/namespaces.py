@@ -1,4 +1,4 @@
-"""Namespaces of Linux for checks that want a network, or a file system, of their own. Nothing but the standard library."""
+"""Linux namespaces for checks that need their own network or file system. Uses only the standard library."""
 import ctypes
 import fcntl
 import os
@@ -17,19 +17,19 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def called(result, what):
-    """Turns a C call's -1 into the error that it is."""
+    """Raises OSError if a C call returned -1."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def enter(flags):
-    """Moves this process into new namespaces; where it is not root, as root of a user namespace. Ends with 77 where it may not."""
+    """Moves this process into new namespaces; without root, into a user namespace as its root. Exits with 77 if that is not permitted."""
     user, group = os.getuid(), os.getgid()
     try:
         called(libc.unshare(flags if user == 0 else flags | USERS), "unshare")
     except OSError as problem:
-        print(f"namespaces cannot be made here: {problem}; run it as root")
+        print(f"cannot create namespaces: {problem}; run the check as root")
         sys.exit(SKIPPED)
     if user != 0:
         pathlib.Path("/proc/self/setgroups").write_text("deny")
@@ -39,20 +39,21 @@ def enter(flags):
         mount("none", "/", 16384 | 1 << 18)  # recursively private
 
 
-# The program that comes after these words has a network, mounts and processes of its own, and is their first process.
+# Prefix of a command that becomes the first process of new network, mount and PID namespaces.
 APART = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def begin_anew(name, value):
-    """Runs this program again, apart, with one more variable by which it knows; gives back its exit status. It ends when this process does,
-    however that comes about."""
+def run_inside(name, value):
+    """Runs this program again as a child with one more variable, which marks it. Returns the child's exit status.
+
+    The child ends when this process ends for any reason."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return subprocess.run([*APART, sys.executable, *sys.argv], env={**os.environ, name: str(value)},
                           preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)).returncode
 
 
 def group_removed(group):
-    """Whether a cgroup, with those in it, is gone or could be removed: while its processes are ending it cannot."""
+    """Returns whether a cgroup and its children are gone or could be removed. Removal fails while their processes are ending."""
     try:
         for folder, _, _ in os.walk(group, topdown=False):
             os.rmdir(folder)
@@ -66,7 +67,7 @@ def mount(source, at, flags):
 
 
 def loopback(*addresses):
-    """Brings up lo in a new network namespace, with further addresses on it."""
+    """Brings up lo in a new network namespace, with more addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         up = 0x1 | 0x40  # IFF_UP, IFF_RUNNING
         fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", up))  # SIOCSIFFLAGS

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Pods on a real node: what a kubelet, containerd and kube-proxy make of the image, the manifests and the chart.
+"""Runs pods on a real node: kubelet, containerd and kube-proxy with the image, the manifests and the chart.
 
     node_check.py --binary TOKENGAUGE --image ARCHIVE --tools FOLDER --helm HELM [--streams 100] [--only NAME…] [--verbose]
 
-ARCHIVE is the image as `docker save` writes it, FOLDER has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy,
-kubelet, prometheus3 and prometheus-adapter; for the scenarios that are only played when they are named also metrics-server, keda and
-prometheus-operator. They run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's
-name there is a simulated engine. docs/contributing/pod-lifecycle.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing
-failed, and 77 with a reason where no node can be had.
+ARCHIVE is the image in the format of `docker save`. FOLDER holds kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy,
+kubelet, prometheus3 and prometheus-adapter. Scenarios that run only with --only also need metrics-server, keda and prometheus-operator.
+The servers run with etcd and containerd in their own namespaces, without access to a registry. vLLM's image is a simulated engine.
+docs/contributing/pod-lifecycle.md explains what this proves. The last line is `N passed, N failed`; exit status 0 if nothing failed, 77 with
+a reason if this machine cannot run a node.
 """
 import argparse
 import concurrent.futures
@@ -20,29 +20,29 @@ import traceback
 from node import keda, monitored, scaling, scenarios, shapes
 from node.cluster import NAME, Node, inside
 from node.scene import Pods
-from rig import Tally, forget_the_machine
+from rig import Tally, clear_environment
 
-# Those of a group come one after the other, and the groups side by side.
+# Scenarios of one group run one after the other. The groups run in parallel.
 GROUPS = ((scenarios.inbound, scenarios.collector_hangs), (scenarios.inbound_fallback, scenarios.without_hooks), (scenarios.chart,), (scaling.autoscaled,))
-# Those that are only played when they are named, since what they take is long to build.
+# Scenarios that run only with --only, because their tools take long to build.
 NAMED = ((scaling.gateway_by_adapter, keda.autoscaled_by_keda, keda.gateway_by_keda, monitored.monitored),)
 
 
 def play(scenario, node, pods, args, tally):
-    """One scenario; what breaks in the machinery is a failure of it."""
+    """Runs one scenario. An exception in the test harness counts as a failure of the scenario."""
     began = time.monotonic()
     try:
         scenario(node, pods, args, tally)
     except (Exception, SystemExit):
-        tally.check(f"{scenario.__name__}: played to its end", False, traceback.format_exc(limit=-3)[-4000:])
+        tally.check(f"{scenario.__name__}: runs to its end", False, traceback.format_exc(limit=-3)[-4000:])
     print(f"     {scenario.__name__}: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def played(node, args, tally):
-    # As a node with eight GPUs says of itself.
-    status, _, said = node.ask("PATCH", f"/api/v1/nodes/{NAME}/status", [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "8"}],
+    # Capacity of a node with eight GPUs.
+    status, _, output = node.ask("PATCH", f"/api/v1/nodes/{NAME}/status", [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "8"}],
                                content="application/json-patch+json")
-    assert status == 200, said
+    assert status == 200, output
     shapes.load(node, args.binary, args.image)
     pods = Pods(node)
     groups = [[one for one in group if one.__name__ in args.only] for group in GROUPS + NAMED] if args.only else GROUPS
@@ -62,9 +62,9 @@ def main():
     for name in ("binary", "image", "tools", "helm"):
         setattr(args, name, str(pathlib.Path(getattr(args, name)).resolve()))
     folder = inside()
-    forget_the_machine()
+    clear_environment()
     tally = Tally(args.verbose)
-    print(f"logs of a failure stay in {folder}", flush=True)
+    print(f"logs are kept after a failure in {folder}", flush=True)
     node = Node(folder, pathlib.Path(args.tools))
     try:
         some = played(node, args, tally)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A pod's life without a cluster: what becomes of streams and telemetry when pods with a sidecar are deleted.
+"""The life of a pod without a cluster: streams and telemetry must survive the deletion of pods with a sidecar.
 
     pod_life_check.py --binary target/release/tokengauge [--network auto|loopback] [--only NAME…] [--verbose]
 
-A small kubelet (pod/kubelet.py) starts and ends pods in the order and with the signals of the real one. 200 streams are open through the
-sidecar when the pod is deleted, its engine restarted, its collector hung or its grace period used up. docs/contributing/pod-lifecycle.md says
-what that proves. The last line is `N passed, N failed`; exit 0 when nothing failed.
+A small kubelet (pod/kubelet.py) starts and ends pods in the order and with the signals of the real one. 200 streams run through the
+sidecar while its pod is deleted, its engine restarts, its collector hangs or its grace period expires.
+docs/contributing/pod-lifecycle.md explains what this proves. The last line is `N passed, N failed`; exit status 0 if nothing failed.
 """
 import argparse
 import concurrent.futures
@@ -18,16 +18,16 @@ import traceback
 
 from pod import scenarios
 from pod.network import network
-from rig import Tally, forget_the_machine
+from rig import Tally, clear_environment
 
 
 def play(scenario, args, node, folder, tally):
-    """One scenario; what breaks in the machinery is a failure of it."""
+    """Runs one scenario. An exception in the test harness counts as a failure of the scenario."""
     began = time.monotonic()
     try:
         scenario(args, node, folder, tally)
     except (Exception, SystemExit):
-        tally.check(f"{scenario.__name__}: played to its end", False, traceback.format_exc(limit=-3))
+        tally.check(f"{scenario.__name__}: runs to its end", False, traceback.format_exc(limit=-3))
     print(f"     {scenario.__name__}: {time.monotonic() - began:.1f} s", flush=True)
 
 
@@ -41,7 +41,7 @@ def main():
     args = cli.parse_args()
     args.binary = str(pathlib.Path(args.binary).resolve())
     node = network(args.network)
-    forget_the_machine()
+    clear_environment()
     folder, tally = pathlib.Path(tempfile.mkdtemp(prefix="pod-life-")), Tally(args.verbose)
     print(f"pods run in {node.name}; logs in {folder}", flush=True)
     wanted = [one for one in scenarios.ALL if not args.only or one.__name__ in args.only]

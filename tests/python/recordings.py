@@ -1,17 +1,17 @@
-"""The recorded answers, with the truth about each and the request that it answered."""
+"""The recorded responses, each with its truth and the request that it answered."""
 import dataclasses
 import json
 import pathlib
 
 # Framings of streams.
 STREAMS = ("sse", "ndjson", "json-array", "aws-eventstream")
-# The `error.type` of an answer that ended before its end.
+# The `error.type` of a truncated response.
 CUT = "truncated"
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """A recorded answer, the truth about it, and the request that it answered."""
+    """A recorded response, its truth, and the request that it answered."""
 
     name: str
     truth: dict
@@ -43,7 +43,7 @@ class Recording:
 
 
 def recordings(shared):
-    """Every recording, in order."""
+    """Returns every recording, in order."""
     found = []
     for folder in sorted(path for path in (pathlib.Path(shared) / "corpus" / "dev").iterdir() if path.is_dir()):
         request = json.loads((folder / "request.json").read_text())
@@ -57,16 +57,16 @@ def recordings(shared):
 
 
 def amended(truth):
-    """The truth where it is kept with the recording, and else as the recording has it."""
+    """Adds facts to the truth that the recording itself contains."""
     usage, raw = truth.get("usage") or {}, truth.get("usage_raw_last") or {}
-    # What built-in tools brought into the prompt of an interaction: part of the total, and of the input.
+    # Prompt tokens of built-in tools in an interaction. They are part of the total and of the input.
     if truth["api"] == "gemini.interactions" and raw.get("total_tool_use_tokens"):
         usage["tool_use_prompt_tokens"] = raw["total_tool_use_tokens"]
-    # Cohere's newer answers say what reasoning took.
+    # Newer responses of Cohere report reasoning tokens.
     if truth["api"].startswith("cohere.") and (raw.get("tokens") or {}).get("reasoning_tokens"):
         usage["reasoning_tokens"] = raw["tokens"]["reasoning_tokens"]
-    # Google ends every stream with a finish reason or an error of a known type, unless it blocked the prompt. A stream
-    # without either was cut.
+    # Google ends every stream with a finish reason or an error of a known type, unless the prompt was blocked. A stream without either was
+    # truncated.
     is_google, is_stream = truth["provider"] in ("gemini", "vertex"), truth["framing"] in STREAMS
     if is_google and is_stream and not (truth["finish_reasons"] or (truth.get("error") or {}).get("type") or "prompt_blocked" in truth["oddities"]):
         truth["error"] = {"type": CUT}

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Is every recording right, but for those of which this project holds that their truth is wrong?
+"""Checks that every recording passes, except recordings whose truth this project considers wrong.
 
     replay_verdict.py REPORT... DISAGREEMENTS
 
-A REPORT is what replay_check.py --report wrote; a recording is right if it is in all of them. DISAGREEMENTS names recordings, the checks of them that may fail, and why.
-Exit 0 when what failed is exactly what is named there: a disagreement that is gone must go from the list, too.
+replay_check.py --report writes a REPORT. A recording passes if it passes in all of them. DISAGREEMENTS lists recordings, their checks that may
+fail, and the reason. Exit status 0 if exactly the listed checks failed. A disagreement that no longer occurs must be removed from the list.
 """
 import json
 import sys
 
-# These say nothing of one recording; they fail where a recording's exchange never came to be.
+# Checks that do not concern a single recording. They fail if a recording's request was never counted.
 OF_THE_RUN = {"requests.finished counts every exchange"}
 
 
@@ -37,7 +37,7 @@ def main():
     for case, entry in sorted(known.items()):
         if case in played and case not in failed:
             wrong += 1
-            print(f"FAIL {case} is right now: take it from the list of disagreements")
+            print(f"FAIL {case} passes now: remove it from the list of disagreements")
         elif case in failed:
             print(f"disagreement {case}: {entry['why']}")
     unanswered = any(entry.get("unanswered") for case, entry in known.items() if case in failed)
@@ -46,7 +46,7 @@ def main():
             wrong += 1
             print(f"FAIL of the run: {check}")
     right = len(played) - len(failed)
-    print(f"{right} of {len(played)} recordings wholly right, {len(set(failed) & set(known))} disagreements")
+    print(f"{right} of {len(played)} recordings pass, {len(set(failed) & set(known))} disagreements")
     print(f"{right} passed, {wrong} failed")
     sys.exit(1 if wrong else 0)
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""`tokengauge report` against figures that this script computes by itself, on a log of a million lines.
+"""Compares `tokengauge report` with figures that this script computes independently, on a log of a million lines.
 
-Writes a log (the same for the same --seed), runs the program on it, reads the log again with Python's own JSON reader,
-computes tables, steady state and comparison by the definitions in docs/how-to/reports.md, and compares. Also measures what the
-program took: more than 300 MB of memory is a failure; so is many times the 10 s that it should take, because how busy the
-machine is is not the program's doing.
+Writes a log, which depends only on --seed, and runs the program on it. Then reads the log with Python's JSON reader and computes tables,
+steady state and comparison by the definitions in docs/how-to/reports.md. Also measures the program: more than 300 MB of memory is a failure.
+The target time is 10 s. Only a multiple of it is a failure, because the machine may be busy.
 
     tests/python/report_check.py --binary target/release/tokengauge [--lines 1000000]
 
-Only the standard library is used, and nothing of the program.
+Only the standard library is used, and no code of the program.
 """
 
 import argparse
@@ -26,7 +25,7 @@ import time
 
 MEMORY = 300 * 1024 * 1024
 SECONDS = 10
-# A machine that does other things too takes longer; one that takes this long has met another algorithm.
+# A busy machine takes longer. A run that takes this long uses another algorithm.
 BUSY = 6
 ORIGIN = 1_767_261_600  # 2026-01-01T10:00:00Z
 BANDS = [(128, "<128"), (512, "128-512"), (2048, "512-2k"), (8192, "2k-8k"), (32768, "8k-32k"), (math.inf, ">=32k")]
@@ -34,7 +33,7 @@ METRICS = ["output_tps", "ttft", "itl", "duration"]
 LEVELS = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 QUALITIES = ["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]
 
-# As long as a line of the real log, with what the report does not read.
+# As long as a real log line, with fields that the report does not read.
 LINE = (
     '{"time":"%s","exchange":%d,"route":{"name":"%s","vantage":"gateway","server_address":"llm.example.com",'
     '"server_port":443,"stripped":3,"stall_after":2.0,"hung_after":30.0,"provider":"openai"},"trace":{"trace_id":'
@@ -63,12 +62,12 @@ def stamp(nanos):
 
 
 def write(folder, lines, seed):
-    """The log: the last lines packed in a file of their own, and what is no line of a log among them."""
+    """Writes the log, with invalid lines among the valid ones. The last lines are compressed in a separate file."""
     rng = random.Random(seed)
     chance = rng.random
     paths = [os.path.join(folder, "requests.jsonl"), os.path.join(folder, "requests.jsonl.1.gz")]
     packed_from = lines - lines // 100
-    # So that it takes 2.8 hours whatever its length.
+    # The log covers 2.8 hours for any number of lines.
     gap = 10_000 * 10**9 // lines
     with open(paths[0], "w") as plain, gzip.open(paths[1], "wt", compresslevel=1) as packed:
         for n in range(lines):
@@ -82,15 +81,15 @@ def write(folder, lines, seed):
             variant = "a" if chance() < 0.5 else "b"
             model = ("gpt-4o", "gpt-4o-mini", 'llama \\"3\\"')[int(chance() * 3)]
             cold = 4.0 if n < lines // 20 else 1.0
-            # Long prompts are more common in b, so that only like with like tells the truth.
+            # Long prompts are more common in b, so that only a comparison of similar requests is correct.
             long = chance() < (0.2 if variant == "a" else 0.6)
             inputs = int(600 + chance() * 4_000) if long else int(20 + chance() * 300)
             outputs = int(20 + chance() * chance() * 800)
             rate = (40 + 20 * chance()) * (0.95 if variant == "b" else 1.0)
             first = round((0.05 + inputs / 10_000 + 0.1 * chance()) * cold, 6)
             last = round(first + (outputs - 1) / rate, 6)
-            fate = chance()
-            outcome = "ok" if fate < 0.96 else "error" if fate < 0.975 else "cancelled" if fate < 0.99 else "truncated"
+            draw = chance()
+            outcome = "ok" if draw < 0.96 else "error" if draw < 0.975 else "cancelled" if draw < 0.99 else "truncated"
             stream = chance() < 0.9
             points = ',"token":%r,"last":%r' % (first, last) if outcome != "error" else ""
             rates = '"output":%r,"time_per_output_token":%r' % (rate, 1 / rate) if stream and outcome != "error" else ""
@@ -112,7 +111,7 @@ def write(folder, lines, seed):
 
 
 def read(paths):
-    """What the definitions need of each call, and how many lines are what."""
+    """Reads the fields that the definitions need, and counts the lines of each kind."""
     rows, counts = [], collections.Counter()
     for path in paths:
         with gzip.open(path, "rt") if path.endswith(".gz") else open(path) as log:
@@ -171,7 +170,7 @@ def band(tokens):
     return next(name for above, name in BANDS if tokens < above)
 
 
-# --- steady state, by its definition ----------------------------------------------------------------------------------
+# --- steady state by its definition ----------------------------------------------------------------------------------
 
 
 def mser5(series):
@@ -188,7 +187,7 @@ def mser5(series):
 
 
 def window(rows):
-    """From and until when, in nanoseconds; `None` where there is no steady state."""
+    """Returns start and end in nanoseconds, or `None` without a steady state."""
     nanos = lambda row, seconds: row["start"] + round(seconds * 1e9)
     begin = min(row["start"] for row in rows)
     end = max(nanos(row, row["end"]) for row in rows)
@@ -212,7 +211,7 @@ def window(rows):
 
 
 def spread(slices, begin, end, amount):
-    """Slice by slice, by the share of the time that falls into each."""
+    """Distributes an amount over slices in proportion to the time in each."""
     first, last = int(begin), min(int(end), len(slices) - 1)
     if first >= last:
         slices[min(first, last)] += amount
@@ -236,47 +235,47 @@ def summary(values):
     if not values:
         return None
     ascending = sorted(values)
-    told = {name: percentile(ascending, level) for name, level in LEVELS.items()}
-    return {"n": len(values), "mean": math.fsum(values) / len(values), **told}
+    result = {name: percentile(ascending, level) for name, level in LEVELS.items()}
+    return {"n": len(values), "mean": math.fsum(values) / len(values), **result}
 
 
 def statistics(rows):
     outcomes = collections.Counter(row["outcome"] for row in rows)
     judged = len(rows) - outcomes["cancelled"]
-    told = {"requests": len(rows), "outcomes": dict(outcomes)}
+    result = {"requests": len(rows), "outcomes": dict(outcomes)}
     if judged:
-        told["error_rate"] = (outcomes["error"] + outcomes["truncated"]) / judged
+        result["error_rate"] = (outcomes["error"] + outcomes["truncated"]) / judged
     for metric in METRICS:
         found = summary([row[metric] for row in rows if row[metric] is not None])
         if found:
-            told[metric] = found
-    told["tokens"] = {}
+            result[metric] = found
+    result["tokens"] = {}
     for kind in ("generated", "input", "output", "reasoning", "cached"):
         known = [row["tokens"][kind] for row in rows if row["tokens"][kind] is not None]
         if known:
-            told["tokens"][kind] = sum(known)
+            result["tokens"][kind] = sum(known)
     money = collections.defaultdict(list)
     for row in rows:
         if row["cost"]:
             money[row["cost"][0]].append((row["cost"][1], row["tokens"]["generated"]))
     if money:
-        told["cost"] = {}
+        result["cost"] = {}
     for currency, costs in money.items():
         total = math.fsum(cost for cost, _ in costs)
         per_million = total / sum(tokens for _, tokens in costs) * 1e6
-        told["cost"][currency] = {"n": len(costs), "total": total, "mean": total / len(costs), "per_million_tokens": per_million}
+        result["cost"][currency] = {"n": len(costs), "total": total, "mean": total / len(costs), "per_million_tokens": per_million}
     finishes = collections.Counter(row["finish"] for row in rows)
-    told["finish"] = {"n": len(rows), "shares": {name: times / len(rows) for name, times in finishes.items()}}
+    result["finish"] = {"n": len(rows), "shares": {name: times / len(rows) for name, times in finishes.items()}}
     held = collections.Counter(row["quality"] for row in rows)
-    told["quality"] = {"n": len(rows), "shares": {name: held[name] / len(rows) for name in QUALITIES}}
-    return told
+    result["quality"] = {"n": len(rows), "shares": {name: held[name] / len(rows) for name in QUALITIES}}
+    return result
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def compared(rows, metric, share=False):
-    """The weighted mean and quantiles of both sides, and the standard error of the difference of the means."""
+    """Returns the weighted mean and quantiles of both sides, and the standard error of the difference of the means."""
     strata = collections.defaultdict(lambda: ([], []))
     for row in rows:
         if share:
@@ -286,7 +285,7 @@ def compared(rows, metric, share=False):
             strata[row["bands"]]["ab".index(row["variant"])].append(row[metric])
     matched = {key: sides for key, sides in strata.items() if min(map(len, sides)) >= 5}
     everything = sum(len(side) for sides in matched.values() for side in sides)
-    told, variance = [], 0.0
+    result, variance = [], 0.0
     for side in (0, 1):
         weighted, mean = [], 0.0
         for sides in matched.values():
@@ -305,9 +304,9 @@ def compared(rows, metric, share=False):
                 if reached >= level - 1e-9:
                     figures[name] = value
                     break
-        told.append(figures)
+        result.append(figures)
     counts = [sum(len(sides[side]) for sides in matched.values()) for side in (0, 1)]
-    return told, counts, math.sqrt(variance)
+    return result, counts, math.sqrt(variance)
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------
@@ -332,11 +331,11 @@ def same(where, found, expected, tolerance=1e-9):
         wrong.append(f"{where}: {found!r}, expected {expected!r}")
 
 
-def check(told, rows, counts):
+def check(result, rows, counts):
     for name in ("read", "calls", "plain", "unreadable"):
-        same(f"lines.{name}", told["lines"][name], counts[name])
+        same(f"lines.{name}", result["lines"][name], counts[name])
     found = window(rows)
-    shown = told["runs"][0]["window"]
+    shown = result["runs"][0]["window"]
     same("window.steady", shown["steady"], found is not None)
     begin, until, end = found or (0, math.inf, 0)
     counted = [row for row in rows if begin <= row["start"] < until]
@@ -344,7 +343,7 @@ def check(told, rows, counts):
     same("window.cut_before", shown["cut_before"], sum(row["start"] < begin for row in rows))
     same("window.cut_after", shown["cut_after"], sum(row["start"] >= until for row in rows))
     print(f"steady state: {shown['from']} to {shown['to']}, {shown['cut_before']} cut before, {shown['cut_after']} after")
-    subjects = {subject["name"]: subject for subject in told["subjects"]}
+    subjects = {subject["name"]: subject for subject in result["subjects"]}
     for name, chosen in (
         ("all", counted),
         ("A", [row for row in counted if row["variant"] == "a"]),
@@ -358,11 +357,11 @@ def check(told, rows, counts):
     for row in counted:
         groups[row["key"]].append(row)
     names = ("model", "route", "variant", "tenant")
-    shown = {tuple(group["key"].get(name) for name in names): group["statistics"] for group in told["groups"]}
+    shown = {tuple(group["key"].get(name) for name in names): group["statistics"] for group in result["groups"]}
     same("groups", sorted(shown), sorted(groups))
     for key, chosen in groups.items():
         same(f"group {key}", shown.get(key), statistics(chosen))
-    measures = {measure["measure"]: measure for measure in told["comparison"]["measures"]}
+    measures = {measure["measure"]: measure for measure in result["comparison"]["measures"]}
     for metric in (*METRICS, "error_rate"):
         agree(measures[metric], metric, *compared(counted, metric, share=metric == "error_rate"))
 
@@ -374,12 +373,12 @@ def agree(measure, metric, sides, counts, error):
         for side, figures in zip("ab", sides):
             same(f"{metric}.{name}.{side}", statistic[side], figures[name], 1e-7)
         same(f"{metric}.{name}.difference", statistic["difference"]["value"], sides[1][name] - sides[0][name], 1e-6)
-    # Of a mean the interval is known without any resampling: 1.96 standard errors to either side.
+    # The interval of a mean is known without resampling: 1.96 standard errors on each side.
     shown = measure["statistics"][0]["difference"]
     width = (shown["high"] - shown["low"]) / (2 * 1.959964 * error)
     if not 0.9 < width < 1.1:
-        wrong.append(f"{metric}: the interval is {width:.2f} times as wide as theory has it")
-    print(f"{metric}: B − A = {shown['value']:.6g}, {shown['low']:.6g} … {shown['high']:.6g}; {width:.3f} of the width by theory")
+        wrong.append(f"{metric}: the interval is {width:.2f} times as wide as in theory")
+    print(f"{metric}: B − A = {shown['value']:.6g}, {shown['low']:.6g} … {shown['high']:.6g}; {width:.3f} of the theoretical width")
 
 
 def measured(binary, arguments):
@@ -387,14 +386,14 @@ def measured(binary, arguments):
     done = subprocess.run([binary, "report", *arguments], stdout=subprocess.PIPE, check=False)
     took = time.monotonic() - began
     if done.returncode:
-        sys.exit(f"tokengauge report ended with {done.returncode}")
-    # In KiB on Linux, in bytes on macOS; the most of all children so far.
+        sys.exit(f"tokengauge report exited with status {done.returncode}")
+    # In KiB on Linux, in bytes on macOS. The maximum over all children so far.
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(f"{' '.join(arguments[2:]) or 'tables'}: {took:.2f} s, {memory / 1e6:.0f} MB at the most")
+    print(f"{' '.join(arguments[2:]) or 'tables'}: {took:.2f} s, {memory / 1e6:.0f} MB at most")
     if memory > MEMORY:
-        wrong.append(f"{memory / 1e6:.0f} MB of memory, {MEMORY / 1e6:.0f} are allowed")
+        wrong.append(f"{memory / 1e6:.0f} MB of memory, {MEMORY / 1e6:.0f} allowed")
     if took > SECONDS * BUSY:
-        wrong.append(f"{took:.1f} s; {SECONDS} are wanted, {SECONDS * BUSY} allowed on a busy machine")
+        wrong.append(f"{took:.1f} s; target {SECONDS}, {SECONDS * BUSY} allowed on a busy machine")
     return done.stdout
 
 
@@ -409,8 +408,8 @@ def main():
         print(f"{options.lines} lines, {sum(map(os.path.getsize, paths)) / 1e6:.0f} MB on disk")
         measured(options.binary, paths)
         compare = ["--compare", "variant=a,variant=b", "--format", "json"]
-        told = json.loads(measured(options.binary, [*paths, *compare]))
-        check(told, *read(paths))
+        result = json.loads(measured(options.binary, [*paths, *compare]))
+        check(result, *read(paths))
     for problem in wrong[:40]:
         print(f"WRONG {problem}")
     print(f"{checked} figures compared, {len(wrong)} differ")

@@ -1,4 +1,4 @@
-"""What the checks with clients share: a backend, an OTLP receiver and the proxy between, and what they wrote down."""
+"""Common parts of the client checks: a backend, the proxy, an OTLP receiver, and its data."""
 import base64
 import collections
 import json
@@ -12,16 +12,16 @@ import tempfile
 import time
 import urllib.request
 
-# A limit on waiting, not a measure of anything: far more than a loaded machine needs.
-PATIENCE = 60
-# The span that every call through the proxy is a child of.
+# Limits only the waiting. Much longer than a busy machine needs.
+WAIT_LIMIT = 60
+# The parent span of every call through the proxy.
 CALLER = "00000000000000aa"
-# Settings of the machine that would reach the proxy or a client unasked.
+# Variables of the machine that would affect the proxy or a client.
 FOREIGN_SETTINGS = ("OTEL_", "TOKENGAUGE_", "AWS_", "GOOGLE_", "OLLAMA_")
 
 
 class Tally:
-    """Counts what held and what did not."""
+    """Counts passed and failed checks."""
 
     def __init__(self, verbose):
         self.passed, self.failed, self.verbose = 0, 0, verbose
@@ -36,14 +36,14 @@ class Tally:
 
 
 class Telemetry:
-    """What the OTLP receiver has written down so far."""
+    """The data that the OTLP receiver has written so far."""
 
     def __init__(self, path):
         self.path = path
         self.at, self.spans, self.sums, self.histograms = 0, collections.defaultdict(list), {}, {}
 
     def read(self):
-        """Spans by trace id, and the points of the newest export of each sum by name."""
+        """Returns spans by trace id, and the points of each sum in its newest export, by name."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 file.seek(self.at)
@@ -66,20 +66,20 @@ class Telemetry:
                     self.histograms[metric["name"]] = metric["histogram"].get("dataPoints", [])
 
     def total(self, name, wanted=()):
-        """The sum of the points of counter `name` whose attributes are as `wanted`."""
+        """Returns the sum of the points of counter `name` whose attributes include `wanted`."""
         points = self.read()[1].get(name, [])
         fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
         return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
 
     def distribution(self, name):
-        """How many values histogram `name` has in all its series, and their sum."""
+        """Returns the count and the sum of histogram `name` over all its series."""
         self.read()
         points = self.histograms.get(name, [])
         return sum(int(point.get("count", 0)) for point in points), sum(float(point.get("sum", 0)) for point in points)
 
 
 class Processes:
-    """Processes that listen, with their logs in a folder of their own."""
+    """Server processes with their logs in one folder."""
 
     def __init__(self, name):
         self.processes, self.folder = [], pathlib.Path(tempfile.mkdtemp(prefix=f"client-check-{name}-"))
@@ -97,15 +97,15 @@ class Processes:
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
-                process.wait(PATIENCE)
+                process.wait(WAIT_LIMIT)
 
 
 class Rig(Processes):
-    """A backend, an OTLP receiver and the proxy between."""
+    """A backend, an OTLP receiver, and the proxy in front of the backend."""
 
     def __init__(self, args, tally, name, backend=None, protocol="http/protobuf", configuration=None, environment=None):
-        """`backend` is its command, `{port}` standing for its port; None where the caller has one of its own. Then
-        `configuration(rig)` is the proxy's file, which must listen at `rig.listen`."""
+        """`backend` is the backend's command with `{port}` for its port. None if the caller has its own backend. Then `configuration(rig)` returns the
+        proxy's configuration file, which must listen at `rig.listen`."""
         super().__init__(name)
         self.tally, self.name, self.calls = tally, name, {}
         self.telemetry = Telemetry(self.folder / "otlp.jsonl")
@@ -127,17 +127,17 @@ class Rig(Processes):
             **(environment or {})})
 
     def trace(self, call):
-        """Headers that give the next call through the proxy a trace id of its own, under which it is looked for."""
+        """Returns headers that give the next call its own trace id, by which its spans are found."""
         trace = f"{len(self.calls) + 1:032x}"
         self.calls[trace] = call
         return {"traceparent": f"00-{trace}-{CALLER}-01"}
 
     def ask_backend(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.backend}{path}", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.backend}{path}", timeout=WAIT_LIMIT) as answer:
             return json.load(answer)
 
     def await_telemetry(self):
-        """Waits until the spans of every call came and every call is counted; gives back the spans by trace id."""
+        """Waits until every call has its spans and is counted. Returns the spans by trace id."""
         wait_until(lambda: set(self.calls) <= set(self.telemetry.read()[0]))
         wait_until(lambda: self.telemetry.total("tokengauge.requests.finished") >= len(self.calls))
         return self.telemetry.read()[0]
@@ -145,20 +145,20 @@ class Rig(Processes):
     def end(self):
         self.proxy.send_signal(signal.SIGTERM)
         try:
-            code = self.proxy.wait(PATIENCE)
+            code = self.proxy.wait(WAIT_LIMIT)
         except subprocess.TimeoutExpired:
             code = "none"
         self.tally.check(f"{self.name}: the proxy exits 0 on SIGTERM", code == 0, f"exit {code}; logs in {self.folder}")
 
 
 def replay_backend(shared):
-    """The command of the server that answers with the recordings."""
+    """Returns the command of the server that replays the recordings."""
     corpus = pathlib.Path(shared) / "corpus"
     return [sys.executable, str(corpus / "replay_server.py"), "--root", str(corpus / "dev"), "--port", "{port}", "--quiet"]
 
 
-def forget_the_machine():
-    """Takes out of the environment what would send a client elsewhere or configure the proxy."""
+def clear_environment():
+    """Removes environment variables that would redirect a client or configure the proxy."""
     for name in [name for name in os.environ if name.startswith(FOREIGN_SETTINGS) or name.lower().endswith("_proxy")]:
         del os.environ[name]
 
@@ -174,7 +174,7 @@ def attributes(item):
 
 
 def of_kind(spans, kind):
-    """The attributes of each span of that kind."""
+    """Returns the attributes of each span of that kind."""
     return [attributes(span) for span in spans if span.get("kind") == f"SPAN_KIND_{kind}"]
 
 
@@ -186,8 +186,8 @@ def first_difference(direct, through):
 
 
 def wait_until(condition):
-    """Polls until `condition` holds; says whether it ever did."""
-    end = time.monotonic() + PATIENCE
+    """Polls until `condition` is true. Returns whether that happened in time."""
+    end = time.monotonic() + WAIT_LIMIT
     while not condition():
         if time.monotonic() > end:
             return False

@@ -1,16 +1,17 @@
-"""The lines of docs/how-to/provider-apis.md for Node and Go: with which client each is run, and where its call must arrive. The calls
-themselves are in tests/node/base_url_lines.mjs and tests/gosdk/main.go."""
+"""The Node and Go lines of docs/how-to/provider-apis.md: the client of each line, and the expected host and path.
+
+The calls are in tests/node/base_url_lines.mjs and tests/gosdk/main.go."""
 import dataclasses
 
 NODE, GO = "Node", "Go"
-# The language of a block of code, as the page names it.
+# The language tag of a code block on the page.
 BLOCKS = {NODE: "js", GO: "go"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Vendor:
     host: str
-    # What the spans must say.
+    # The expected span attributes.
     provider: str
     route: str
 
@@ -18,16 +19,16 @@ class Vendor:
 @dataclasses.dataclass(frozen=True)
 class Line:
     language: str
-    # The page's line, and after a colon which of the clients that read its variable.
+    # The page's line; after a colon, the client that reads the line's variable.
     name: str
     vendor: Vendor
-    # With the place of the model, where it stands there.
+    # The expected path, with a placeholder for the model.
     path: str
-    # Whose recording answers, as its truth names provider and API.
+    # Provider and API of the recording, as in its truth file.
     recorded: tuple[str, str]
-    # What its span says.
+    # The expected operation of the span.
     operation: str = "chat"
-    # Whether the client itself keeps text back until more comes, without tokengauge too.
+    # Whether the client itself buffers text until more arrives, even without tokengauge.
     lags: bool = False
 
     @property
@@ -45,7 +46,7 @@ def vendor(host, provider, route=None):
 
 OPENAI, AZURE = vendor("api.openai.com", "openai"), vendor("example.openai.azure.com", "azure.ai.openai", "azure")
 ANTHROPIC = vendor("api.anthropic.com", "anthropic")
-# What the Vercel AI SDK reaches with the variable of Anthropic's own SDKs.
+# The Vercel AI SDK with the variable of Anthropic's own SDKs.
 ANTHROPIC_MESSAGES = vendor("api.anthropic.com", "anthropic", "anthropic-messages")
 GEMINI = vendor("generativelanguage.googleapis.com", "gcp.gemini", "gemini")
 VERTEX = vendor("us-central1-aiplatform.googleapis.com", "gcp.vertex_ai", "vertex")
@@ -122,20 +123,20 @@ LINES = [
 ]
 
 
-# --- Go's sources ----------------------------------------------------------------------------------------------------
+# --- Go sources ------------------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """A client of Go's: its lines stand in a file of their own, since two of them call a package `option`."""
+    """A Go client. Its lines have their own file, because two clients have a package named `option`."""
 
     name: str
-    # What its file imports.
+    # The imports of its file.
     imports: tuple[str, ...]
-    # What main.go's call is handed.
+    # The type that the call in main.go takes.
     makes: str
-    # What stands behind the client where it is returned.
+    # A suffix for the client in the return statement.
     ending: str
-    # What makes it where the line is a variable.
+    # The constructor for a line that sets a variable.
     default: str
 
 
@@ -153,7 +154,7 @@ GO_BEDROCK = Package(
 
 
 def package(line):
-    """The package of a line of Go's, and the call in main.go."""
+    """Returns the package of a Go line, and its call in main.go."""
     name = line.recorded[1]
     return {"openai.chat": (GO_OPENAI, "openaiChat"), "openai.responses": (GO_OPENAI, "openaiResponses"),
             "anthropic.messages": (GO_ANTHROPIC, "anthropicMessages"),

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""The lines of docs/how-to/provider-apis.md for Node and Go, run as they stand there with the vendors' official clients: what
-base_url_check.py does for Python, and more.
+"""Runs the Node and Go lines of docs/how-to/provider-apis.md as written, with the providers' official clients.
+base_url_check.py does the same for Python.
 
     sdk_lines_check.py --binary target/release/tokengauge --shared ../shared --node FOLDER --go FOLDER [--only TEXT] [--verbose]
 
-Every line is run twice: without tokengauge, its address turned back into the vendor's by the page's own rule, or left out
-where it is a variable; and with it. Both must bring all of a recorded answer, in the same pieces, and the vendor must have
-been asked the same: host, path and body. An event that brings text is followed by the next only when the client has told
-its program of that text, so that nobody on the way can have kept it back. Spans must say whose call it was, its models, its
-tokens and its end. Lines that are variables run with all that `tokengauge inject --mode outbound` sets at once, those on
-request too.
+Every line runs twice. The first run is without tokengauge: the proxy's address is turned back into the provider's by the page's rule,
+or left out if the line is a variable. The second run is with tokengauge. Both runs must receive the complete recorded response, in the
+same pieces. The provider must receive the same host, path and body. A simulated provider writes the next event only when the client has
+reported all text before it, so buffering anywhere is detected. Spans must have the right call, models, tokens and finish reason. Lines
+that are variables run with all variables that `tokengauge inject --mode outbound` sets, including optional ones.
 
---node is a folder with the packages of tests/node/package.json, --go one where the program of tests/gosdk is built, again
-when a line or that program changes. --only takes the lines whose names contain it. The last line is `N passed, N failed`;
-exit 0 when nothing failed.
+--node is a folder with the packages of tests/node/package.json. --go is a folder where the program of tests/gosdk is built; a change of
+a line or of the program rebuilds it. --only selects the lines whose names contain the text. The last line is `N passed, N failed`;
+exit status 0 if nothing failed.
 """
 import argparse
 import collections
@@ -36,41 +35,41 @@ from base_url_check import CONFIGURATION, GUIDE, PIECES, PROXY, ROOT, blocks, ch
 from base_url_lines import KEY, SURROUNDINGS
 from internet import Internet, Page
 from recordings import recordings
-from rig import PATIENCE, Processes, Rig, Tally, forget_the_machine, free_port, of_kind, replay_backend, wait_until
+from rig import WAIT_LIMIT, Processes, Rig, Tally, clear_environment, free_port, of_kind, replay_backend, wait_until
 from sdk_lines import BLOCKS, GO, LINES, NODE, package
 
-# An address of the proxy in a line of code, in its quotes.
+# An address of the proxy in a line of code, with its quotes.
 ADDRESS = re.compile(rf'"(http://{re.escape(PROXY)}(/[^"]*)?)"')
-# What Google's libraries log in with: they fetch a token for it, where clients look for who they are.
+# The token endpoint of Google's libraries, and the credentials with which they fetch an access token.
 TOKENS = Page("oauth2.googleapis.com", "/token", None, json.dumps({"access_token": KEY, "expires_in": 3600, "token_type": "Bearer"}))
 WHO_IS_LOGGED_IN = {"type": "authorized_user", "client_id": "app", "client_secret": KEY, "refresh_token": KEY}
 ALSO = {"GOOGLE_GENERATIVE_AI_API_KEY": KEY, "AWS_REGION": "us-east-1"}
-# Time for a client to tell of a piece of text before its vendor goes on, in seconds: the limit of a failure.
-HEARD_WITHIN = 20
+# Limit in seconds for a client to report a piece of text before the provider continues. Reached only on failure.
+REPORT_LIMIT = 20
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
 def code_of(line, page):
-    """The line's block of code, or None where it is a variable."""
+    """Returns the line's code block, or None if the line is a variable."""
     found = [text for kind, name, language, text in blocks(page)
              if (kind, name, language) == ("line", line.name, BLOCKS[line.language])]
     return found[0] if found else None
 
 
 def check_page(page, tally):
-    """Every block of the page is run, and none is marked twice."""
+    """Checks that every code block of the page runs, and that none is marked twice."""
     on_page = collections.Counter((name, language) for kind, name, language, _ in blocks(page)
                                   if kind == "line" and language in BLOCKS.values())
     run = {(line.name, BLOCKS[line.language]) for line in LINES}
-    tally.check("every line of the guide for Node and Go is run", set(on_page) <= run, set(on_page) - run)
-    tally.check("no line is there twice", max(on_page.values()) == 1, on_page.most_common(1))
-    told = [text for kind, _, language, text in blocks(page) if kind is None and language in BLOCKS.values()]
-    tally.check("no block for Node and Go is unmarked", not told, told)
+    tally.check("every line of the guide for Node and Go runs", set(on_page) <= run, set(on_page) - run)
+    tally.check("no line is marked twice", max(on_page.values()) == 1, on_page.most_common(1))
+    unmarked = [text for kind, _, language, text in blocks(page) if kind is None and language in BLOCKS.values()]
+    tally.check("no block for Node and Go is unmarked", not unmarked, unmarked)
 
 
 def vendors_addresses():
-    """Whom each prefix of the configuration stands for, the longest first."""
+    """Returns the upstream of each prefix in the configuration, longest prefix first."""
     file = yaml.safe_load(CONFIGURATION.read_text())
     of = {route["match"]["prefix"]: file["upstreams"][route["upstream"]]["url"]
           for route in file["routes"] if "prefix" in route["match"]}
@@ -78,20 +77,20 @@ def vendors_addresses():
 
 
 def without_proxy(path):
-    """The page's rule backwards: the vendor's address for one of the proxy's; None for the proxy itself."""
+    """Returns the provider's address for an address of the proxy, the reverse of the page's rule. None for the proxy itself."""
     return next((url + path[len(prefix):] for prefix, url in vendors_addresses() if f"{path}/".startswith(f"{prefix}/")), None)
 
 
 def addresses(code, port):
-    """What stands for each address of a line's code: tokengauge's at `port`; None: the vendor's own."""
-    return {whole: f"http://127.0.0.1:{port}{path}" if port else without_proxy(path) for whole, path in ADDRESS.findall(code)}
+    """Returns the replacement of each address in a line's code: tokengauge's at `port`, or the provider's if `port` is None."""
+    return {quoted: f"http://127.0.0.1:{port}{path}" if port else without_proxy(path) for quoted, path in ADDRESS.findall(code)}
 
 
 def variables(args, page, port):
-    """What an application finds in its environment: what `inject` sets, and what the page has for shells, for a proxy at `port`."""
+    """Returns an application's environment with a proxy at `port`: the variables of `inject` and the page's shell variables."""
     rows = [[cell.strip("` ") for cell in row.strip("|").split("|")] for row in page.splitlines() if row.startswith("| `/")]
-    asked = [f"{route}={upstream}" for route, upstream, _, _, when in rows if when == "on request"]
-    found = injected(args)[1] | injected(args, "--upstream", ",".join(asked))[1]
+    on_request = [f"{route}={upstream}" for route, upstream, _, _, when in rows if when == "on request"]
+    found = injected(args)[1] | injected(args, "--upstream", ",".join(on_request))[1]
     shell = [text for kind, name, language, text in blocks(page) if kind == "line" and language == "sh"]
     found |= dict(setting.split("=", 1) for text in shell for setting in text.splitlines())
     return {name: value.replace(PROXY, f"127.0.0.1:{port}") for name, value in found.items()}
@@ -100,7 +99,7 @@ def variables(args, page, port):
 # --- streams in lockstep ---------------------------------------------------------------------------------------------
 
 def text_of_events(events, text):
-    """How much of the text of an answer has come with each of its events: the strings in them that it is made of."""
+    """Returns how many characters of the response text each event completes. The text is made of strings in the events."""
     def strings(value):
         if isinstance(value, str):
             yield value
@@ -108,51 +107,51 @@ def text_of_events(events, text):
             for one in value.values() if isinstance(value, dict) else value:
                 yield from strings(one)
 
-    came, counts = 0, []
+    found_chars, counts = 0, []
     for event in events:
         inner = event[event.find(b"{"):event.rfind(b"}") + 1]
-        found = [one for one in strings(json.loads(inner) if inner else {}) if one and text.startswith(one, came)]
-        came += max(map(len, found), default=0)
-        counts.append(came)
-    if came != len(text):
-        raise SystemExit(f"of {len(text)} characters of a recording's text {came} are found in its events")
+        found = [one for one in strings(json.loads(inner) if inner else {}) if one and text.startswith(one, found_chars)]
+        found_chars += max(map(len, found), default=0)
+        counts.append(found_chars)
+    if found_chars != len(text):
+        raise SystemExit(f"only {found_chars} of {len(text)} characters of a recording's text are found in its events")
     return counts
 
 
 class Lockstep:
-    """Vendors that write an event when the client has told of all text before it. `asked` is what they were asked."""
+    """Providers that write an event only when the client has reported all text before it. `requests` holds the received requests."""
 
     def __init__(self, runs, split):
         self.runs, self.split = runs, split
-        self.heard, self.kept_back, self.asked = collections.Counter(), [], collections.defaultdict(list)
-        self.told = threading.Condition()
+        self.received_chars, self.kept_back, self.requests = collections.Counter(), [], collections.defaultdict(list)
+        self.progress = threading.Condition()
 
-    def hear(self, run, piece):
-        with self.told:
-            self.heard[run.model] += len(piece)
-            self.told.notify_all()
+    def record_piece(self, run, piece):
+        with self.progress:
+            self.received_chars[run.model] += len(piece)
+            self.progress.notify_all()
 
-    def pieces(self, asked, answer):
-        [run] = [run for run in self.runs if run.model in asked.path or run.model.encode() in asked.body]
+    def pieces(self, request, answer):
+        [run] = [run for run in self.runs if run.model in request.path or run.model.encode() in request.body]
         truth = run.recording.truth
-        self.asked[run.model].append(asked)
+        self.requests[run.model].append(request)
         events = self.split(answer, truth["framing"])
-        for event, came in zip(events, text_of_events(events, truth["output_text"])):
+        for event, expected in zip(events, text_of_events(events, truth["output_text"])):
             yield event
-            with self.told:
-                if not self.told.wait_for(lambda: run.line.lags or self.heard[run.model] >= came, HEARD_WITHIN):
-                    self.kept_back.append(f"{run.line.title}: {self.heard[run.model]} of {came} characters")
-                    self.heard[run.model] = len(truth["output_text"])
+            with self.progress:
+                if not self.progress.wait_for(lambda: run.line.lags or self.received_chars[run.model] >= expected, REPORT_LIMIT):
+                    self.kept_back.append(f"{run.line.title}: {self.received_chars[run.model]} of {expected} characters")
+                    self.received_chars[run.model] = len(truth["output_text"])
 
 
 class Run:
-    """A line, the code of the page, and what came of it, by whether tokengauge stood between."""
+    """A line, its code on the page, and its results, keyed by whether tokengauge was in between."""
 
     def __init__(self, number, line, page, recording):
         self.line, self.recording, self.code = line, recording, code_of(line, page)
-        # By which its requests and spans are known.
+        # Identifies the run's requests and spans.
         self.model = f"of-the-caller-{number:02}"
-        self.came, self.raised = {False: [], True: []}, {}
+        self.pieces, self.raised = {False: [], True: []}, {}
 
     def path(self):
         return self.line.path.format(model=self.model)
@@ -161,20 +160,20 @@ class Run:
 # --- programs --------------------------------------------------------------------------------------------------------
 
 def node_program(args):
-    """Beside its packages, where Node looks for them."""
+    """Writes the program next to its packages, where Node looks for them."""
     program = pathlib.Path(args.node) / "base_url_lines.mjs"
     shutil.copy(ROOT / "tests" / "node" / program.name, program)
     return ["node", str(program.resolve())]
 
 
 def go_program(args, page):
-    """Built where what it is made of has changed."""
+    """Builds the program if its sources changed."""
     folder = pathlib.Path(args.go).resolve()
     sources = {path.name: path.read_text() for path in (ROOT / "tests" / "gosdk").iterdir()} | go_sources(page)
     made_from = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
     program, mark = folder / "program", folder / "made-from.txt"
     if not (program.exists() and mark.exists() and mark.read_text() == made_from):
-        print("building the lines for Go", flush=True)
+        print("building the Go lines", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for name, text in sources.items():
@@ -186,7 +185,7 @@ def go_program(args, page):
 
 
 def go_sources(page):
-    """The lines for Go as files beside main.go, one for each package."""
+    """Returns the Go lines as files next to main.go, one per package."""
     files = collections.defaultdict(list)
     for line in LINES:
         if line.language == GO:
@@ -205,56 +204,56 @@ def go_call(line, of, call, code):
 
 
 def start(language, command, runs, through, environment, port):
-    """A program with its lines, and what it is told."""
+    """Starts a program with its lines and their input."""
     code_in = lambda run: addresses(run.code, port if through else None) if run.code else {}
     if language == GO:
-        known = {whole: actual for run in runs for whole, actual in code_in(run).items()}
-        told = {"addresses": known, "lines": [{"name": run.line.name, "model": run.model} for run in runs]}
+        known = {quoted: actual for run in runs for quoted, actual in code_in(run).items()}
+        program_input = {"addresses": known, "lines": [{"name": run.line.name, "model": run.model} for run in runs]}
     else:
-        told = [{"name": run.line.name, "model": run.model, "code": with_addresses(run.code, code_in(run))} for run in runs]
+        program_input = [{"name": run.line.name, "model": run.model, "code": with_addresses(run.code, code_in(run))} for run in runs]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return process, json.dumps(told)
+    return process, json.dumps(program_input)
 
 
 def with_addresses(code, known):
-    """The code of a line for Node; None where it names the proxy itself, and there is none."""
+    """Returns the code of a Node line. None if the code names the proxy itself and no proxy is running."""
     if code is None or None in known.values():
         return None
     return ADDRESS.sub(lambda found: json.dumps(known[found[1]]), code)
 
 
 def run_program(language, command, runs, through, environment, port, lockstep):
-    """Runs the lines one after the other, and writes down what comes of each as it comes."""
-    process, told = start(language, command, runs, through, environment, port)
+    """Runs the lines one after the other, and records each result as it arrives."""
+    process, program_input = start(language, command, runs, through, environment, port)
     of, errors = {run.line.name: run for run in runs}, []
     drain = threading.Thread(target=lambda: errors.append(process.stderr.read()))
     drain.start()
-    process.stdin.write(told)
+    process.stdin.write(program_input)
     process.stdin.close()
     for row in process.stdout:
         if not row.startswith('{"name"'):
-            continue  # a client's own
-        said = json.loads(row)
-        run = of[said["name"]]
-        if "piece" in said:
-            run.came[through].append(said["piece"])
-            lockstep.hear(run, said["piece"])
+            continue  # printed by a client library
+        row_data = json.loads(row)
+        run = of[row_data["name"]]
+        if "piece" in row_data:
+            run.pieces[through].append(row_data["piece"])
+            lockstep.record_piece(run, row_data["piece"])
         else:
-            run.raised[through] = said["raised"]
-    process.wait(PATIENCE)
+            run.raised[through] = row_data["raised"]
+    process.wait(WAIT_LIMIT)
     drain.join()
     for run in runs:
-        run.raised.setdefault(through, f"the program ended before it, with {process.returncode}: {''.join(errors)[-600:]}")
+        run.raised.setdefault(through, f"the program ended before this line, with status {process.returncode}: {''.join(errors)[-600:]}")
 
 
 def run_all(programs, runs, through, environment, settings, port, lockstep):
-    """All lines of both languages, those that are variables apart from those in code: a variable speaks to every client."""
+    """Runs all lines of both languages. Lines that are variables run separately from code lines: a variable affects every client."""
     jobs = []
     for language, command in programs.items():
         for in_code in (True, False):
             some = [run for run in runs if run.line.language == language and bool(run.code) == in_code]
             more = settings if through and not in_code else {}
-            # Node's programs find the internet otherwise, and some clients in them would find it twice.
+            # Node programs reach the internet by another mechanism. Some clients would apply both.
             mine = {name: value for name, value in environment.items() if language == GO or name != "https_proxy"}
             if some:
                 jobs.append((language, command, some, through, {**mine, **more}, port, lockstep))
@@ -263,34 +262,34 @@ def run_all(programs, runs, through, environment, settings, port, lockstep):
             done.result()
 
 
-# --- what came -------------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 def check_answers(runs, tally, direct, proxied):
     for run in runs:
         title, wanted = run.line.title, run.recording.truth["output_text"]
         for through, how in ((False, "without the proxy"), (True, "through the proxy")):
-            came = run.came[through]
-            tally.check(f"{title}: {how}, nothing is raised", run.raised[through] is None, run.raised[through])
-            tally.check(f"{title}: {how}, all of the answer arrives", "".join(came) == wanted, f"{came}, not {wanted}")
-        tally.check(f"{title}: in the same pieces", len(run.came[True]) >= PIECES and run.came[True] == run.came[False],
-                    f"{run.came[True]}, not {run.came[False]}")
-        asked = [lockstep.asked[run.model] for lockstep in (direct, proxied)]
-        tally.check(f"{title}: the vendor is asked once, and the same", len(asked[0]) == 1 and asked[0] == asked[1],
-                    f"{asked[1]}, not {asked[0]}")
+            pieces = run.pieces[through]
+            tally.check(f"{title}: {how}, the client raises no error", run.raised[through] is None, run.raised[through])
+            tally.check(f"{title}: {how}, the response is complete", "".join(pieces) == wanted, f"{pieces}, not {wanted}")
+        tally.check(f"{title}: the response arrives in the same pieces", len(run.pieces[True]) >= PIECES and run.pieces[True] == run.pieces[False],
+                    f"{run.pieces[True]}, not {run.pieces[False]}")
+        received = [lockstep.requests[run.model] for lockstep in (direct, proxied)]
+        tally.check(f"{title}: the provider receives one request, identical in both runs", len(received[0]) == 1 and received[0] == received[1],
+                    f"{received[1]}, not {received[0]}")
     for lockstep, how in ((direct, "without the proxy"), (proxied, "through the proxy")):
-        tally.check(f"{how}, every piece is there before the next is written", not lockstep.kept_back, lockstep.kept_back)
+        tally.check(f"{how}, every piece arrives before the next is written", not lockstep.kept_back, lockstep.kept_back)
 
 
 def check_spans(runs, rig, judge):
-    """Every call has its CLIENT span, which is right in all that is known of it."""
+    """Checks that every call has one CLIENT span with the expected attributes."""
     def spans():
         return [span for spans in rig.telemetry.read()[0].values() for span in of_kind(spans, "CLIENT")]
 
     wait_until(lambda: sum("gen_ai.request.model" in span for span in spans()) >= len(runs))
-    told = {run.model: [span for span in spans() if span.get("gen_ai.request.model") == run.model] for run in runs}
+    spans_by_model = {run.model: [span for span in spans() if span.get("gen_ai.request.model") == run.model] for run in runs}
     for run in runs:
-        title, vendor, found = run.line.title, run.line.vendor, told[run.model]
-        rig.tally.check(f"{title}: it has one span, of its model", len(found) == 1, f"{len(found)} of {len(spans())}")
+        title, vendor, found = run.line.title, run.line.vendor, spans_by_model[run.model]
+        rig.tally.check(f"{title}: one span with the requested model", len(found) == 1, f"{len(found)} of {len(spans())}")
         for span in found:
             for key, wanted in (("tokengauge.route", vendor.route), ("gen_ai.provider.name", vendor.provider),
                                 ("gen_ai.operation.name", run.line.operation), ("tokengauge.outcome", "ok"),
@@ -298,21 +297,21 @@ def check_spans(runs, rig, judge):
                 rig.tally.check(f"{title}: {key}", span.get(key) == wanted, f"{span.get(key)}, not {wanted}")
             for what, held, note in of_recording(run.recording.truth, span, judge):
                 rig.tally.check(f"{title}: {what}", held, note)
-    others = len(spans()) - sum(map(len, told.values()))
-    rig.tally.check("nothing else is told", not others, spans())
+    others = len(spans()) - sum(map(len, spans_by_model.values()))
+    rig.tally.check("no other spans are exported", not others, spans())
 
 
 def of_recording(truth, span, judge):
-    """What a span must say of the answer: tokens, its model and its end."""
+    """Yields the checks of a response's span: tokens, response model and finish reasons."""
     if truth["model_answered"]:
         yield "the answer's model", span.get("gen_ai.response.model") == truth["model_answered"], span
     reasons = span.get("gen_ai.response.finish_reasons", [])
-    yield "how it ended", judge.same_reasons(reasons, truth["finish_reasons"] or []), f"{reasons}, not {truth['finish_reasons']}"
+    yield "the finish reasons", judge.same_reasons(reasons, truth["finish_reasons"] or []), f"{reasons}, not {truth['finish_reasons']}"
     for key, wanted in judge.expected_usage(truth).items():
         if wanted:
             yield key, span.get(key) == wanted, f"{span.get(key)}, not {wanted}"
     source = "reported" if truth["usage"] else "counted"
-    yield f"the tokens are {source}", span.get("tokengauge.token.source") == source, span.get("tokengauge.token.source")
+    yield f"the token source is {source}", span.get("tokengauge.token.source") == source, span.get("tokengauge.token.source")
 
 
 def check_lines(args, tally, page):
@@ -338,7 +337,7 @@ def check_lines(args, tally, page):
             internet.pace = locksteps[through].pieces
             run_all(programs, runs, through, environment, variables(args, page, rig.listen), rig.listen, locksteps[through])
         check_answers(runs, tally, locksteps[False], locksteps[True])
-        tally.check("every request comes to its vendor's host and path", not internet.missed, internet.missed)
+        tally.check("every request reaches its provider's host and path", not internet.missed, internet.missed)
         check_spans(runs, rig, judge)
         rig.end()
     finally:
@@ -356,11 +355,11 @@ def main():
     cli.add_argument("--only", default="")
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
-    forget_the_machine()
+    clear_environment()
     tally, page, began = Tally(args.verbose), GUIDE.read_text(), time.monotonic()
     check_page(page, tally)
     check_lines(args, tally, page)
-    print(f"lines of docs/how-to/provider-apis.md for Node and Go: {time.monotonic() - began:.0f} s")
+    print(f"Node and Go lines of docs/how-to/provider-apis.md: {time.monotonic() - began:.0f} s")
     print(f"{tally.passed} passed, {tally.failed} failed")
     return 1 if tally.failed else 0
 

@@ -1,8 +1,7 @@
-"""Which clients of Amazon Bedrock can stand behind the proxy, shown with boto3 and upstreams that verify signatures.
+"""Checks which clients of Amazon Bedrock work through the proxy, with boto3 and upstreams that verify signatures.
 
-AWS signs the host name. The public upstream has the real one, although it listens here: the proxy finds it as its
-`http_proxy`, and asks it for `http://bedrock-runtime.…`. The private upstream answers to the name by which clients call
-the proxy, as an endpoint of one's own would.
+AWS signs the host name. The public upstream has the real host name, although it listens here: the proxy uses it as `http_proxy` and requests
+`http://bedrock-runtime.…` from it. The private upstream accepts the host name by which clients call the proxy, like a self-hosted endpoint.
 """
 import dataclasses
 import os
@@ -15,11 +14,11 @@ import boto3
 import botocore.config
 import botocore.exceptions
 
-from rig import PATIENCE, Rig, free_port, of_kind
-from sigv4_upstream import ANSWER, USAGE, Asked, Key, Upstream
+from rig import WAIT_LIMIT, Rig, free_port, of_kind
+from sigv4_upstream import ANSWER, USAGE, ReceivedRequest, Key, Upstream
 
 HOST = "bedrock-runtime.eu-west-1.amazonaws.com"
-# The colon is escaped in the path, and the escaped path is signed.
+# The colon is escaped in the path, and the signature covers the escaped path.
 MODEL = "eu.amazon.nova-2-lite-v1:0"
 KEY, API_KEY = Key("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"), "bedrock-api-key-example"
 
@@ -52,12 +51,12 @@ routes:
 
 
 @dataclasses.dataclass
-class Way:
-    """A way to reach Bedrock through the proxy."""
+class Setup:
+    """A client configuration for Bedrock through the proxy."""
 
     name: str
     client: Callable
-    # Which upstream it comes to.
+    # The upstream that receives its requests.
     upstream: Upstream
     refused: bool = False
     environment: dict = dataclasses.field(default_factory=dict)
@@ -66,7 +65,7 @@ class Way:
 @dataclasses.dataclass
 class Call:
     name: str
-    way: Way
+    setup: Setup
 
 
 def check(args, tally):
@@ -83,9 +82,9 @@ def check(args, tally):
     private.host = f"localhost:{rig.listen}"
     try:
         check_upstream(tally, public)
-        for way in ways(rig, secure, public, private):
+        for setup in setups(rig, secure, public, private):
             for method in ("converse", "converse_stream"):
-                check_call(rig, Call(f"signing: {way.name}: {method}", way), method)
+                check_call(rig, Call(f"signing: {setup.name}: {method}", setup), method)
         check_spans(rig)
         rig.end()
     finally:
@@ -95,7 +94,7 @@ def check(args, tally):
 
 
 def make_certificate(folder):
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    """Returns a self-signed certificate for 127.0.0.1, and its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run([
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
@@ -104,18 +103,18 @@ def make_certificate(folder):
     return certificate, key
 
 
-def ways(rig, secure, public, private):
+def setups(rig, secure, public, private):
     proxy = f"127.0.0.1:{rig.listen}"
     return [
-        # boto3 sends a key over TLS only.
-        Way("an API key, the address changed", lambda: client_without_keys(f"https://127.0.0.1:{secure}"), public, environment={
+        # boto3 sends an API key only over TLS.
+        Setup("an API key, the address changed", lambda: client_without_keys(f"https://127.0.0.1:{secure}"), public, environment={
             "AWS_BEARER_TOKEN_BEDROCK": API_KEY, "AWS_CA_BUNDLE": str(rig.folder / "certificate.pem")}),
-        Way("signed for the real host, sent to the proxy", lambda: sent_to(proxy, signing_client()), public),
-        Way("signed for the real host, the proxy as the client's HTTP proxy", signing_client, public, environment={
+        Setup("signed for the real host, sent to the proxy", lambda: sent_to(proxy, signing_client()), public),
+        Setup("signed for the real host, the proxy as the client's HTTP proxy", signing_client, public, environment={
             "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": f"http://{HOST}", "http_proxy": f"http://{proxy}"}),
-        Way("signed for the proxy, which keeps the host", lambda: signing_client(f"http://{private.host}"), private),
-        Way("signed for the proxy, which does not", lambda: signing_client(f"http://{proxy}"), public, refused=True),
-        Way("signed with a path that the proxy strips", lambda: signing_client(f"http://{private.host}/bedrock"), private,
+        Setup("signed for the proxy, which keeps the host", lambda: signing_client(f"http://{private.host}"), private),
+        Setup("signed for the proxy, which does not", lambda: signing_client(f"http://{proxy}"), public, refused=True),
+        Setup("signed with a path that the proxy strips", lambda: signing_client(f"http://{private.host}/bedrock"), private,
             refused=True),
     ]
 
@@ -124,7 +123,7 @@ def signing_client(address=None, secret=KEY.secret, **config):
     return boto3.client(
         "bedrock-runtime", region_name="eu-west-1", endpoint_url=address,
         aws_access_key_id=KEY.id, aws_secret_access_key=secret,
-        config=botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=PATIENCE, **config))
+        config=botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=WAIT_LIMIT, **config))
 
 
 def client_without_keys(address):
@@ -132,7 +131,7 @@ def client_without_keys(address):
 
 
 def sent_to(address, client):
-    """Changes where the client connects, after it signed."""
+    """Changes the address to which the client connects after signing."""
     def readdress(request, **_):
         request.url = urllib.parse.urlsplit(request.url)._replace(scheme="http", netloc=address).geturl()
 
@@ -143,18 +142,18 @@ def sent_to(address, client):
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 def check_upstream(tally, public):
-    """The upstream itself: it lets in what is rightly signed and nothing else."""
+    """Checks the upstream itself: it accepts valid signatures and nothing else."""
     def answers(client):
         try:
             return ask(client, "converse", {})[0]
         except botocore.exceptions.ClientError as error:
             return error.response["Error"]["Code"]
 
-    # As it would be called without a proxy: as an HTTP proxy itself, since its name leads elsewhere.
-    way = {"address": f"http://{HOST}", "proxies": {"http": f"http://127.0.0.1:{public.port}"}}
+    # As without a proxy. The upstream acts as the HTTP proxy, because its host name resolves elsewhere.
+    setup = {"address": f"http://{HOST}", "proxies": {"http": f"http://127.0.0.1:{public.port}"}}
     for name, client, wanted in (
-        ("signed for it", signing_client(**way), ANSWER),
-        ("signed with another secret", signing_client(secret="another", **way), "InvalidSignatureException"),
+        ("signed for it", signing_client(**setup), ANSWER),
+        ("signed with another secret", signing_client(secret="another", **setup), "InvalidSignatureException"),
         ("signed for another name", signing_client(f"http://127.0.0.1:{public.port}"), "InvalidSignatureException"),
     ):
         seen = answers(client)
@@ -162,7 +161,7 @@ def check_upstream(tally, public):
 
 
 def ask(client, method, headers):
-    """Makes the call with these headers, which are signed too; its text and its token counts."""
+    """Makes the call with these headers, which are also signed. Returns its text and its token counts."""
     def add(request, **_):
         for name, value in headers.items():
             request.headers[name] = value
@@ -178,15 +177,15 @@ def ask(client, method, headers):
 
 def check_call(rig, call, method):
     try:
-        with unittest.mock.patch.dict(os.environ, call.way.environment):
-            seen = ask(call.way.client(), method, rig.trace(call))
+        with unittest.mock.patch.dict(os.environ, call.setup.environment):
+            seen = ask(call.setup.client(), method, rig.trace(call))
     except botocore.exceptions.ClientError as error:
         seen = error.response["ResponseMetadata"]["HTTPStatusCode"], error.response["Error"]["Code"]
-    wanted = (403, "InvalidSignatureException") if call.way.refused else (ANSWER, USAGE)
-    expected = "is refused" if call.way.refused else "is answered"
+    wanted = (403, "InvalidSignatureException") if call.setup.refused else (ANSWER, USAGE)
+    expected = "is rejected" if call.setup.refused else "is answered"
     rig.tally.check(f"{call.name}: {expected}", seen == wanted, f"{seen}, not {wanted}")
-    asked, wanted = call.way.upstream.asked[-1:], Asked(call.way.upstream.host, 403 if call.way.refused else 200)
-    rig.tally.check(f"{call.name}: the upstream was asked by its own name, and said so itself", asked == [wanted], asked)
+    received, wanted = call.setup.upstream.requests[-1:], ReceivedRequest(call.setup.upstream.host, 403 if call.setup.refused else 200)
+    rig.tally.check(f"{call.name}: the upstream received its own host name and answered itself", received == [wanted], received)
 
 
 def check_spans(rig):
@@ -202,11 +201,11 @@ def check_spans(rig):
 
 
 def server_span(call):
-    """The upstream said no, or nobody did: never the proxy."""
+    """Returns the expected SERVER span. An error comes from the upstream or does not occur; it never comes from the proxy."""
     return {
-        "http.response.status_code": 403 if call.way.refused else 200,
+        "http.response.status_code": 403 if call.setup.refused else 200,
         "tokengauge.own_response": None,
-        "tokengauge.fault": "client" if call.way.refused else "none",
+        "tokengauge.fault": "client" if call.setup.refused else "none",
     }
 
 
@@ -215,9 +214,9 @@ def client_span(call):
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": MODEL,
         "gen_ai.provider.name": "aws.bedrock",
-        "error.type": "InvalidSignatureException" if call.way.refused else None,
+        "error.type": "InvalidSignatureException" if call.setup.refused else None,
     }
-    if call.way.refused:
+    if call.setup.refused:
         return wanted
     return {**wanted, "gen_ai.response.finish_reasons": ["end_turn"], "gen_ai.usage.input_tokens": USAGE["inputTokens"],
             "gen_ai.usage.output_tokens": USAGE["outputTokens"]}

@@ -1,8 +1,7 @@
-"""An upstream that answers as Amazon Bedrock does: to requests whose signature (AWS Signature Version 4) or API key is
-right for one host name, and to no others.
+"""An upstream like Amazon Bedrock: it accepts requests with a valid signature (AWS Signature Version 4) or API key for one host name.
 
-The signature is worked out here, step by step from AWS's description, and not by the library that made it. The requests
-come over plain HTTP, some in absolute form, as a proxy is asked: neither is part of what is signed.
+The signature is computed here from AWS's description, independent of the client library. Requests arrive over plain HTTP, some in absolute
+form, as a proxy receives them. The signature covers neither.
 """
 import binascii
 import collections
@@ -16,20 +15,20 @@ import threading
 import urllib.parse
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-# How far the clock of the signer may be off; AWS's own limit.
+# The permitted clock difference. AWS uses the same limit.
 TOLERANCE = datetime.timedelta(minutes=15)
-# What is not escaped in a canonical path or query.
+# Characters that are not escaped in a canonical path or query.
 UNRESERVED = "-_.~"
 
 Key = collections.namedtuple("Key", "id secret")
-# `target` is path and query as they were sent, `headers` an `http.client.HTTPMessage`.
+# `target` is path and query as sent, `headers` an `http.client.HTTPMessage`.
 Message = collections.namedtuple("Message", "method target headers body")
-# What came in, and how it was answered.
-Asked = collections.namedtuple("Asked", "host status")
+# A received request, and the status of its response.
+ReceivedRequest = collections.namedtuple("ReceivedRequest", "host status")
 
 
 class Refused(Exception):
-    """Why a request is not let in: the type of AWS's error, and its message."""
+    """A rejected request: the type of AWS's error, and its message."""
 
     def __init__(self, kind, message):
         super().__init__(message)
@@ -37,7 +36,7 @@ class Refused(Exception):
 
 
 def verify(message, key, host, service):
-    """Refuses a message that is not signed with this key for this host name."""
+    """Rejects a message that is not signed with this key for this host name."""
     headers = message.headers
     algorithm, _, rest = headers.get("authorization", "").partition(" ")
     if algorithm != ALGORITHM:
@@ -79,7 +78,7 @@ def check_scope(day, stamp, is_ours):
 
 def canonical_request(message, signed):
     path, _, query = message.target.partition("?")
-    # Every service but S3 escapes the path once more than it was sent.
+    # Every service except S3 escapes the path once more.
     canonical_path = urllib.parse.quote(path, safe="/" + UNRESERVED)
     pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
     escaped = sorted(tuple(urllib.parse.quote(urllib.parse.unquote(part), safe=UNRESERVED) for part in pair) for pair in pairs)
@@ -96,11 +95,11 @@ USAGE = {"inputTokens": 12, "outputTokens": 9, "totalTokens": 21}
 
 
 class Upstream:
-    """Serves Converse and ConverseStream as `host` on a port of its own, and remembers who asked what."""
+    """Serves Converse and ConverseStream as `host` on its own port, and records the requests."""
 
     def __init__(self, host, key, api_key):
         self.host, self.key, self.api_key = host, key, api_key
-        self.asked = []
+        self.requests = []
         upstream = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -123,11 +122,11 @@ class Upstream:
         status, headers = 200, {}
         try:
             self.let_in(Message(request.command, target, request.headers, body))
-            content_type, data = streamed() if target.endswith("/converse-stream") else whole()
+            content_type, data = converse_stream_response() if target.endswith("/converse-stream") else converse_response()
         except Refused as refusal:
             status, headers = 403, {"x-amzn-errortype": refusal.kind}
             content_type, data = "application/json", json.dumps({"message": str(refusal)}).encode()
-        self.asked.append(Asked(request.headers.get("host"), status))
+        self.requests.append(ReceivedRequest(request.headers.get("host"), status))
         request.send_response(status)
         for name, value in {**headers, "content-type": content_type, "content-length": str(len(data))}.items():
             request.send_header(name, value)
@@ -145,13 +144,13 @@ class Upstream:
         self.server.server_close()
 
 
-def whole():
+def converse_response():
     answer = {"output": {"message": {"role": "assistant", "content": [{"text": ANSWER}]}}, "stopReason": "end_turn",
               "usage": USAGE, "metrics": {"latencyMs": 321}}
     return "application/json", json.dumps(answer).encode()
 
 
-def streamed():
+def converse_stream_response():
     middle = len(ANSWER) // 2
     events = [
         ("messageStart", {"role": "assistant"}),
@@ -165,7 +164,7 @@ def streamed():
 
 
 def event_message(name, event):
-    """One message of AWS's event-stream: lengths and their checksum, headers, payload, and the checksum of it all."""
+    """Encodes one message of AWS's event stream: lengths with checksum, headers, payload, and a checksum of the message."""
     headers = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
     packed = b"".join(struct.pack("!B", len(key)) + key.encode() + struct.pack("!BH", 7, len(value)) + value.encode()
                       for key, value in headers.items())

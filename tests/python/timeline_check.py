@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Times on spans against the times at which the upstream wrote.
+"""Compares timestamps on spans with the times of the upstream's writes.
 
     timeline_check.py --binary target/release/tokengauge --shared ../shared [--exchanges 1000] [--parallel 4] [--verbose]
 
-A replay server notes when each of its writes was done (`x-replay-id`, `/__timeline`). A thousand streams go through the
-proxy, a few at a time, in several paces and cut in several ways; each has its own trace id. Both processes and this one
-read the same monotonic clock.
+A replay server records when each of its writes completed (`x-replay-id`, `/__timeline`). A thousand streams go through the proxy, a few at a
+time, at several rates and split in several ways. Each stream has its own trace id. All processes read the same monotonic clock.
 
-What is held are facts that no scheduling can excuse:
+The checks hold regardless of scheduling delays:
 
-* no point lies before the write that brought it could have begun: that is, before the write before it was done;
-* the time to each point lies in the bracket of what upstream and client stamped: no shorter than from the request's
-  arrival upstream to the write before, no longer than from the client's sending to its having received;
-* as many chunks and gaps are counted as were written.
+* no timestamp is before the earliest possible start of its write, which is the completion of the previous write;
+* the time to each event is within the bracket of the upstream's and the client's timestamps: at least from the request's arrival at the
+ upstream to the previous write, at most from the client's send to its receive;
+* the counts of chunks and gaps equal the writes.
 
-What is reported, and judged by nobody here, is how far the points lie from the writes (p50, p90, p99, greatest). The goal
-is a p99 within 1 ms on a machine that has nothing else to do.
+The differences between timestamps and writes (p50, p90, p99, maximum) are printed without a check. The goal is a p99 within 1 ms on an idle
+machine.
 
---shared names the folder with the OTLP receiver (tools/otlp_sink.py) and the replay server (corpus/). The last line is
-`N passed, N failed`; exit 0 when nothing failed.
+--shared names the folder with the OTLP receiver (tools/otlp_sink.py) and the replay server (corpus/). The last line is `N passed, N failed`;
+exit status 0 if nothing failed.
 """
 import argparse
 import bisect
@@ -32,12 +31,12 @@ import sys
 import tempfile
 import time
 
-from rig import PATIENCE, Rig, Tally, attributes, forget_the_machine
+from rig import WAIT_LIMIT, Rig, Tally, attributes, clear_environment
 
 PATH = "/v1/chat/completions"
 MODEL = "gpt-4o"
-# What the wall clock may have been corrected by during the run before absolute times say nothing: NTP slews by at most
-# 500 µs a second, but a step is larger.
+# The maximum correction of the wall clock during the run before absolute times are meaningless. NTP slews by at most 500 µs a second; a step
+# is larger.
 LARGEST_DRIFT_NS = 50_000_000
 
 PACES = ("0", "1", "3-12", "20")
@@ -53,11 +52,11 @@ def delta(content, finish=None):
 
 @dataclasses.dataclass
 class Case:
-    """A stream: its events, and which of them are the points that a span tells."""
+    """A stream: its events, and the events for which a span has a timestamp."""
 
     name: str
     events: list
-    # Positions among the events.
+    # Indexes of events.
     tokens: list
     visible: int
 
@@ -65,7 +64,7 @@ class Case:
         return b"".join(f"data: {event}\n\n".encode() for event in self.events)
 
     def ends(self):
-        """Where each event ends in the body."""
+        """Returns the end offset of each event in the body."""
         return list(itertools.accumulate(len(f"data: {event}\n\n".encode()) for event in self.events))
 
     def points(self):
@@ -89,7 +88,7 @@ CASES = (
 
 
 def write_cases(folder):
-    """The folder as the replay server wants it."""
+    """Returns a folder in the format of the replay server."""
     (folder / "index.json").write_text("[]")
     for one in CASES:
         place = folder / one.name
@@ -104,7 +103,7 @@ def write_cases(folder):
 
 @dataclasses.dataclass
 class Played:
-    """One exchange: how it was played, and what upstream and client stamped, in nanoseconds of the monotonic clock."""
+    """One request: its parameters, and the upstream's and the client's timestamps in nanoseconds of the monotonic clock."""
 
     number: int
     case: Case
@@ -120,7 +119,7 @@ class Played:
         return f"{self.number} ({self.case.name}, pace {self.pace}, {self.cut}, {self.framing}, {self.coding})"
 
     def written(self, position):
-        """Of the write that completed the event: when the one before it was done, when it was done, and where it ends."""
+        """Returns, for the write that completed the event: completion of the previous write, its own completion, and its end offset."""
         ends = list(itertools.accumulate(length for _, length in self.timeline["writes"]))
         if self.coding != "identity":
             index = 0 if self.cut == "whole" else position
@@ -131,12 +130,12 @@ class Played:
         return before, self.timeline["writes"][index][0], end
 
     def had(self, end):
-        """When the client had so many bytes of the body."""
+        """Returns when the client had received `end` bytes of the body."""
         return next(at for at, length in self.received if length >= end)
 
 
 def plan(number):
-    """Every combination in turn; a coding is cut by events, or the position of an event in it would not be known."""
+    """Returns every combination in turn. Compressed streams are split at events, because other splits hide the position of an event."""
     combinations = [
         (one, pace, cut, framing, coding)
         for coding, pace, framing, cut, one in itertools.product(CODINGS, PACES, FRAMINGS, CUTS, CASES)
@@ -152,7 +151,7 @@ def play(rig, played, headers):
             "x-replay-id": played.number, "connection": "close", **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     request = f"POST {PATH} HTTP/1.1\r\n{lines}\r\n".encode() + body
-    with socket.create_connection(("127.0.0.1", rig.listen), PATIENCE) as client:
+    with socket.create_connection(("127.0.0.1", rig.listen), WAIT_LIMIT) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         played.sent = time.monotonic_ns()
         client.sendall(request)
@@ -163,13 +162,13 @@ def play(rig, played, headers):
     chunked = b"transfer-encoding: chunked" in bytes(raw[:start]).lower()
     pieces = chunks(raw, start) if chunked else [(start, len(raw))]
     played.received = [(at, bytes_of_body(pieces, length)) for at, length in stamps]
-    # The client may have it all before the server has noted its last write.
+    # The client may finish before the server has recorded its last write.
     while "t_end_ns" not in played.timeline:
         played.timeline = rig.ask_backend(f"/__timeline?id={played.number}")
 
 
 def chunks(raw, at):
-    """Where the data of each chunk begins and ends."""
+    """Yields start and end of the data of each chunk."""
     found = []
     while True:
         line = raw.index(b"\r\n", at)
@@ -185,7 +184,7 @@ def bytes_of_body(pieces, length):
 
 
 def wall_less_monotonic():
-    """Nanoseconds between the two clocks, and how well that is known."""
+    """Returns the difference between the two clocks in nanoseconds, and its uncertainty."""
     best = None
     for _ in range(200):
         before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
@@ -205,9 +204,9 @@ class Judge:
 
     def exchange(self, played, spans):
         client = next(span for span in spans if span["kind"] == "SPAN_KIND_CLIENT")
-        told = attributes(client)
+        reported = attributes(client)
         at = {event["name"].rsplit(".", 1)[-1]: int(event["timeUnixNano"]) - self.start[0] for event in client["events"]}
-        asked = played.timeline["t_request_ns"]
+        request_at = played.timeline["t_request_ns"]
         times, writes = {}, {}
         for name, position in played.case.points().items():
             before, done, end = played.written(position)
@@ -215,12 +214,12 @@ class Judge:
             self.hold(f"{name} not before it was written", played, at[name] >= before - self.uncertain, at[name] - before)
             self.differences[name].append(at[name] - done)
             key = f"tokengauge.time_to.{name}"
-            if key in told:
-                times[name] = round(told[key] * 1e9)
-                shortest, longest = before - asked, had - played.sent
+            if key in reported:
+                times[name] = round(reported[key] * 1e9)
+                shortest, longest = before - request_at, had - played.sent
                 self.hold(f"time to {name} in the bracket", played, shortest <= times[name] <= longest,
                           f"{shortest} <= {times[name]} <= {longest}")
-        self.differences["time to first token"].append(times["token"] - (writes["token"] - asked))
+        self.differences["time to first token"].append(times["token"] - (writes["token"] - request_at))
         gaps = len(played.case.tokens) - 1
         self.differences["mean gap"].append(((at["last"] - at["token"]) - (writes["last"] - writes["token"])) / gaps)
         self.gaps, self.chunks = self.gaps + gaps, self.chunks + gaps + 1
@@ -245,7 +244,7 @@ def main():
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    forget_the_machine()
+    clear_environment()
     tally = Tally(args.verbose)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="timeline-check-"))
     write_cases(folder)
@@ -262,14 +261,14 @@ def main():
         spans = rig.await_telemetry()
         judge = Judge(tally, before, after)
         steady = abs(after[0] - before[0]) < LARGEST_DRIFT_NS
-        tally.check("the wall clock was not set meanwhile", steady, f"by {after[0] - before[0]} ns")
+        tally.check("the wall clock was not changed during the run", steady, f"by {after[0] - before[0]} ns")
         for trace, played in rig.calls.items() if steady else ():
             tally.check(f"{played}: a pair of spans", len(spans[trace]) == 2, len(spans[trace]))
             judge.exchange(played, spans[trace])
         rig.end()
         for name, expected in (("tokengauge.inter_chunk", judge.gaps), ("tokengauge.chunk_tokens", judge.chunks)):
             count, _ = rig.telemetry.distribution(name)
-            tally.check(f"{name}: as many as were written", count == expected, f"{count}, not {expected}")
+            tally.check(f"{name}: the count equals the writes", count == expected, f"{count}, not {expected}")
         judge.report()
     finally:
         rig.stop()

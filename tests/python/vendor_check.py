@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The vendors' own clients through tokengauge: each must see what it sees without it, and its spans must tell the truth.
+"""Runs the providers' own clients with and without tokengauge. Results must be equal, and the spans must be correct.
 
     vendor_check.py --binary target/release/tokengauge --shared ../shared [--only NAME] [--verbose]
 
-Every recording of an API that a client speaks is asked for twice, straight from a replay of the recordings and through
-the proxy, cut at random and every other one compressed, and the objects that the client makes of the answers are
-compared. The spans are compared with what is known of each recording. A recording that the client cannot read even
-straight is left out and named. One stream of each client is paced: its first object must be there before the backend
-wrote the last. Then boto3 signs its requests for an upstream that verifies the signatures.
+Every recording of a client's APIs is requested twice, directly from a replay server and through the proxy. Responses are split at random, and
+every other one is compressed. The client's result objects are compared, and the spans are compared with the recording's truth. A recording
+that the client cannot read even without the proxy is skipped and listed. One stream of each client is paced: its first object must arrive
+before the backend writes the last one. At the end boto3 signs requests for an upstream that verifies signatures.
 
---shared names the folder with the OTLP receiver, the recordings and what judges spans (tools/replay_check.py). --only
-takes the clients whose names contain it; `signing` is the last part. Needs the packages of requirements.txt. The last
-line is `N passed, N failed`; exit 0 when nothing failed.
+--shared names the folder with the OTLP receiver, the recordings and the span checks (tools/replay_check.py). --only selects the clients whose
+names contain the text; `signing` selects the last part. Needs the packages of requirements.txt. The last line is `N passed, N failed`; exit
+status 0 if nothing failed.
 """
 import argparse
 import asyncio
@@ -30,14 +29,14 @@ import pydantic
 
 import signing
 from recordings import STREAMS, Recording, recordings
-from rig import Rig, Tally, first_difference, forget_the_machine, of_kind, replay_backend
+from rig import Rig, Tally, first_difference, clear_environment, of_kind, replay_backend
 from vendors import VENDORS
 
-# What of an exception its catcher can see, where it has it.
+# Attributes of an exception that a caller can read, if present.
 OF_ERRORS = ("status_code", "code", "status", "type", "param", "message", "body", "error", "details", "response")
-# How answers are cut: pieces of 1 to 800 bytes, the same each time.
+# How responses are split: pieces of 1 to 800 bytes, the same each time.
 CUT = "random:5:1-800"
-# Pauses of the paced stream, and how many events one should have so that first and last are well apart.
+# Pauses of the paced stream, and the minimum of events that separates first and last clearly.
 PACE_MS, ENOUGH_EVENTS = 40, 8
 
 
@@ -50,11 +49,11 @@ class Call:
 
 
 class Raised(list):
-    """The last of what a caller saw, where the call ended with an exception."""
+    """The last item of a call that ended with an exception."""
 
 
 async def outcome(call):
-    """What the caller of `call` sees: objects, maybe an exception; and when it saw the first."""
+    """Returns what the caller observes: the result objects, an exception if there is one, and the time of the first object."""
     seen, first = [], None
     try:
         result = call()
@@ -63,14 +62,14 @@ async def outcome(call):
         async for item in items(result):
             first = first or time.monotonic_ns()
             seen.append(plain(item))
-    except Exception as error:  # Whatever a client raises is what its caller sees.
+    except Exception as error:  # The caller observes any error of the client.
         parts = {name: plain(getattr(error, name)) for name in OF_ERRORS if hasattr(error, name)}
         seen.append(Raised([type(error).__name__, parts]))
     return seen, first
 
 
 async def items(result):
-    """An answer as a sequence: its objects if it is a stream, else itself."""
+    """Yields a response as a sequence: the objects of a stream, or the response itself."""
     if isinstance(result, dict):  # boto3
         for key in [key for key, value in result.items() if isinstance(value, botocore.eventstream.EventStream)]:
             for event in result.pop(key):
@@ -87,7 +86,7 @@ async def items(result):
 
 
 def plain(value):
-    """An object as data that can be compared, without the date of the answer."""
+    """Returns an object as comparable data, without the date of the response."""
     if isinstance(value, pydantic.BaseModel):
         return [type(value).__name__, plain(value.model_dump(warnings=False))]
     if isinstance(value, dict):
@@ -109,7 +108,7 @@ async def check_vendor(rig, vendor, found):
     accepted, left_out = [], []
     for number, recording in enumerate(offered):
         headers = {"x-case": recording.name, "x-split": CUT}
-        # An asynchronous client gets compressed what its sister gets plain.
+        # The asynchronous client gets compressed the recordings that the synchronous client gets uncompressed.
         if vendor.decodes and (number + ("async" in vendor.name)) % 2:
             headers["x-encode"] = vendor.decodes
         make = vendor.calls[recording.api]
@@ -123,7 +122,7 @@ async def check_vendor(rig, vendor, found):
         rig.tally.check(f"{call.name}: same objects as without the proxy", straight == proxied,
                         first_difference(straight, proxied))
     if left_out:
-        print(f"{vendor.name} cannot read even straight: {', '.join(left_out)}")
+        print(f"{vendor.name} cannot read even without the proxy: {', '.join(left_out)}")
     missing = {kind for one in offered for kind in kinds(one)} - {kind for one in accepted for kind in kinds(one)}
     rig.tally.check(f"{vendor.name}: reads recordings of every kind", not missing, missing)
     await check_pace(rig, vendor, through, accepted)
@@ -139,7 +138,7 @@ def kinds(recording):
 
 
 async def check_pace(rig, vendor, client, accepted):
-    """The client has the first object of a slow stream before the backend writes the last."""
+    """Checks that the client has the first object of a slow stream before the backend writes the last one."""
     streams = [one for one in accepted if not one.failed and one.truth["framing"] in STREAMS]
 
     def length(recording):
@@ -154,11 +153,11 @@ async def check_pace(rig, vendor, client, accepted):
         headers["x-encode"] = vendor.decodes
     _, first = await outcome(lambda: vendor.calls[chosen.api](client, chosen, {**headers, **rig.trace(call)}))
     last = rig.ask_backend(f"/__timeline?id={headers['x-replay-id']}")["writes"][-1][0]
-    rig.tally.check(f"{call.name}: the first object is there before the last is written", first and first < last,
+    rig.tally.check(f"{call.name}: the first object arrives before the last one is written", first and first < last,
                     f"{((first or 0) - last) / 1e6:.1f} ms late")
 
 
-# --- what was told ---------------------------------------------------------------------------------------------------
+# --- telemetry -------------------------------------------------------------------------------------------------------
 
 def check_spans(rig, judge):
     spans = rig.await_telemetry()
@@ -168,37 +167,37 @@ def check_spans(rig, judge):
         for server, client in zip(of_kind(spans.get(trace, []), "SERVER"), of_kind(spans.get(trace, []), "CLIENT")):
             for what, held in more_of(call.recording, server, client):
                 rig.tally.check(f"{call.name}: {what}", held, client)
-    told = [call.recording for call in rig.calls.values()]
+    replayed = [call.recording for call in rig.calls.values()]
     for what, wanted, attribute in (
-        ("every call is counted once", len(told), {}),
-        ("failed calls are counted as such", sum(one.failed and not one.cut for one in told), {"tokengauge.outcome": "error"}),
-        ("cut calls are counted as such", sum(one.cut for one in told), {"tokengauge.outcome": "truncated"}),
+        ("every call is counted once", len(replayed), {}),
+        ("failed calls are counted as errors", sum(one.failed and not one.cut for one in replayed), {"tokengauge.outcome": "error"}),
+        ("cut calls are counted as truncated", sum(one.cut for one in replayed), {"tokengauge.outcome": "truncated"}),
     ):
         counted = rig.telemetry.total("tokengauge.requests.finished", attribute)
         rig.tally.check(f"vendors: {what}", counted == wanted, f"{counted}, not {wanted}")
 
 
 def more_of(recording, server, client):
-    """What a span must say besides: that all of the answer was seen, and where the number of tokens comes from."""
+    """Yields more checks of a span: the response was observed completely, and the source of the token counts."""
     truth, usage = recording.truth, recording.truth.get("usage") or {}
     is_ours = "tokengauge.own_response" in server or server.get("tokengauge.fault") == "proxy"
-    yield "nothing is the proxy's own doing", not is_ours
+    yield "no error comes from the proxy", not is_ours
     if recording.failed or "gen_ai.operation.name" not in client:
         return
-    yield "all of it was seen", client.get("tokengauge.complete") == "true"
-    yield "it is a stream or is none", ("gen_ai.request.stream" in client) == (truth["framing"] in STREAMS)
+    yield "the response was observed completely", client.get("tokengauge.complete") == "true"
+    yield "the stream attribute is correct", ("gen_ai.request.stream" in client) == (truth["framing"] in STREAMS)
     source = client.get("tokengauge.token.source")
     if not usage.get("output_tokens"):
         if truth.get("output_text"):
-            yield "the tokens are counted here", source in ("counted", "estimated")
+            yield "the tokens are counted by the proxy", source in ("counted", "estimated")
     elif has_reasoning(truth) and usage.get("reasoning_tokens") is None:
-        yield "tokens that were reported without what reasoning took are estimated", source == "estimated"
+        yield "tokens reported without reasoning tokens are estimated", source == "estimated"
     else:
-        yield "the tokens are the reported ones", source == "reported"
+        yield "the tokens are reported by the provider", source == "reported"
 
 
 def has_reasoning(truth):
-    """Cohere's plan for its tools is reasoning too."""
+    """Whether there was reasoning. Cohere's tool plan counts as reasoning."""
     return bool(truth.get("reasoning_text")) or "tool_plan_delta" in truth["oddities"]
 
 
@@ -225,8 +224,8 @@ def main():
     cli.add_argument("--only", default="")
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
-    forget_the_machine()
-    # Clients warn of models that are old and of fields that are new.
+    clear_environment()
+    # Clients warn about old models and new fields.
     warnings.simplefilter("ignore")
     tally = Tally(args.verbose)
     if any(args.only in vendor.name for vendor in VENDORS):

@@ -1,8 +1,8 @@
-"""The vendors' own clients: how each is pointed at an address, and how it makes the call of a recorded request.
+"""The providers' own clients: how to set their address, and how to make the call of a recorded request.
 
-A call is made by the client's own method for it, with the headers of the check as the client's own way to add headers.
-Of the recorded request the model and whether a stream was asked for always stand; the rest of its body where the client
-lets it through unread, else a word of greeting: what is compared is the answer.
+A call uses the client's own method, and adds the headers of the check in the client's own way. The model and the stream flag always come from
+the recorded request. The rest of the body is sent too if the client passes it through; otherwise a greeting replaces it, since only
+the response is compared.
 """
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ import ollama
 import openai
 
 from recordings import Recording
-from rig import PATIENCE
+from rig import WAIT_LIMIT
 
 HELLO = "Say hello in three languages."
 KEY = "not-a-key"
@@ -29,21 +29,21 @@ MESSAGES = [{"role": "user", "content": HELLO}]
 
 @dataclasses.dataclass(frozen=True)
 class Vendor:
-    """One client: for each API the call that it makes, `calls[api](client, recording, headers)`."""
+    """One client with the calls of each API: `calls[api](client, recording, headers)`."""
 
     name: str
     calls: dict[str, Callable]
     client: Callable[[str], Any]
-    # The content-encoding that the client asks for and undoes, if any.
+    # The content-encoding that the client requests and decodes, if any.
     decodes: str | None = "gzip"
-    # Which of the recordings of these APIs are this client's.
+    # Selects the recordings of these APIs that suit this client.
     fits: Callable[[Recording], bool] = lambda recording: True
 
 
 # --- OpenAI ----------------------------------------------------------------------------------------------------------
 
 def of_openai(method, model=True, streams=False, **needed):
-    """A call of openai's client or Anthropic's: by name what it insists on, the rest of the body as it stood."""
+    """Returns a call of OpenAI's or Anthropic's client: required fields as named arguments, the rest of the body unchanged."""
     def call(client, recording, headers):
         arguments = dict(needed, extra_headers=headers, extra_body=recording.body)
         if model:
@@ -71,7 +71,7 @@ OPENAI = {
 
 
 def openai_client(kind):
-    return lambda address: kind(base_url=f"{address}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE)
+    return lambda address: kind(base_url=f"{address}/v1", api_key=KEY, max_retries=0, timeout=WAIT_LIMIT)
 
 
 # --- Anthropic, also on Bedrock and Vertex AI ------------------------------------------------------------------------
@@ -95,16 +95,16 @@ ON_VERTEX = {"vertex.rawPredict(anthropic)": anthropic_messages, "vertex.streamR
 
 
 def anthropic_client(kind):
-    return lambda address: kind(base_url=address, api_key=KEY, max_retries=0, timeout=PATIENCE)
+    return lambda address: kind(base_url=address, api_key=KEY, max_retries=0, timeout=WAIT_LIMIT)
 
 
 def anthropic_on_bedrock(kind):
-    return lambda address: kind(base_url=address, api_key=KEY, aws_region="eu-west-1", max_retries=0, timeout=PATIENCE)
+    return lambda address: kind(base_url=address, api_key=KEY, aws_region="eu-west-1", max_retries=0, timeout=WAIT_LIMIT)
 
 
 def anthropic_on_vertex(kind):
     return lambda address: kind(base_url=f"{address}/v1", access_token=KEY, region="europe-west1", project_id="example",
-                                max_retries=0, timeout=PATIENCE)
+                                max_retries=0, timeout=WAIT_LIMIT)
 
 
 # --- Google ----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ VERTEX = {
 
 
 def google_options(address):
-    return {"base_url": address, "timeout": PATIENCE * 1000, "retry_options": {"attempts": 1}}
+    return {"base_url": address, "timeout": WAIT_LIMIT * 1000, "retry_options": {"attempts": 1}}
 
 
 def gemini_client(address):
@@ -153,12 +153,12 @@ def vertex_client(address):
 
 # --- Mistral ---------------------------------------------------------------------------------------------------------
 
-# Events of the longest stream of others that Mistral's client is given: 80 of the 82 are shorter or its own.
+# Limits the length of other providers' streams for Mistral's client: 80 of 82 recordings are shorter, or Mistral's own.
 MISTRAL_EVENTS = 50
 
 
 def of_mistral(method, stream=None, suffix="", **needed):
-    """Mistral's client has a method of its own for streams, and for asynchronous calls."""
+    """Mistral's client has separate methods for streams and for asynchronous calls."""
     def call(client, recording, headers):
         name = stream if stream and recording.stream else method
         arguments = {key: recording.model if value is None else value for key, value in needed.items()}
@@ -175,12 +175,12 @@ def mistral_calls(suffix):
 
 
 def is_for_mistral(recording):
-    """Any stream of OpenAI's format, but long ones only of Mistral's own: its client makes a class for every event."""
+    """Returns whether to use a stream in OpenAI's format. Long ones only from Mistral: the client creates a class for every event."""
     return recording.truth["provider"] == "mistral" or (recording.truth["n_events"] or 0) <= MISTRAL_EVENTS
 
 
 def mistral_client(address):
-    return mistralai.client.Mistral(api_key=KEY, server_url=address, timeout_ms=PATIENCE * 1000)
+    return mistralai.client.Mistral(api_key=KEY, server_url=address, timeout_ms=WAIT_LIMIT * 1000)
 
 
 # --- Cohere ----------------------------------------------------------------------------------------------------------
@@ -206,13 +206,13 @@ COHERE = {
 
 
 def cohere_client(kind):
-    return lambda address: kind(api_key=KEY, base_url=address, timeout=PATIENCE)
+    return lambda address: kind(api_key=KEY, base_url=address, timeout=WAIT_LIMIT)
 
 
 # --- Ollama ----------------------------------------------------------------------------------------------------------
 
 def of_ollama(method, **needed):
-    """Ollama's client takes headers only where it is made, so that each call has its own."""
+    """Ollama's client takes headers only in its constructor, so each call has its own client."""
     def call(client, recording, headers):
         arguments = dict(needed, stream=recording.stream) if method != "embed" else needed
         return getattr(client(headers=headers), method)(model=recording.model, **arguments)
@@ -227,17 +227,17 @@ OLLAMA = {
 
 
 def ollama_client(kind):
-    return lambda address: functools.partial(kind, host=address, timeout=PATIENCE)
+    return lambda address: functools.partial(kind, host=address, timeout=WAIT_LIMIT)
 
 
 # --- boto3 -----------------------------------------------------------------------------------------------------------
 
 class Bedrock:
-    """boto3's client, which adds the headers of the call just before it signs."""
+    """boto3's client. It adds the headers of the call just before signing."""
 
     def __init__(self, address):
         config = botocore.config.Config(
-            retries={"total_max_attempts": 1}, read_timeout=PATIENCE, connect_timeout=PATIENCE, parameter_validation=False)
+            retries={"total_max_attempts": 1}, read_timeout=WAIT_LIMIT, connect_timeout=WAIT_LIMIT, parameter_validation=False)
         self.client = boto3.client(
             "bedrock-runtime", endpoint_url=address, region_name="eu-west-1", aws_access_key_id="AKIDEXAMPLE",
             aws_secret_access_key=KEY, config=config)
@@ -249,10 +249,10 @@ class Bedrock:
             request.headers[name] = value
 
 
-def of_bedrock(method, whole=False, **needed):
+def of_bedrock(method, raw_body=False, **needed):
     def call(client, recording, headers):
         client.headers = headers
-        body = {"body": json.dumps(recording.body)} if whole else recording.body
+        body = {"body": json.dumps(recording.body)} if raw_body else recording.body
         return getattr(client.client, method)(modelId=recording.model, **{**needed, **body})
     return call
 
@@ -260,8 +260,8 @@ def of_bedrock(method, whole=False, **needed):
 BEDROCK = {
     "bedrock.converse": of_bedrock("converse"),
     "bedrock.converse-stream": of_bedrock("converse_stream"),
-    "bedrock.invoke": of_bedrock("invoke_model", whole=True),
-    "bedrock.invoke-with-response-stream": of_bedrock("invoke_model_with_response_stream", whole=True),
+    "bedrock.invoke": of_bedrock("invoke_model", raw_body=True),
+    "bedrock.invoke-with-response-stream": of_bedrock("invoke_model_with_response_stream", raw_body=True),
     "bedrock.count-tokens": of_bedrock("count_tokens"),
 }
 

@@ -1,4 +1,4 @@
-"""Each kind of panel as SVG or HTML."""
+"""Renders each kind of panel as SVG or HTML."""
 import html
 import math
 import re
@@ -9,7 +9,7 @@ COLOURS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8
 NAMED = {"green": "#73bf69", "yellow": "#f2cc0c", "orange": "#ff9830", "red": "#f2495c", "blue": "#5794f2", "purple": "#b877d9",
          "text": "#ccccdc", "transparent": "#ccccdc"}
 GRID, FAINT, TEXT = "#2c3036", "#8e8e9d", "#ccccdc"
-# Room for the numbers of the axes, in pixels.
+# Margins for the axis labels, in pixels.
 LEFT, BOTTOM, TOP, LINE = 64, 18, 4, 14
 
 
@@ -18,7 +18,7 @@ def escaped(text):
 
 
 class Frame:
-    """The area in which a panel is drawn: from values to pixels."""
+    """The drawing area of a panel: maps values to pixels."""
 
     def __init__(self, width, height, across, up, legend=0, right=False, logarithmic=False):
         self.left, self.right = LEFT, width - (LEFT if right else 8)
@@ -43,19 +43,19 @@ class Frame:
         return [10 ** power for power in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
 
 
-def text(x, y, said, anchor="start", colour=FAINT, size=11):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{escaped(said)}</text>'
+def text(x, y, content, anchor="start", colour=FAINT, size=11):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{escaped(content)}</text>'
 
 
 def minutes(frame):
-    """Along the bottom, since the beginning."""
+    """Draws the time axis in minutes since the start."""
     low, high = frame.across
     return [text(frame.x(low + 60 * minute), frame.bottom + 14, f"{minute} min" if minute else "0", "middle")
             for minute in range(int((high - low) // 60) + 1)]
 
 
 def axes(frame, unit):
-    """Lines across with their numbers."""
+    """Draws horizontal grid lines with their values."""
     parts = []
     for mark in frame.marks():
         y = frame.y(mark)
@@ -65,7 +65,7 @@ def axes(frame, unit):
 
 
 def legend_of(lines, width, height):
-    """As many names as fit on two rows, and where each stands."""
+    """Lays out as many names as fit on two rows."""
     parts, x, y, rows = [], 6, height - 4, 1
     widths = [22 + 6.1 * len(name) for name, *_ in lines]
     if sum(widths) > width - 12:
@@ -82,7 +82,7 @@ def legend_of(lines, width, height):
 
 
 def pieces(points, gap):
-    """Runs of points without a hole in them."""
+    """Splits points at gaps."""
     run = []
     for point in points:
         if run and point[0] - run[-1][0] > gap:
@@ -98,7 +98,7 @@ def svg(width, height, parts):
 
 
 def time_series(panel, lines, width, height, span, step):
-    """`lines`: (name, points) each. Stacked, as bars and with a second axis where the panel says so."""
+    """Draws `lines`, a list of (name, points): stacked, as bars and with a second axis if the panel requires that."""
     defaults = panel["fieldConfig"]["defaults"]
     custom, unit = defaults.get("custom", {}), defaults.get("unit", "none")
     other = {one["matcher"]["options"]: {it["id"]: it["value"] for it in one["properties"]}
@@ -144,7 +144,7 @@ def time_series(panel, lines, width, height, span, step):
 
 
 def fixed(properties):
-    """The colour that an override gives a line."""
+    """Returns the colour that an override gives a line."""
     return NAMED.get(properties.get("color", {}).get("fixedColor"))
 
 
@@ -153,16 +153,16 @@ def path(points):
 
 
 def stacked(coloured, share):
-    """Each line on top of those before it: (time, top, base)."""
-    whole, done = {}, {}
+    """Stacks the lines: (time, top, base)."""
+    total, done = {}, {}
     for _, _, points in coloured:
         for at, value in points:
-            whole[at] = whole.get(at, 0) + value
+            total[at] = total.get(at, 0) + value
     result = []
     for name, colour, points in coloured:
         raised = []
         for at, value in points:
-            height = value / whole[at] if share and whole[at] else value
+            height = value / total[at] if share and total[at] else value
             base = done.get(at, 0)
             done[at] = base + height
             raised.append((at, base + height, base))
@@ -180,7 +180,7 @@ def bounds(values, defaults, logarithmic=False):
 
 
 def heatmap(panel, lines, width, height, span, step):
-    """`lines`: (upper bound, counts up to it over time), cumulative as Prometheus has them."""
+    """Draws `lines`: (upper bound, counts up to the bound over time), cumulative as in Prometheus."""
     unit = panel["options"].get("yAxis", {}).get("unit", "none")
     buckets = sorted(((float(name), dict(points)) for name, points in lines), key=lambda one: one[0])
     cells, below = [], {}
@@ -204,7 +204,7 @@ def heatmap(panel, lines, width, height, span, step):
 
 
 def coloured_by(panel, value):
-    """The colour of a value by the panel's thresholds, and its word where it has one."""
+    """Returns the colour of a value by the panel's thresholds, and its mapped text if there is one."""
     defaults = panel["fieldConfig"]["defaults"]
     colour = "text"
     for one in defaults.get("thresholds", {}).get("steps", ()):
@@ -218,20 +218,20 @@ def coloured_by(panel, value):
     return NAMED.get(colour, colour if colour.startswith("#") else TEXT), None
 
 
-def said(panel, value):
+def mapped_text(panel, value):
     defaults = panel["fieldConfig"]["defaults"]
     colour, word = coloured_by(panel, value)
     return colour, word or written(value, defaults.get("unit", "none"), defaults.get("decimals"))
 
 
 def stat(panel, values, width, height):
-    """`values`: (name, value). One number, or several side by side."""
+    """Draws `values`, a list of (name, value): one number, or several side by side."""
     if not values:
         return f'<div class="none">{escaped(panel["fieldConfig"]["defaults"].get("noValue", "No data"))}</div>'
     background = panel["options"].get("colorMode") == "background"
     parts = []
     for name, value in values[:6]:
-        colour, words = said(panel, value)
+        colour, words = mapped_text(panel, value)
         size = max(min(width / len(values[:6]) / (len(words) * 0.62 + 0.5), height * 0.5, 34), 11)
         style = f"background:{colour};color:#111217" if background and colour != TEXT else f"color:{colour}"
         label = f"<small>{escaped(name)}</small>" if len(values) > 1 else ""
@@ -243,7 +243,7 @@ def bar_gauge(panel, values, width, height):
     most = panel["fieldConfig"]["defaults"].get("max") or max((abs(value) for _, value in values), default=1) or 1
     rows = []
     for name, value in values[:max(int(height // 24), 1)]:
-        colour, words = said(panel, value)
+        colour, words = mapped_text(panel, value)
         colour = NAMED["blue"] if colour == TEXT else colour
         share = min(max(value / most, 0), 1) * 100
         rows.append(f'<tr><td class="name">{escaped(name)}</td><td class="bar"><div style="width:{share:.1f}%;background:{colour}"></div></td>'
@@ -252,7 +252,7 @@ def bar_gauge(panel, values, width, height):
 
 
 def table(panel, columns, rows, height):
-    """`columns`: (title, unit, whether it is a number). Rows as they are, numbers as numbers."""
+    """Draws a table. `columns` holds (title, unit, whether it is a number)."""
     if not rows:
         return stat(panel, [], 0, height)
     head = "".join(f'<th class="{"number" if number else ""}">{escaped(title)}</th>' for title, _, number in columns)
@@ -266,7 +266,7 @@ def table(panel, columns, rows, height):
 
 
 def xy_chart(panel, across, lines, width, height):
-    """Each of `lines` over `across`, where both have a point."""
+    """Plots each of `lines` against `across` at their common times."""
     unit = panel["fieldConfig"]["defaults"].get("unit", "none")
     over = {round(at): value for at, value in across}
     drawn = [(name, COLOURS[at % len(COLOURS)], [(over[round(time)], value) for time, value in points if round(time) in over])

@@ -1,65 +1,65 @@
-"""What must hold of the alerts of the night: in the stores, and at the Alertmanager."""
+"""Checks of alerts, in the stores and at the Alertmanager."""
 import collections
 import math
 
-from failover.phases import LINGERING, NIGHT
-from failover.scene import INTERVAL, WAYS
+from failover.phases import LINGERING, PHASES
+from failover.scene import INTERVAL, PIPELINES
 
-# The alert that is timed.
+# The alert whose delay is measured.
 DROP = "LLMOutputTPSDrop"
 
 
-def alerts(stores, tally, night):
-    """Each alert is pending, firing and over in every store, in its phase and in no other."""
-    for way in WAYS:
-        spans = histories(stores[way], night)
-        arrived = {(name, status) for _, by, name, status in night["arrived"] if by == way}
-        silenced = {(name, first) for by, name, first in night["silenced"] if by == way}
-        for phase, seen in zip(NIGHT, night["phases"]):
+def alerts(stores, tally, data):
+    """Checks that each alert is pending, firing and resolved in every store, in its phase and in no other."""
+    for pipeline in PIPELINES:
+        spans = histories(stores[pipeline], data)
+        arrived = {(name, status) for _, by, name, status in data["arrived"] if by == pipeline}
+        silenced = {(name, first) for by, name, first in data["silenced"] if by == pipeline}
+        for phase, seen in zip(PHASES, data["phases"]):
             for name in phase.fires:
                 in_it = [one for one in firing(spans, name) if one[1] <= seen["ended"] + INTERVAL and one[2] >= seen["began"]]
-                tally.check(f"{way}: {name} fires in '{phase.name}'", in_it, spans.get(name))
+                tally.check(f"{pipeline}: {name} fires in '{phase.name}'", in_it, spans.get(name))
             for first, second in phase.inhibits:
-                tally.check(f"{way}: {first} silences {second} at the Alertmanager", (second, first) in silenced, silenced)
-        causes(spans, tally, night, way)
-        for name in sorted({name for phase in NIGHT for name in phase.fires}):
-            tally.check(f"{way}: {name} reaches the Alertmanager", (name, "firing") in arrived, sorted(arrived))
+                tally.check(f"{pipeline}: {first} silences {second} at the Alertmanager", (second, first) in silenced, silenced)
+        causes(spans, tally, data, pipeline)
+        for name in sorted({name for phase in PHASES for name in phase.fires}):
+            tally.check(f"{pipeline}: {name} arrives at the Alertmanager", (name, "firing") in arrived, sorted(arrived))
             if name in LINGERING:
                 continue
             over = [one[2] for one in firing(spans, name)]
-            tally.check(f"{way}: {name} is over before the night is", over and over[-1] < night["ended"] - 2 * INTERVAL, spans.get(name))
-            tally.check(f"{way}: it is told that {name} is over", (name, "resolved") in arrived, sorted(arrived))
+            tally.check(f"{pipeline}: {name} is resolved before the run ends", over and over[-1] < data["ended"] - 2 * INTERVAL, spans.get(name))
+            tally.check(f"{pipeline}: the Alertmanager reports that {name} is resolved", (name, "resolved") in arrived, sorted(arrived))
 
 
-def causes(spans, tally, night, way):
-    """No alert begins to fire but in a phase that says so, or in the next: windows are longer than a phase is sharp."""
+def causes(spans, tally, data, pipeline):
+    """Checks that an alert starts firing only in a phase that allows it, or in the next one. Alert windows outlast a phase."""
     allowed = collections.defaultdict(set)
-    for earlier, phase in zip((None, *NIGHT), NIGHT):
+    for earlier, phase in zip((None, *PHASES), PHASES):
         for cause in (earlier, phase):
             allowed[phase.name] |= {*cause.fires, *cause.may} if cause else set()
     for name in spans:
         for _, since, _ in firing(spans, name):
-            phase = next((one["name"] for one in reversed(night["phases"]) if one["began"] <= since), "before")
-            tally.check(f"{way}: {name} does not fire without a cause", name in LINGERING or name in allowed[phase],
-                        f"it began to in '{phase}', {since - night['began']:.0f} s into the night")
+            phase = next((one["name"] for one in reversed(data["phases"]) if one["began"] <= since), "before")
+            tally.check(f"{pipeline}: {name} does not fire without a cause", name in LINGERING or name in allowed[phase],
+                        f"it started in '{phase}', {since - data['began']:.0f} s after the start")
 
 
-def promptness(stores, tally, night):
-    """From the fall of the pace to the page, in minutes as the rules count them."""
-    slow = next(phase for phase in night["phases"] if DROP in next(one.fires for one in NIGHT if one.name == phase["name"]))
-    for way in WAYS:
-        history = histories(stores[way], night).get(DROP, [])
+def page_delay(stores, tally, data):
+    """Measures the delay from the drop of the token rate to the page, in minutes of rule time."""
+    slow = next(phase for phase in data["phases"] if DROP in next(one.fires for one in PHASES if one.name == phase["name"]))
+    for pipeline in PIPELINES:
+        history = histories(stores[pipeline], data).get(DROP, [])
         at = {state: min((one[1] for one in history if one[0] == state and one[1] >= slow["began"]), default=math.inf)
               for state in ("pending", "firing")}
-        late = (at["firing"] - slow["began"]) * night["divide"] / 60
-        # Of no rule's doing: streams that were under way, a scrape, an export, an evaluation, and a machine that is late.
-        patience = 5 + (STREAM + 3 * INTERVAL + night["latest"]) * night["divide"] / 60
-        tally.check(f"{way}: {DROP} is pending before it fires", at["pending"] <= at["firing"], history)
-        tally.check(f"{way}: TPS halved pages within 5 min of rule time", late <= patience, f"{late:.1f} min")
-        print(f"     {way}: paged {late:.1f} min of rule time after the pace halved", flush=True)
+        late = (at["firing"] - slow["began"]) * data["divide"] / 60
+        # Delays outside the rule: streams in flight, a scrape, an export, an evaluation, and a busy machine.
+        limit = 5 + (STREAM + 3 * INTERVAL + data["latest"]) * data["divide"] / 60
+        tally.check(f"{pipeline}: {DROP} is pending before it fires", at["pending"] <= at["firing"], history)
+        tally.check(f"{pipeline}: TPS halved pages within 5 min of rule time", late <= limit, f"{late:.1f} min")
+        print(f"     {pipeline}: paged {late:.1f} min of rule time after the token rate halved", flush=True)
 
 
-# How long a stream of the load takes, in seconds: one that had begun goes on at its old pace.
+# The duration of a stream of the load, in seconds. A running stream keeps its old token rate.
 STREAM = 1.5
 
 
@@ -67,9 +67,9 @@ def firing(spans, name):
     return [one for one in spans.get(name, ()) if one[0] == "firing"]
 
 
-def histories(store, night):
-    """Of each alert its states in order: (state, since, until)."""
-    found = store.range("max by (alertname, alertstate) (ALERTS)", night["began"], night["ended"], INTERVAL)
+def histories(store, data):
+    """Returns the states of each alert in order: (state, since, until)."""
+    found = store.range("max by (alertname, alertstate) (ALERTS)", data["began"], data["ended"], INTERVAL)
     spans = collections.defaultdict(list)
     for labels, points in found:
         name, state = labels["alertname"], labels["alertstate"]

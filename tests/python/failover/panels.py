@@ -1,4 +1,4 @@
-"""Dashboards as Grafana reads them: variables filled in, and every query of every panel."""
+"""Reads dashboards like Grafana: substitutes variables, and lists every query of every panel."""
 import dataclasses
 import json
 import pathlib
@@ -24,20 +24,20 @@ class Query:
 
 
 def dashboards(folder):
-    """By uid, in the order of their files."""
+    """Returns the dashboards by uid, in the order of their files."""
     read = (json.loads(path.read_text()) for path in sorted(pathlib.Path(folder).glob("*.json")))
     return {one["uid"]: one for one in read}
 
 
 def panels(dashboard):
-    """Every panel, those of collapsed rows too."""
+    """Returns every panel, including those of collapsed rows."""
     for panel in dashboard["panels"]:
         yield panel
         yield from panel.get("panels", ())
 
 
 def queries(dashboard):
-    """Every query in it that goes to Prometheus, those of its annotations too."""
+    """Returns every Prometheus query, including those of annotations."""
     for annotation in dashboard.get("annotations", {}).get("list", ()):
         if annotation.get("expr"):
             yield Query(dashboard["uid"], f"annotation {annotation['name']}", "A", annotation["expr"], False)
@@ -49,7 +49,7 @@ def queries(dashboard):
 
 
 class Variables:
-    """What the variables of a dashboard stand for, in one store at one time."""
+    """The values of a dashboard's variables, in one store at one time."""
 
     def __init__(self, dashboard, store, at, span, choice, interval):
         self.store, self.at = store, at
@@ -57,7 +57,7 @@ class Variables:
             "__rate_interval": f"{4 * interval}s", "__interval": f"{interval}s", "__interval_ms": str(interval * 1000),
             "__range": f"{int(span)}s", "__range_s": str(int(span)), "__range_ms": str(int(span * 1000)),
             "__from": str(int((at - span) * 1000)), "__to": str(int(at * 1000)), "__all": ".*"}
-        # Variables that ask the store and got nothing.
+        # Query variables without a result.
         self.without = []
         for variable in dashboard.get("templating", {}).get("list", ()):
             value = self.choose(variable, choice)
@@ -65,11 +65,11 @@ class Variables:
                 self.values[variable["name"]] = value
 
     def fill(self, text):
-        """The text with variables in place; those inside the values of others too."""
+        """Replaces the variables in the text, including those inside other values."""
         return MACRO.sub(lambda found: self.values.get(found[1] or found[2] or found[3], found[0]), text)
 
     def unknown(self, text):
-        """Variables that are named in the text and not there."""
+        """Returns variables that the text uses but the dashboard does not define."""
         return [found[0] for found in MACRO.finditer(text) if (found[1] or found[2] or found[3]) not in self.values]
 
     def choose(self, variable, choice):
@@ -87,7 +87,7 @@ class Variables:
         if not options:
             self.without.append(variable["name"])
             return ""
-        # What is to be compared with the first is another one of the same provider.
+        # The comparison needs a second model of the same provider.
         second = re.fullmatch(r"(model|variant)_b", variable["name"])
         if kind == "query" or current in (None, "", "$__all") or isinstance(current, list):
             return options[-1] if second else options[0]
@@ -98,14 +98,14 @@ class Variables:
         text = query.get("query", "") if isinstance(query, dict) else query
         text = self.fill(text or variable.get("definition", ""))
         if found := re.fullmatch(r"label_values\((?:(.*),)?\s*(\w+)\)", text, re.S):
-            asked, label = found[1], found[2]
-            found = self.store.ask("series", **{"match[]": asked or '{__name__=~".+"}', "start": self.at - 300, "end": self.at})
+            selector, label = found[1], found[2]
+            found = self.store.ask("series", **{"match[]": selector or '{__name__=~".+"}', "start": self.at - 300, "end": self.at})
             values = {one[label] for one in found if label in one}
         elif found := re.fullmatch(r"query_result\((.*)\)", text, re.S):
-            # Grafana shows each series as text, which the variable's expression takes apart.
+            # Grafana renders each series as text. The variable's regular expression extracts the value.
             values = {shown(labels, value) for labels, value in self.store.now(found[1], self.at)}
         else:
-            raise ValueError(f"the variable {variable['name']} asks {text!r}")
+            raise ValueError(f"the variable {variable['name']} has an unsupported query {text!r}")
         expression = variable.get("regex", "")
         if expression:
             values = {picked for value in values if (picked := taken(expression, value)) is not None}
@@ -114,12 +114,12 @@ class Variables:
 
 def shown(labels, value):
     name = labels.get("__name__", "")
-    rest = ",".join(f'{key}="{said}"' for key, said in labels.items() if key != "__name__")
+    rest = ",".join(f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
     return f"{name}{{{rest}}} {value:g} 0"
 
 
 def taken(expression, value):
-    """What a variable's expression leaves of a value; None where it does not fit."""
+    """Applies a variable's regular expression to a value. Returns None if there is no match."""
     body = re.sub(r"\(\?<(\w)", r"(?P<\1", expression.strip("/"))
     found = re.search(body, value)
     if not found:

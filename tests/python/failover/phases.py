@@ -1,68 +1,68 @@
-"""What happens in the night, in order, and which alerts belong to it."""
+"""The phases of the run, in order, and the alerts that each one causes."""
 import dataclasses
 
 from failover.load import Call
 from failover.scene import LOCAL
 
-# Milliseconds per token, and until the first one.
+# Milliseconds per token, and until the first token.
 GAP, FIRST = 20, 150
 HOSTED = Call("/hosted", "gpt-4o", GAP, FIRST, 60)
 SMALL = Call("/hosted", "gpt-4o-mini", GAP / 2, FIRST, 100, tenant="globex", variant="B")
-# Of four at once one waits in the proxy, one in the engine, and two are worked on.
+# Of four concurrent requests, one waits in the proxy, one in the engine, and two are processed.
 OWN = Call("/local", LOCAL, 25, 100, 50)
-WHOLE = Call("/hosted", "gpt-4o", 5, 50, 40, stream=False)
+NON_STREAMING = Call("/hosted", "gpt-4o", 5, 50, 40, stream=False)
 
 but = dataclasses.replace
-NORMAL = [*[HOSTED] * 3, but(HOSTED, tenant="globex"), but(HOSTED, variant="B"), SMALL, SMALL, *[OWN] * 4, WHOLE]
+NORMAL = [*[HOSTED] * 3, but(HOSTED, tenant="globex"), but(HOSTED, variant="B"), SMALL, SMALL, *[OWN] * 4, NON_STREAMING]
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """One part of the night. It lasts `least` rule minutes, and as long after that as its alerts take."""
+    """One phase. It lasts `least` minutes of rule time, and then until its alerts fire."""
 
     name: str
     calls: list
     least: float
-    # Alerts that must be firing in every store before it is over, and that may.
+    # Alerts that must fire in every store before the phase ends, and alerts that may fire.
     fires: tuple = ()
     may: tuple = ()
-    # Pairs of alerts: the first silences the second at the Alertmanager.
+    # Pairs of alerts: the first inhibits the second at the Alertmanager.
     inhibits: tuple = ()
-    # Whether it lasts until no alert fires any more.
+    # Whether the phase lasts until no alert fires.
     calms: bool = False
     why: str = ""
 
 
 def hosted(change, streams=True):
-    """Normal load, but for calls of the hosted models."""
+    """Returns the normal load with changed calls of the hosted models."""
     return [change(call) if call.prefix == "/hosted" and (call.stream or not streams) else call for call in NORMAL]
 
 
-def faring(*fates):
-    return lambda call: but(call, fates=fates)
+def with_faults(*faults):
+    return lambda call: but(call, faults=faults)
 
 
 DROP, BURN = "LLMOutputTPSDrop", "LLMErrorBudgetBurnFast"
 DOWN = ("unavailable",) * 12
-# Windows of six hours and more hold all of the night from its beginning on: what they say has no time.
+# Windows of six hours or more cover the whole run, so these alerts may fire late.
 LINGERING = ("LLMErrorBudgetBurnSlow", "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMOutputTPSAnomaly")
 
-NIGHT = (
-    Phase("normal", NORMAL, 60, why="the hour that later ones are compared with"),
+PHASES = (
+    Phase("normal", NORMAL, 60, why="the baseline for later phases"),
     Phase("longer prompts", [but(call, prompt=1200, ttft_ms=10 * call.ttft_ms) for call in NORMAL], 12, fires=("LLMTTFTDegraded",),
-          why="slower to begin, and as fast as before: not the model's pace"),
+          why="a slower first token at an unchanged token rate"),
     Phase("another model", [but(call, model="gpt-4-turbo", gap_ms=2.5 * call.gap_ms) if call.model == "gpt-4o" else call
-                            for call in NORMAL], 12, why="slower by its nature"),
+                            for call in NORMAL], 12, why="a slower model"),
     Phase("normal again", NORMAL, 12),
-    Phase("slow tokens", hosted(lambda call: but(call, gap_ms=2 * call.gap_ms)), 8, fires=(DROP,), why="the pace halves, the load does not"),
+    Phase("slow tokens", hosted(lambda call: but(call, gap_ms=2 * call.gap_ms)), 8, fires=(DROP,), why="the token rate halves, the load does not"),
     Phase("recovery", NORMAL, 14),
-    Phase("stalls", hosted(faring(None, "stall", None)), 12, fires=("LLMStreamsStalled",), may=(DROP,)),
-    Phase("provider down", hosted(faring("unavailable"), streams=False), 8, fires=("LLMProviderDown", BURN), may=("LLMProviderErrors",)),
-    Phase("down and slow", hosted(faring("unavailable"), streams=False) + [but(HOSTED, gap_ms=3 * GAP, tokens=20, fates=(*DOWN, None))] * 10, 8,
+    Phase("stalls", hosted(with_faults(None, "stall", None)), 12, fires=("LLMStreamsStalled",), may=(DROP,)),
+    Phase("provider down", hosted(with_faults("unavailable"), streams=False), 8, fires=("LLMProviderDown", BURN), may=("LLMProviderErrors",)),
+    Phase("down and slow", hosted(with_faults("unavailable"), streams=False) + [but(HOSTED, gap_ms=3 * GAP, tokens=20, faults=(*DOWN, None))] * 10, 8,
           fires=("LLMProviderDown", "LLMProviderErrors", DROP), inhibits=(("LLMProviderDown", DROP),)),
-    # More local calls than the route lets in and lets wait, too: some are turned away by the proxy itself.
-    Phase("rate limits", hosted(faring("limited", "again")) + [OWN] * 6, 10, fires=("LLMRateLimited",),
+    # More local calls than the concurrency limit and its queue allow. The proxy itself rejects some.
+    Phase("rate limits", hosted(with_faults("limited", "again")) + [OWN] * 6, 10, fires=("LLMRateLimited",),
           may=(BURN, "LLMTTFTDegraded")),
-    Phase("truncated and aborted", hosted(faring("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN,)),
+    Phase("truncated and aborted", hosted(with_faults("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN,)),
     Phase("idle", [], 40, calms=True),
 )

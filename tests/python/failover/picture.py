@@ -1,13 +1,13 @@
-"""Pictures of dashboards from the night's data: our own drawing of Grafana's JSON, and said to be such on each."""
+"""Images of dashboards with the data of the run. Each image states that it is not drawn by Grafana."""
 import pathlib
 import re
 import subprocess
 import tempfile
 
 from failover import draw, panels, png
-from rig import PATIENCE
+from rig import WAIT_LIMIT
 
-# A dashboard is 24 columns wide; a row of its grid is so many pixels high.
+# A Grafana dashboard has 24 columns. The pixel height of a grid row follows.
 WIDTH, COLUMNS, ROW, GAP, TITLE = 1400, 24, 24, 6, 26
 LARGEST = 250_000
 
@@ -27,18 +27,18 @@ table{border-collapse:collapse;width:100%%;font-size:12px} td,th{padding:3px 8px
 """
 
 
-class Painter:
-    """One dashboard in one store."""
+class Renderer:
+    """Draws one dashboard from one store."""
 
-    def __init__(self, dashboard, store, night, interval):
-        loaded = [phase for phase in night["phases"] if phase["calls"]]
-        # What a viewer sees who looks while the last failures are there.
-        self.start, self.end = night["began"], loaded[-1]["ended"]
+    def __init__(self, dashboard, store, data, interval):
+        loaded = [phase for phase in data["phases"] if phase["calls"]]
+        # The view at the time of the last failures.
+        self.start, self.end = data["began"], loaded[-1]["ended"]
         self.dashboard, self.store = dashboard, store
-        # All against all is no comparison.
+        # A comparison needs one value, not all.
         choice = panels.ONE if dashboard["uid"].endswith("compare") else panels.ALL
-        # What can be chosen is what there was under normal load.
-        self.variables = panels.Variables(dashboard, store, night["phases"][0]["ended"], self.end - self.start, choice, interval)
+        # The options are the values under normal load.
+        self.variables = panels.Variables(dashboard, store, data["phases"][0]["ended"], self.end - self.start, choice, interval)
         self.step = max(int((self.end - self.start) / 200), 1)
 
     def page(self):
@@ -58,8 +58,8 @@ class Painter:
             drawn = self.drawn(panel, width - 4, height - TITLE - 4)
             title = draw.escaped(self.variables.fill(panel["title"]))
             parts.append(f'<div class="panel" style="{where}"><h3>{title}</h3>{drawn}</div>')
-        said = "drawn by tokengauge's own renderer, not Grafana, from the data of tests/python/failover_check.py"
-        head = f"<header>{draw.escaped(self.dashboard['title'])}<small>{said}</small></header>"
+        note = "drawn by tokengauge's own renderer, not Grafana, from the data of tests/python/failover_check.py"
+        head = f"<header>{draw.escaped(self.dashboard['title'])}<small>{note}</small></header>"
         page = f"<!doctype html><meta charset=utf-8><style>{STYLE % WIDTH}</style><body style='height:{bottom + 8:.0f}px'>{head}{''.join(parts)}"
         return page, int(bottom + 8)
 
@@ -70,7 +70,7 @@ class Painter:
         if kind == "table":
             return draw.table(panel, *self.rows(panel), height)
         if kind in ("stat", "gauge", "bargauge"):
-            # The one that was told most often first, as Grafana's order of series has no meaning.
+            # Grafana does not order series. Draw the one with the most samples first.
             values = sorted((name, points[-1][1]) for name, points in self.lines(panel, instant=True))
             return draw.bar_gauge(panel, values, width, height) if kind == "bargauge" else draw.stat(panel, values, width, height)
         lines, span = self.lines(panel), (self.start, self.end)
@@ -87,7 +87,7 @@ class Painter:
         raise ValueError(f"a panel of the kind {kind} cannot be drawn")
 
     def lines(self, panel, instant=False):
-        """Name and points of each series of each query."""
+        """Returns name and points of each series of each query."""
         lines = []
         for target in panel["targets"]:
             text = self.variables.fill(target["expr"])
@@ -99,7 +99,7 @@ class Painter:
         return lines
 
     def rows(self, panel):
-        """A row for each set of labels, as Grafana's `merge` and `organize` make them."""
+        """Returns one row per label set, like Grafana's transformations `merge` and `organize`."""
         organised = next((one["options"] for one in panel.get("transformations", ()) if one["id"] == "organize"), {})
         titles, order = organised.get("renameByName", {}), organised.get("indexByName", {})
         hidden = {name for name, out in organised.get("excludeByName", {}).items() if out}
@@ -108,7 +108,7 @@ class Painter:
             column = "Value" if len(panel["targets"]) == 1 else f"Value #{target['refId']}"
             fields.add(column)
             for labels, value in self.store.now(self.variables.fill(target["expr"]), self.end):
-                labels = {key: said for key, said in labels.items() if key != "__name__"}
+                labels = {key: value for key, value in labels.items() if key != "__name__"}
                 fields |= labels.keys()
                 rows.setdefault(tuple(sorted(labels.items())), dict(labels))[column] = value
         shown = sorted(fields - hidden - {"Time"}, key=lambda name: (order.get(name, 99), name))
@@ -120,25 +120,25 @@ class Painter:
 
 
 def named(legend, labels):
-    """The name of a series by its legend."""
+    """Returns the name of a series by its legend format."""
     if legend in ("", "__auto"):
         return labels.get("le") or ", ".join(str(value) for key, value in sorted(labels.items()) if key != "__name__") or "value"
     return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: labels.get(found[1], ""), legend)
 
 
-def draw_all(dashboards, store, night, folder, interval, tally):
-    """One picture of each dashboard, by Chromium."""
+def draw_all(dashboards, store, data, folder, interval, tally):
+    """Draws one image of each dashboard with Chromium."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="night-pictures-") as scratch:
         for uid, dashboard in dashboards.items():
-            page, height = Painter(dashboard, store, night, interval).page()
+            page, height = Renderer(dashboard, store, data, interval).page()
             path, picture = pathlib.Path(scratch) / f"{uid}.html", folder / f"{uid}.png"
             path.write_text(page)
-            # A process that Chromium leaves behind would keep a pipe open.
+            # A process that Chromium leaves behind would keep a pipe open and block this program.
             subprocess.run([
                 "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={scratch}/profile",
                 f"--window-size={WIDTH},{height}", f"--screenshot={picture}", path.as_uri()],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=2 * PATIENCE, check=False)
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=2 * WAIT_LIMIT, check=False)
             if picture.exists():
                 picture.write_bytes(png.smaller(picture.read_bytes()))
             size = picture.stat().st_size if picture.exists() else 0

@@ -1,4 +1,4 @@
-"""The processes of the night: two backends, the proxy, three stores, a Collector and an Alertmanager."""
+"""The processes of the run: two backends, the proxy, three stores, a Collector and an Alertmanager."""
 import http.server
 import json
 import os
@@ -11,13 +11,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from rig import PATIENCE, Processes, free_port, wait_until
+from rig import WAIT_LIMIT, Processes, free_port, wait_until
 
-# Scraped by Prometheus 2; over OTLP to the Collector, and scraped there by another Prometheus 2; over OTLP into Prometheus 3.
+# The pipelines: Prometheus 2 scrapes the proxy; OTLP to the Collector, scraped by another Prometheus 2; OTLP into Prometheus 3.
 SCRAPE, COLLECTOR, NATIVE = "scrape", "collector", "native"
-WAYS = (SCRAPE, COLLECTOR, NATIVE)
+PIPELINES = (SCRAPE, COLLECTOR, NATIVE)
 NAMESPACE, CLUSTER = "night", "proving"
-# How often metrics are scraped, pushed and looked at by rules, in seconds.
+# The interval of scrapes, exports and rule evaluations, in seconds.
 INTERVAL = 1
 LOCAL = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -57,7 +57,7 @@ request_log: {{path: {log}}}
 export: {{interval: 1s}}
 """
 
-# Figures of this test and no vendor's.
+# Prices of this test, not of any provider.
 PRICES = """\
 version: 1
 currency: USD
@@ -84,7 +84,7 @@ service:
 
 
 class Splitter:
-    """Sends what the proxy exports to two receivers, byte for byte: a proxy has one endpoint."""
+    """Sends each export of the proxy unchanged to two receivers, because the proxy has only one OTLP endpoint."""
 
     def __init__(self, targets):
         self.refused = []
@@ -96,7 +96,7 @@ class Splitter:
                 headers = {name: self.headers[name] for name in ("content-type", "content-encoding") if self.headers[name]}
                 for target in targets:
                     try:
-                        urllib.request.urlopen(urllib.request.Request(target, body, headers), timeout=PATIENCE).close()
+                        urllib.request.urlopen(urllib.request.Request(target, body, headers), timeout=WAIT_LIMIT).close()
                     except OSError as error:
                         splitter.refused.append(f"{target}: {error} {getattr(error, 'read', bytes)()[:300]}")
                 self.send_response(200)
@@ -113,10 +113,10 @@ class Splitter:
 
 
 class Pager:
-    """What the Alertmanager notifies: every alert that arrives, with the time."""
+    """Receives notifications of the Alertmanager: every alert, with the time."""
 
     def __init__(self):
-        # (time, way, alert's name, firing or resolved)
+        # (time, pipeline, alert name, firing or resolved)
         self.arrived = []
         pager = self
 
@@ -125,7 +125,7 @@ class Pager:
                 message = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 for alert in message["alerts"]:
                     labels = alert["labels"]
-                    pager.arrived.append((time.time(), labels.get("way"), labels["alertname"], alert["status"]))
+                    pager.arrived.append((time.time(), labels.get("pipeline"), labels["alertname"], alert["status"]))
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -141,27 +141,27 @@ class Pager:
 class Store:
     """The HTTP API of one Prometheus."""
 
-    def __init__(self, way, port):
-        self.way, self.port = way, port
+    def __init__(self, pipeline, port):
+        self.pipeline, self.port = pipeline, port
 
     def ask(self, path, **query):
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
         request = urllib.request.Request(url, urllib.parse.urlencode(query, doseq=True).encode()) if query else url
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=WAIT_LIMIT) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            raise ValueError(f"{self.way} on {query}: {error.read().decode()[:500]}") from error
+            raise ValueError(f"{self.pipeline} on {query}: {error.read().decode()[:500]}") from error
 
     def ready(self):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=PATIENCE):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=WAIT_LIMIT):
                 return True
         except OSError:
             return False
 
     def now(self, query, at):
-        """The vector at an instant: labels and value of each series."""
+        """Runs an instant query. Returns labels and value of each series."""
         found = self.ask("query", query=query, time=at)
         if found["resultType"] == "scalar":
             return [({}, float(found["result"][1]))]
@@ -172,7 +172,7 @@ class Store:
         return [(one["metric"], [(at, float(value)) for at, value in one["values"]]) for one in found["result"]]
 
     def alerts(self):
-        """State by the name of each alert that is pending or firing."""
+        """Returns the state of each pending or firing alert by name."""
         states = {}
         for alert in self.ask("alerts")["alerts"]:
             name = alert["labels"]["alertname"]
@@ -181,30 +181,30 @@ class Store:
 
 
 class Stores(Processes):
-    """Three stores on `folder`; without `scene` as they were left, with nothing that writes to them."""
+    """Three stores on `folder`. Without `scene` they serve the old data, and nothing writes to them."""
 
     def __init__(self, args, folder, scene=None):
         super().__init__("stores")
         self.folder, self.args = pathlib.Path(folder), args
-        self.stores = {way: Store(way, free_port()) for way in WAYS}
-        for way, store in self.stores.items():
-            (self.folder / f"{way}.yml").write_text(json.dumps(scene.watching(way) if scene else {}))
-            program = str(pathlib.Path(args.tools) / "prometheus3") if way == NATIVE else "prometheus"
-            command = [program, f"--config.file={self.folder / way}.yml", f"--storage.tsdb.path={self.folder / way}",
+        self.stores = {pipeline: Store(pipeline, free_port()) for pipeline in PIPELINES}
+        for pipeline, store in self.stores.items():
+            (self.folder / f"{pipeline}.yml").write_text(json.dumps(scene.watching(pipeline) if scene else {}))
+            program = str(pathlib.Path(args.tools) / "prometheus3") if pipeline == NATIVE else "prometheus"
+            command = [program, f"--config.file={self.folder / pipeline}.yml", f"--storage.tsdb.path={self.folder / pipeline}",
                        f"--web.listen-address=127.0.0.1:{store.port}", f"--query.lookback-delta={args.lookback}s",
                        "--storage.tsdb.retention.time=10y"]
             if scene:
                 command += [f"--rules.alert.resend-delay={2 * INTERVAL}s", "--rules.alert.for-grace-period=0s"]
-                command += ["--web.enable-otlp-receiver"] if way == NATIVE else []
-            self.start(way, command, store.port)
-            # It listens before it has read what it had written.
+                command += ["--web.enable-otlp-receiver"] if pipeline == NATIVE else []
+            self.start(pipeline, command, store.port)
+            # It listens before it has replayed its write-ahead log.
             if not wait_until(store.ready):
                 self.stop()
-                raise SystemExit(f"{way} does not get ready; see {self.folder}")
+                raise SystemExit(f"{pipeline} did not become ready; see {self.folder}")
 
 
 class Scene(Processes):
-    """Everything that runs while the night lasts."""
+    """All processes of the run."""
 
     def __init__(self, args, rules, routing):
         super().__init__("night")
@@ -236,13 +236,13 @@ class Scene(Processes):
 
     def collector(self):
         configuration = self.folder / "collector.yaml"
-        # What is no longer told must be gone from the page as soon as a store would forget it.
+        # The Collector must drop an ended series as soon as a store marks it stale.
         configuration.write_text(COLLECTOR_CONFIGURATION.format(expiration=self.args.lookback, **self.ports))
         program = str(pathlib.Path(self.args.tools) / "otelcol")
         self.start("otelcol", [program, "--config", str(configuration)], self.ports["receiver"])
 
     def alertmanager(self, routing):
-        """The example's routing and inhibition, with one receiver in place of all, and times divided."""
+        """Starts the Alertmanager with the example's routing and inhibition, one receiver for all routes, and divided durations."""
         configuration = self.folder / "alertmanager.yml"
         configuration.write_text(rerouted(routing, self.pager.address, self.args.divide))
         subprocess.run(["amtool", "check-config", str(configuration)], check=True, capture_output=True)
@@ -251,29 +251,29 @@ class Scene(Processes):
             "prometheus-alertmanager", f"--config.file={configuration}", f"--storage.path={self.folder / 'alertmanager'}",
             f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="], port)
 
-    def watching(self, way):
-        """The configuration of that store."""
-        scraped = {SCRAPE: self.ports["admin"], COLLECTOR: self.ports["exporter"]}.get(way)
+    def watching(self, pipeline):
+        """Returns the configuration of the store."""
+        scraped = {SCRAPE: self.ports["admin"], COLLECTOR: self.ports["exporter"]}.get(pipeline)
         configuration = {
-            "global": {"scrape_interval": f"{INTERVAL}s", "evaluation_interval": f"{INTERVAL}s", "external_labels": {"way": way}},
+            "global": {"scrape_interval": f"{INTERVAL}s", "evaluation_interval": f"{INTERVAL}s", "external_labels": {"pipeline": pipeline}},
             "rule_files": [str(path) for path in sorted(self.rules.glob("*.rules.yaml"))],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{self.ports['alertmanager']}"]}]}]},
         }
-        if way == NATIVE:
+        if pipeline == NATIVE:
             configuration["otlp"] = {"promote_resource_attributes": ["k8s.namespace.name", "k8s.cluster.name"]}
             return configuration
-        labels = {"namespace": NAMESPACE, "cluster": CLUSTER} if way == SCRAPE else {}
+        labels = {"namespace": NAMESPACE, "cluster": CLUSTER} if pipeline == SCRAPE else {}
         configuration["scrape_configs"] = [{
-            "job_name": "tokengauge", "honor_labels": way == COLLECTOR,
+            "job_name": "tokengauge", "honor_labels": pipeline == COLLECTOR,
             "static_configs": [{"targets": [f"127.0.0.1:{scraped}"], "labels": labels}]}]
         return configuration
 
     def held(self):
-        """State of every alert at the Alertmanager: (way, name) → active, suppressed or unprocessed, and by whom."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['alertmanager']}/api/v2/alerts", timeout=PATIENCE) as answer:
+        """Returns the state of every alert at the Alertmanager: (pipeline, name) → active, suppressed or unprocessed, and the inhibitors."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['alertmanager']}/api/v2/alerts", timeout=WAIT_LIMIT) as answer:
             alerts = json.load(answer)
         names = {alert["fingerprint"]: alert["labels"]["alertname"] for alert in alerts}
-        return [(alert["labels"].get("way"), alert["labels"]["alertname"], alert["status"]["state"],
+        return [(alert["labels"].get("pipeline"), alert["labels"]["alertname"], alert["status"]["state"],
                  sorted({names.get(one, one) for one in alert["status"]["inhibitedBy"]})) for alert in alerts]
 
     def stop(self):
@@ -282,7 +282,7 @@ class Scene(Processes):
 
 
 def rerouted(routing, address, divide):
-    """An Alertmanager's file with every receiver's ways replaced by one webhook, and the times of its routes divided."""
+    """Returns an Alertmanager file with one webhook for every receiver, and the durations of its routes divided."""
     head, _, receivers = routing.partition("\nreceivers:")
     names = re.findall(r"^\s*- name: *(\S+)", receivers.partition("\ninhibit_rules:")[0], re.M)
     rest = re.search(r"^(inhibit_rules|time_intervals|templates):.*", receivers, re.M | re.S)
@@ -294,6 +294,6 @@ def rerouted(routing, address, divide):
 
 
 def seconds(text):
-    """A duration of Prometheus, such as `1h30m`, in seconds."""
+    """Returns a Prometheus duration such as `1h30m` in seconds."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
     return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)(ms|[smhdwy])", text))

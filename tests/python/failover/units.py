@@ -1,4 +1,4 @@
-"""Numbers as Grafana writes them, in the units that our dashboards use."""
+"""Formats numbers like Grafana, in the units of our dashboards."""
 import math
 
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
@@ -7,7 +7,7 @@ RATES = {"reqps": "req/s", "cps": "c/s", "cpm": "c/m", "ops": "ops/s"}
 
 
 def written(value, unit, decimals=None):
-    """One value with its unit."""
+    """Formats one value with its unit."""
     if value is None or math.isnan(value):
         return ""
     if unit in ("s", "dtdurations", "clocks"):
@@ -34,7 +34,7 @@ def written(value, unit, decimals=None):
 
 
 def rounded(value, decimals=None):
-    """Three digits that count, and no zeros behind them; with `decimals` so many behind the point."""
+    """Rounds to three significant digits without trailing zeros, or to `decimals` places."""
     if decimals is not None:
         return f"{value:.{int(decimals)}f}"
     if value == 0:
@@ -45,7 +45,7 @@ def rounded(value, decimals=None):
 
 
 def ticks(low, high, wanted=4):
-    """Round numbers between the two."""
+    """Returns round numbers between `low` and `high`."""
     if high <= low:
         return [low]
     rough = (high - low) / wanted

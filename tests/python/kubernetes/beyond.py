@@ -1,4 +1,4 @@
-"""What an API server refuses, or what cannot work, though the schema has nothing against it."""
+"""Rules beyond the schemas: what an API server rejects, or what cannot work, although the schema accepts it."""
 import re
 
 from kubernetes.restricted import containers, handlers, spec
@@ -7,7 +7,7 @@ REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 def port_names(pod):
-    """IANA service names: at most 15 of a-z, 0-9 and -, with a letter; each once in a pod, or a Service finds the wrong one."""
+    """IANA service names: at most 15 of a-z, 0-9 and -, with a letter. Unique in a pod, because a Service finds only one of them."""
     seen = {}
     for path, container in containers(pod):
         for port in container.get("ports") or []:
@@ -15,14 +15,14 @@ def port_names(pod):
             if name is None:
                 continue
             if not re.fullmatch(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?", name) or "--" in name:
-                yield f"{path} calls a port {name}"
+                yield f"{path} names a port {name}"
             if name in seen:
-                yield f"{path} calls a port {name}, and so does {seen[name]}"
+                yield f"{path} names a port {name}, like {seen[name]}"
             seen[name] = path
 
 
 def port_numbers(pod):
-    """One network: two containers that declare the same port cannot both listen."""
+    """Two containers of a pod share one network and cannot both listen on the same declared port."""
     seen = {}
     for path, container in containers(pod):
         for port in container.get("ports") or []:
@@ -33,14 +33,14 @@ def port_numbers(pod):
 
 
 def named_ports(pod):
-    """A probe or hook that names a port means one of its own container."""
+    """A probe or hook may name only a port of its own container."""
     for path, container in containers(pod):
         own = {port.get("name") for port in container.get("ports") or []}
         for name, handler in handlers(container):
             for way in ("httpGet", "tcpSocket"):
                 port = (handler.get(way) or {}).get("port")
                 if isinstance(port, str) and port not in own:
-                    yield f"{path}.{name} asks port {port}"
+                    yield f"{path}.{name} refers to port {port}"
 
 
 def names(pod):
@@ -60,27 +60,27 @@ def mounts(pod):
 
 
 def references(pod):
-    """$(NAME) is left as it stands unless NAME was declared before it."""
+    """$(NAME) is not expanded unless NAME was declared earlier."""
     for path, container in containers(pod):
-        said = set()
+        defined = set()
         for one in container.get("env") or []:
             for name in REFERENCE.findall(str(one.get("value", ""))):
-                if name not in said:
+                if name not in defined:
                     yield f"{path}: {one['name']} refers to {name}"
-            if one["name"] in said:
-                yield f"{path}: {one['name']} is said twice"
-            said.add(one["name"])
+            if one["name"] in defined:
+                yield f"{path}: {one['name']} is defined twice"
+            defined.add(one["name"])
 
 
 def restart_policies(pod):
-    """Only init containers may have one of their own (others may from 1.34 on, behind a gate), and a sidecar's is Always."""
+    """Only init containers may set a restart policy (others from 1.34 on, behind a feature gate). A sidecar's policy is Always."""
     for path, container in containers(pod):
         if "restartPolicy" in container and not (path.startswith("init") and container["restartPolicy"] == "Always"):
             yield path
 
 
 def sidecar_hooks(pod):
-    """Probes and preStop are for containers that stay: an init container that ends may have none."""
+    """Only containers that keep running may have probes and preStop hooks, not init containers that end."""
     for path, container in containers(pod):
         if path.startswith("init") and container.get("restartPolicy") != "Always":
             yield from (f"{path}.{name}" for name, handler in handlers(container) if handler)
@@ -90,7 +90,7 @@ def values_are_text(pod):
     for path, container in containers(pod):
         for one in container.get("env") or []:
             if "value" in one and not isinstance(one["value"], str):
-                yield f"{path}: {one['name']} is {one['value']!r}, which YAML does not read as text"
+                yield f"{path}: {one['name']} is {one['value']!r}, which is not a string in YAML"
 
 
 RULES = (
@@ -111,20 +111,20 @@ def broken(pod):
 
 
 def services(things):
-    """What is wrong with the Services of a file: a named target that no container of their pods has.
+    """Yields errors in the Services of a file: a named target port that no container of their pods has.
 
-    Named ports of native sidecars do not count: Services find those from 1.32 on only. `things` are (object, its pod or None).
+    Named ports of native sidecars are not counted, because Services resolve them only from 1.32 on. `things` are (object, its pod or None).
     """
     for service, _ in things:
-        said = service.get("spec") or {}
-        if service.get("kind") != "Service" or not said.get("selector"):
+        service_spec = service.get("spec") or {}
+        if service.get("kind") != "Service" or not service_spec.get("selector"):
             continue
-        chosen = [pod for _, pod in things if pod and said["selector"].items() <= labels(pod).items()]
-        for port in said.get("ports") or []:
+        chosen = [pod for _, pod in things if pod and service_spec["selector"].items() <= labels(pod).items()]
+        for port in service_spec.get("ports") or []:
             target = port.get("targetPort")
             for pod in chosen:
                 if isinstance(target, str) and target not in main_ports(pod):
-                    yield service, f"services: no container that it chooses has a port called {target}"
+                    yield service, f"services: no container of the selected pods has a port named {target}"
 
 
 def labels(pod):

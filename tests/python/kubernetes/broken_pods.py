@@ -1,4 +1,4 @@
-"""A pod that breaks nothing, and what to change in it to break each rule and no other: (rule, path, value)."""
+"""A valid pod, and changes that each break exactly one rule: (rule, path, value)."""
 
 GOOD = {
     "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""etcd and a real kube-apiserver, and what speaks with them."""
+"""etcd and a real kube-apiserver, with clients."""
 import contextlib
 import http.client
 import json
@@ -8,15 +8,15 @@ import time
 
 import yaml
 
-# An address of the network namespace that a check runs in, from the range for documentation.
+# An address of the check's network namespace, from the documentation range.
 SERVER = "198.51.100.1"
 SERVICES = "10.96.0.0/16"
-# The address of the Service `kubernetes`, by which pods find the API server.
+# The address of the Service `kubernetes`, through which pods reach the API server.
 FIRST = "10.96.0.1"
 
 
 def until(holds, seconds=60):
-    """The first value of `holds` that is true, or its last after `seconds`."""
+    """Returns the first true value of `holds`, or its last value after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         value = holds()
@@ -26,7 +26,7 @@ def until(holds, seconds=60):
 
 
 class ControlPlane:
-    """etcd and kube-apiserver with further options, their keys and their logs below `folder`."""
+    """etcd and kube-apiserver with more options. Keys and logs are below `folder`."""
 
     def __init__(self, folder, apiserver, options=()):
         self.folder, self.processes = folder, []
@@ -38,7 +38,7 @@ class ControlPlane:
                    f"--client-ca-file={folder}/ca.crt", "--authorization-mode=RBAC", f"--service-cluster-ip-range={SERVICES}",
                    "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder}/accounts.key",
                    f"--service-account-signing-key-file={folder}/accounts.key",
-                   # What it says of who asks, to servers that it passes requests on to.
+                   # The identity headers for aggregated API servers.
                    f"--requestheader-client-ca-file={folder}/ca.crt", "--requestheader-allowed-names=front-proxy",
                    "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
                    "--requestheader-extra-headers-prefix=X-Remote-Extra-", f"--proxy-client-cert-file={folder}/front.crt",
@@ -53,7 +53,7 @@ class ControlPlane:
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}))
 
     def start(self, name, *command, environment=None):
-        """A process that lives as long as this does; its log is `name`.log."""
+        """Starts a process that lives as long as this object. Its log is `name`.log."""
         with open(self.folder / f"{name}.log", "w") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment))
         self.processes[-1].name = name
@@ -77,7 +77,7 @@ class ControlPlane:
                     "-out", f"{name}.crt", "-extfile", f"{name}.ext")
 
     def alive(self):
-        """Raises where one of the processes has ended, with the end of its log."""
+        """Raises an error with the end of the log if one of the processes has exited."""
         for process in self.processes:
             if process.poll() is not None:
                 raise SystemExit(f"{process.name} ended:\n" + (self.folder / f"{process.name}.log").read_text(errors="replace")[-2000:])
@@ -93,7 +93,7 @@ class ControlPlane:
         assert until(healthy, 120), "the API server was not ready within 2 minutes"
 
     def ask(self, method, path, body=None, token=None, content="application/json"):
-        """Status, warnings and the answer's JSON."""
+        """Returns status, warnings and the response's JSON."""
         context = self.context
         headers = {"content-type": content}
         if token:
@@ -114,12 +114,12 @@ class ControlPlane:
         return self.ask("POST", f"{path}?fieldValidation=Strict{'&dryRun=All' if dry else ''}", body)
 
     def kubectl(self, *args, given=None):
-        """What it printed, or None where it failed, and what it said of that."""
+        """Returns the output, or None on failure, and the error output."""
         done = subprocess.run(["kubectl", "--kubeconfig", str(self.kubeconfig), *args], input=given, capture_output=True, text=True)
         return done.stdout if done.returncode == 0 else None, done.stderr
 
     def end(self, process):
-        """Ends one of the processes, which is not missed."""
+        """Ends one of the processes without an error."""
         self.processes.remove(process)
         process.terminate()
         process.wait(20)

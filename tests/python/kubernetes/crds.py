@@ -1,11 +1,11 @@
-"""Schemas of the custom resources that we write: only what we use of them, so that a misspelt or misplaced key is found.
+"""Schemas of the custom resources in this repository, limited to the fields that we use. They find misspelt or misplaced keys.
 
-By the API references of Prometheus Operator (v1), KEDA (v1alpha1) and cert-manager (v1).
+The sources are the API references of Prometheus Operator (v1), KEDA (v1alpha1) and cert-manager (v1).
 """
 
 
 def closed(required=(), **properties):
-    """An object with these properties and no others."""
+    """Returns the schema of an object with only these properties."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
@@ -24,9 +24,9 @@ def resource(version, kind, spec):
 
 
 TEXT = {"type": "string", "minLength": 1}
-WHOLE = {"type": "integer", "minimum": 0}
+INTEGER = {"type": "integer", "minimum": 0}
+# Every value must be a string. Numbers are a frequent mistake, for example in KEDA's metadata.
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-# Numbers among them are a frequent mistake: KEDA's metadata are all text.
 METADATA = closed(("name",), name=TEXT, namespace=TEXT, labels=TEXTS, annotations=TEXTS)
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
 PORT_NAME = {"type": "string", "pattern": "^[a-z0-9-]{1,15}$"}
@@ -46,7 +46,7 @@ RELABELING = closed(
     separator=TEXT,
     targetLabel=TEXT,
     regex=TEXT,
-    modulus=WHOLE,
+    modulus=INTEGER,
     replacement={"type": "string"},
     action={"enum": ["replace", "keep", "drop", "labelmap", "labeldrop", "labelkeep", "hashmod"]},
 )
@@ -82,7 +82,7 @@ TRIGGER = {
             name=TEXT,
             metricType={"enum": ["AverageValue", "Value"]},
             metadata=closed(
-                # ignoreNullValues is no duty of KEDA's but ours: left out, lost telemetry counts as no load.
+                # KEDA does not require ignoreNullValues, but we do: by default missing telemetry would count as no load.
                 ("serverAddress", "query", "threshold", "ignoreNullValues"),
                 serverAddress={"type": "string", "pattern": "^https?://"},
                 query=TEXT,
@@ -132,7 +132,7 @@ SCHEMAS = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): closed(
         ("groups",),
         groups=listed(
-            closed(("name", "rules"), name=TEXT, interval=DURATION, rules=listed(RULE), labels=TEXTS, limit=WHOLE)
+            closed(("name", "rules"), name=TEXT, interval=DURATION, rules=listed(RULE), labels=TEXTS, limit=INTEGER)
         ),
     ),
     ("keda.sh/v1alpha1", "ScaledObject"): closed(
@@ -150,17 +150,17 @@ SCHEMAS = {
                 metricType={"enum": ["AverageValue", "Value"]},
             ),
         ),
-        cooldownPeriod=WHOLE,
+        cooldownPeriod=INTEGER,
         fallback=closed(
             ("failureThreshold", "replicas"),
             behavior={"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]},
-            failureThreshold=WHOLE,
-            replicas=WHOLE,
+            failureThreshold=INTEGER,
+            replicas=INTEGER,
         ),
-        idleReplicaCount=WHOLE,
-        initialCooldownPeriod=WHOLE,
-        maxReplicaCount=WHOLE,
-        minReplicaCount=WHOLE,
+        idleReplicaCount=INTEGER,
+        initialCooldownPeriod=INTEGER,
+        maxReplicaCount=INTEGER,
+        minReplicaCount=INTEGER,
         pollingInterval={"type": "integer", "minimum": 1},
         scaleTargetRef=closed(("name",), apiVersion=TEXT, kind=TEXT, name=TEXT, envSourceContainerName=TEXT),
         triggers=listed(TRIGGER),
@@ -177,7 +177,7 @@ SCHEMAS = {
             algorithm={"enum": ["RSA", "ECDSA", "Ed25519"]},
             encoding={"enum": ["PKCS1", "PKCS8"]},
             rotationPolicy={"enum": ["Never", "Always"]},
-            size=WHOLE,
+            size=INTEGER,
         ),
         secretName=TEXT,
         usages=listed(TEXT),
@@ -192,6 +192,6 @@ SCHEMAS = {
 
 
 def schema(version, kind):
-    """The whole object's, or nothing where we know none."""
+    """Returns the schema of the whole object, or nothing for an unknown kind."""
     spec = SCHEMAS.get((version, kind))
     return spec and resource(version, kind, spec)

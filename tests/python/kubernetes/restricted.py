@@ -1,8 +1,8 @@
-"""The pod security standard *restricted*, with *baseline*, which it contains, rule by rule.
+"""The pod security standard *restricted* including *baseline*, rule by rule.
 
-As https://kubernetes.io/docs/concepts/security/pod-security-standards/ has it for 1.34, the first version with the rule on
-the hosts of probes; that of Windows pods, which may leave out some of it, is left out. Each rule is a function from a pod
-(metadata and spec) to the paths that break it.
+The source is https://kubernetes.io/docs/concepts/security/pod-security-standards/ for 1.34, the first version with the rule on hosts of
+probes. The exceptions for Windows pods are omitted. Each rule is a function from a pod (metadata and spec) to the paths that violate
+the rule.
 """
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -35,7 +35,7 @@ def containers(pod):
 
 
 def contexts(pod):
-    """The security contexts: the pod's, and each container's."""
+    """Yields the security contexts of the pod and of each container."""
     yield "spec", spec(pod).get("securityContext") or {}
     for path, container in containers(pod):
         yield path, container.get("securityContext") or {}
@@ -61,10 +61,10 @@ def privileged(pod):
 
 def capabilities(pod):
     for path, container in containers(pod):
-        said = (container.get("securityContext") or {}).get("capabilities") or {}
-        if "ALL" not in (said.get("drop") or []):
-            yield f"{path} drops not ALL"
-        for added in said.get("add") or []:
+        options = (container.get("securityContext") or {}).get("capabilities") or {}
+        if "ALL" not in (options.get("drop") or []):
+            yield f"{path} does not drop ALL"
+        for added in options.get("add") or []:
             if added != "NET_BIND_SERVICE":
                 yield f"{path} adds {added}"
 
@@ -79,11 +79,11 @@ def host_ports(pod):
     for path, container in containers(pod):
         for port in container.get("ports") or []:
             if port.get("hostPort"):
-                yield f"{path} takes port {port['hostPort']}"
+                yield f"{path} uses host port {port['hostPort']}"
 
 
 def handlers(container):
-    """Probes and hooks, by their names."""
+    """Yields probes and hooks by name."""
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
         yield name, container.get(name) or {}
     for name, hook in (container.get("lifecycle") or {}).items():
@@ -110,8 +110,8 @@ def apparmor(pod):
 
 def selinux(pod):
     for path, context in contexts(pod):
-        said = context.get("seLinuxOptions") or {}
-        if said.get("type") not in SELINUX_TYPES or said.get("user") or said.get("role"):
+        options = context.get("seLinuxOptions") or {}
+        if options.get("type") not in SELINUX_TYPES or options.get("user") or options.get("role"):
             yield path
 
 
@@ -180,5 +180,5 @@ RULES = (
 
 
 def broken(pod):
-    """What of the standard a pod breaks: (rule, where)."""
+    """Returns the violations of the standard: (rule, path)."""
     return [(rule.__name__, where) for rule in RULES for where in rule(pod)]

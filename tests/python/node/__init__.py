@@ -1,1 +1,1 @@
-"""A real node: kubelet, containerd and kube-proxy, and what happens to pods on it."""
+"""Tests on a real node with kubelet, containerd and kube-proxy."""

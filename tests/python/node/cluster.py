@@ -1,6 +1,6 @@
-"""A cluster of one node: Kubernetes' own servers, containerd, runc and a plugin of the CNI, as processes of one network, mount and PID namespace.
+"""A cluster of one node: the Kubernetes servers, containerd, runc and a CNI plugin, as processes of one network, mount and PID namespace.
 
-What they make is gone with the namespaces, but for cgroups and a few settings of the kernel: `inside` sees to those.
+The namespaces remove most of their state when they end. `inside` restores the cgroups and the kernel settings that they do not cover.
 """
 import json
 import os
@@ -13,55 +13,55 @@ import tempfile
 import yaml
 
 from kubernetes.control_plane import SERVER, SERVICES, ControlPlane, until
-from namespaces import APART, SKIPPED, begin_anew, group_removed
+from namespaces import APART, SKIPPED, run_inside, group_removed
 from node.dns import Dns
 
 NAME = "node-0"
 PODS = "10.88.0.0/16"
 DOMAIN = "cluster.local"
 PAUSE = "localhost/pause:1"
-# The only place where the kubelet's cAdvisor looks for it.
+# The kubelet's cAdvisor looks for the socket only here.
 RUNTIME = "/run/containerd/containerd.sock"
-# Where Debian's package has the plugins.
+# Where the Debian package installs the plugins.
 PLUGINS = "/usr/lib/cni"
-# Set for the process that runs inside.
+# Set for the process that runs inside the namespaces.
 INSIDE = "NODE_CHECK_INSIDE"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
-# Below it lie those of all pods: a node may run on this machine already.
+# The parent cgroup of all pods. The name must differ from `kubepods`: this machine may already run a node.
 CGROUP = "tokengauge-node"
-# Without them no kubelet starts (pkg/kubelet/cm, cgroup_manager_linux.go).
+# The kubelet does not start without these controllers (pkg/kubelet/cm, cgroup_manager_linux.go).
 CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
-# What the kubelet sets of the whole machine (pkg/kubelet/cm, setupKernelTunables).
+# Machine-wide settings that the kubelet changes (pkg/kubelet/cm, setupKernelTunables).
 KERNEL = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
 
 
-def impossible():
-    """Why no node can be had here, or None."""
+def unsupported_reason():
+    """Returns the reason why this machine cannot run a node, or None."""
     if os.geteuid() != 0:
-        return "it takes root"
+        return "root is required"
     tried = subprocess.run([*APART, "ip", "link", "add", "it", "type", "veth", "peer", "name", "that"], capture_output=True, text=True)
     if tried.returncode != 0:
-        return f"namespaces or links cannot be made: {tried.stderr.strip()}"
+        return f"cannot create namespaces or links: {tried.stderr.strip()}"
     try:
         for folder in cgroups():
             folder.mkdir(exist_ok=True)
         lacking = CONTROLLERS - controllers()
     except OSError as problem:
-        return f"cgroups cannot be made: {problem}"
+        return f"cannot create cgroups: {problem}"
     finally:
         remove_cgroups()
     return f"cgroups lack the controllers {', '.join(sorted(lacking))}" if lacking else None
 
 
 def cgroups():
-    """Our folder in each hierarchy: of version 2 alone, or of version 1, where each controller has its own."""
+    """Returns our folder in each hierarchy: one for version 2, one per controller for version 1."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS / CGROUP]
     return [folder / CGROUP for folder in CGROUPS.iterdir() if (folder / "cgroup.procs").exists()]
 
 
 def controllers():
-    """Those that our folders have."""
+    """Returns the controllers that our folders have."""
     try:
         return set((CGROUPS / CGROUP / "cgroup.controllers").read_text().split())
     except FileNotFoundError:
@@ -69,23 +69,25 @@ def controllers():
 
 
 def remove_cgroups():
-    # The last of their processes may be about to end.
+    # The last processes in them may still be ending.
     until(lambda: all([group_removed(folder) for folder in cgroups()]), 20)
 
 
 def inside():
-    """Begins this program anew as the first process of namespaces of its own, where this returns the node's folder; the first ends as that
-    ends, and then leaves the machine as it was, but for logs of a failure. Ends with 77 where there can be no node."""
+    """Runs this program again as the first process of new namespaces, and returns the node's folder there.
+
+    The outer process restores the machine when the inner one ends, keeps logs only after a failure, and exits with the same status.
+    Exits with 77 if this machine cannot run a node."""
     if not os.environ.get(INSIDE):
-        if problem := impossible():
-            print(f"SKIPPED: there can be no node here: {problem}")
+        if problem := unsupported_reason():
+            print(f"SKIPPED: cannot run a node here: {problem}")
             sys.exit(SKIPPED)
         before = {name: value for name in KERNEL if (value := setting(name)) is not None}
         for each in cgroups():
             each.mkdir(exist_ok=True)
         folder = tempfile.mkdtemp(prefix="node-check-")
         try:
-            status = begin_anew(INSIDE, folder)
+            status = run_inside(INSIDE, folder)
         finally:
             remove_cgroups()
             for data in ("containerd", "containerd-state", "etcd", "kubelet", "image.tar"):
@@ -97,10 +99,10 @@ def inside():
             shutil.rmtree(folder)
         sys.exit(status)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    # Services have addresses that nothing is at: there must be a way to them, for kube-proxy to change it.
+    # Service addresses belong to no interface. kube-proxy can rewrite packets to them only if a route exists.
     for step in ("link add eth0 type veth peer name out0", "link set out0 up", "link set eth0 up", f"address add {SERVER}/32 dev eth0", "route add default dev eth0"):
         subprocess.run(["ip", *step.split()], check=True)
-    # A kubelet writes there whatever its own folders are.
+    # The kubelet writes there even if its own folders are elsewhere.
     for folder in ("/var/lib/kubelet", "/var/log", "/run", "/etc/cni"):
         os.makedirs(folder, exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
@@ -115,7 +117,7 @@ def setting(name):
 
 
 class Node(ControlPlane):
-    """`tools` is a folder with Kubernetes' servers. Everything is ready when it has been made."""
+    """A running node. `tools` is a folder with the Kubernetes servers. The constructor returns when everything is ready."""
 
     def __init__(self, folder, tools):
         super().__init__(folder, str(tools / "kube-apiserver"), [
@@ -137,9 +139,9 @@ class Node(ControlPlane):
 
     # --- settings ---
 
-    def settings(self, name, said):
+    def settings(self, name, content):
         path = self.folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(said))
+        path.write_text(yaml.safe_dump(content))
         return path
 
     def of_kubelet(self):
@@ -150,7 +152,7 @@ class Node(ControlPlane):
             "cgroupDriver": "cgroupfs", "failCgroupV1": False, "failSwapOn": False,
             "containerRuntimeEndpoint": f"unix://{RUNTIME}", "podLogsDir": f"{self.folder}/logs",
             "volumePluginDir": f"{self.folder}/plugins", "clusterDNS": [SERVER], "clusterDomain": DOMAIN, "resolvConf": f"{self.folder}/resolv.conf",
-            # How full the machine's disk is, is not what is looked at.
+            # The tests do not depend on the free disk space of the machine.
             "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
             "enforceNodeAllocatable": [], "cgroupRoot": f"/{CGROUP}",
         }
@@ -158,13 +160,13 @@ class Node(ControlPlane):
     def of_proxy(self):
         return {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables", "clusterCIDR": PODS,
                 "bindAddress": "127.0.0.1", "clientConnection": {"kubeconfig": str(self.kubeconfig)}, "detectLocalMode": "ClusterCIDR",
-                # Settings of the whole machine.
+                # These settings would change the whole machine.
                 "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}}
 
     def runtime(self):
         network = self.folder / "cni"
         network.mkdir()
-        # Each pod has a way to the node alone, so that all that goes between two pods of a Service meets kube-proxy's rules both ways.
+        # A pod has a route to the node only, so that kube-proxy's rules see both directions of the traffic between two pods of a Service.
         (network / "10-pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [
             {"type": "ptp", "ipMasq": False,
              "ipam": {"type": "host-local", "dataDir": f"{self.folder}/addresses", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}))
@@ -188,10 +190,10 @@ runtime_type = "io.containerd.runc.v2"
 """)
         self.start("containerd", "containerd", "--config", f"{self.folder}/containerd.toml")
 
-    # --- what it does ---
+    # --- operations ---
 
     def load(self, archive, name):
-        """An image from an archive as `docker save` writes it, under this name."""
+        """Imports an image from an archive in the format of `docker save` under this name."""
         ctr = ("ctr", "--address", RUNTIME, "--namespace", "k8s.io", "images")
         loaded = self.run(*ctr, "import", str(archive)).split()[1]
         if loaded != name:
@@ -205,8 +207,8 @@ runtime_type = "io.containerd.runc.v2"
     def await_node(self):
         def ready():
             self.alive()
-            status, _, said = self.ask("GET", f"/api/v1/nodes/{NAME}")
-            return status == 200 and any(it["type"] == "Ready" and it["status"] == "True" for it in said["status"].get("conditions", []))
+            status, _, result = self.ask("GET", f"/api/v1/nodes/{NAME}")
+            return status == 200 and any(it["type"] == "Ready" and it["status"] == "True" for it in result["status"].get("conditions", []))
 
         assert until(ready, 120), "the node was not ready within 2 minutes:\n" + (self.folder / "kubelet.log").read_text(errors="replace")[-3000:]
 

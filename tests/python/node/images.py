@@ -1,19 +1,19 @@
-"""Images for containerd, without a registry: archives as `docker save` writes them, of one layer."""
+"""Images for containerd without a registry: archives of one layer, in the format of `docker save`."""
 import hashlib
 import io
 import json
 import pathlib
 import tarfile
 
-# Debian's busybox-static has it there.
+# The path of Debian's busybox-static.
 BUSYBOX = "/bin/busybox"
 
 
 def saved(archive, name, files, config):
-    """Writes `archive`: an image called `name` that holds `files` (path in the image → path here, or the bytes) and is run as `config` says."""
+    """Writes `archive`: an image called `name` that holds `files` (path in the image → local path or bytes) and runs with `config`."""
     for path in files.values():
         if not isinstance(path, bytes) and b"ld-linux" in pathlib.Path(path).read_bytes()[:4096]:
-            raise SystemExit(f"{path} wants a loader and libraries, and there are none in an image: install a static one (Debian: busybox-static)")
+            raise SystemExit(f"{path} is dynamically linked, and the image has no loader or libraries: install a static build (Debian: busybox-static)")
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in sorted({str(parent) for path in files for parent in pathlib.PurePosixPath(path).parents} - {"."} | {"tmp"}):

@@ -1,24 +1,24 @@
-"""KEDA on the node, as its own manifests install it; it follows deploy/autoscaling."""
+"""KEDA on the node, installed from its own manifests, with the recipes of deploy/autoscaling."""
 import pathlib
 
 from node import foreign, scaling
 
-# The programs of its images.
+# The programs in its images.
 PROGRAMS = {"/keda": "operator", "/keda-adapter": "adapter", "/keda-admission-webhooks": "webhooks"}
 
 
 def autoscaled_by_keda(node, pods, args, tally):
-    """What waits and the guard are one query each, which KEDA puts to Prometheus for the autoscaler that it makes of them."""
+    """Scales vLLM on queue depth and on the burn rate guard. KEDA sends one Prometheus query for each."""
     scaling.followed("autoscaled-by-keda", Keda, node, pods, args, tally)
 
 
 def gateway_by_keda(node, pods, args, tally):
-    """What is open, and the CPU, which the autoscaler asks of metrics-server itself."""
+    """Scales the gateway on active requests by KEDA, and on CPU by metrics-server."""
     scaling.gateway_followed("gateway-by-keda", Keda, node, pods, args, tally)
 
 
-class Keda(scaling.Way):
-    """keda-*.yaml, and KEDA."""
+class Keda(scaling.RecipeVariant):
+    """The recipes keda-*.yaml with KEDA."""
 
     files, scalers, kinds = "keda", "keda-hpa-", "scaledobject"
 

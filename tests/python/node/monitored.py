@@ -1,4 +1,4 @@
-"""The chart's monitors and rules, and the monitor of deploy/kubernetes, as the Prometheus Operator and its Prometheus read them."""
+"""The chart's monitors and rules and the monitor of deploy/kubernetes, read by the Prometheus Operator and its Prometheus."""
 import contextlib
 import json
 import pathlib
@@ -17,68 +17,68 @@ from node.scene import ready
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MONITOR = ROOT / "deploy/kubernetes/components/pod-monitor/pod-monitor.yaml"
-# By which Prometheus chooses what it reads: as in MONITOR.
+# The label by which Prometheus selects its monitors, as in MONITOR.
 LABELS = {"release": "kube-prometheus-stack"}
-# Of its own: what scaling.py has in `monitoring` goes by the name of the Service that the operator makes.
+# A separate namespace: scaling.py creates a Service in `monitoring` with the name that the operator uses.
 NAMESPACE = "operated"
 CALLS = 10
-# In seconds: of groups that are evaluated more rarely the first time is not waited for.
+# In seconds. Groups with a longer interval may still wait for their first evaluation.
 SOON = 60
-# What makes no sense to the operator is an event of this kind.
+# The operator reports an invalid object as an event with this reason.
 REFUSED = "InvalidConfiguration"
 
 
 def monitored(node, pods, args, tally):
-    """Every pod is a target once, under the job that the alerts ask for, whatever monitor names it; and every rule is evaluated."""
+    """Each pod is exactly one target, under the job name that the alerts expect, for every kind of monitor. Every rule is evaluated."""
     with scene("gateway", node, pods, args) as one, scene("models", node, pods, args) as other:
         store = Prometheus(node, pods, args)
         vendor = shapes.vendor(node, args.binary, 9100)
         other.apply(shapes.inbound(other.otlp, replicas=1))
         other.await_ready(1)
         done, wrong = charted(node, args, vendor, one.otlp, "install", podMonitor={"enabled": True})
-        tally.check("monitored: helm installs the chart with its monitors and rules", done, wrong or one.told())
-        everybody = {*of_gateway(pods), *of_models(pods)}
-        tally.check("monitored: by its PodMonitors each pod is a target once, under its job", store.has(lambda: store.targets() == sorted(everybody)), store.targets())
+        tally.check("monitored: helm installs the chart with its monitors and rules", done, wrong or one.describe_state())
+        all_pods = {*of_gateway(pods), *of_models(pods)}
+        tally.check("monitored: with PodMonitors each pod is one target, under its job", store.has(lambda: store.targets() == sorted(all_pods)), store.targets())
 
         calls(one, "tokengauge", tally)
         calls(other, "vllm", tally)
         finished = lambda: store.ask('sum by (job, namespace) (tokengauge_requests_finished_total)', "job", "namespace")
         wanted = {("tokengauge", "gateway"): CALLS, ("tokengauge", "models"): CALLS}
-        tally.check("monitored: it has the calls of both", one.wait(lambda: finished() == wanted), finished())
+        tally.check("monitored: Prometheus has the requests of both services", one.wait(lambda: finished() == wanted), finished())
 
         rules = {(group["name"], rule.get("alert") or rule["record"]) for path in (ROOT / "alerts").glob("*.rules.yaml")
                  for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]}
         store.has(lambda: store.rules() and not store.due())
         found = store.rules()
-        tally.check("monitored: it has every rule of alerts/", {(group, rule["name"]) for group, rule in found} == rules, f"{len(found)} of {len(rules)}")
-        ill = [(rule["name"], rule["health"], rule.get("lastError")) for _, rule in found if rule["health"] == "err"]
-        tally.check("monitored: each whose turn has come is evaluated, without an error", found and not ill and not store.due(), ill or store.due())
-        loud = [rule["name"] for _, rule in found if rule.get("state") == "firing"]
-        tally.check("monitored: no alert fires of a few good calls", not loud, loud)
+        tally.check("monitored: Prometheus has every rule of alerts/", {(group, rule["name"]) for group, rule in found} == rules, f"{len(found)} of {len(rules)}")
+        failing = [(rule["name"], rule["health"], rule.get("lastError")) for _, rule in found if rule["health"] == "err"]
+        tally.check("monitored: each rule that is due is evaluated without an error", found and not failing and not store.due(), failing or store.due())
+        firing = [rule["name"] for _, rule in found if rule.get("state") == "firing"]
+        tally.check("monitored: no alert fires after a few successful requests", not firing, firing)
         recorded = {rule["name"] for _, rule in found if rule["type"] == "recording"}
-        tally.check("monitored: recording rules have made series", any(store.ask(f'count({{__name__="{name}"}})') for name in recorded), recorded)
+        tally.check("monitored: recording rules produce series", any(store.ask(f'count({{__name__="{name}"}})') for name in recorded), recorded)
 
         done, wrong = charted(node, args, vendor, one.otlp, "upgrade", podMonitor={"enabled": True}, serviceMonitor={"enabled": True})
-        tally.check("monitored: helm upgrades it to ServiceMonitors", done, wrong)
+        tally.check("monitored: helm upgrades the release to ServiceMonitors", done, wrong)
         pools = ["podMonitor/gateway/tokengauge-sidecars/0", "serviceMonitor/gateway/tokengauge-injector/0", "serviceMonitor/gateway/tokengauge/0"]
-        tally.check("monitored: then by them", store.has(lambda: store.pools() == pools), f"{store.pools()}\n{store.made()}")
-        tally.check("monitored: each pod is a target once again", one.wait(lambda: store.targets() == sorted(everybody)), store.targets())
+        tally.check("monitored: Prometheus has the pools of the ServiceMonitors", store.has(lambda: store.pools() == pools), f"{store.pools()}\n{store.made()}")
+        tally.check("monitored: each pod is one target again", one.wait(lambda: store.targets() == sorted(all_pods)), store.targets())
 
         done, wrong = helm(node, args, "uninstall", "tokengauge", "--wait")
-        tally.check("monitored: helm uninstalls it", done, wrong)
-        said = other.apply(MONITOR.read_text())
-        tally.check("monitored: the monitor of deploy/kubernetes is taken without a warning", not said, said)
+        tally.check("monitored: helm uninstalls the release", done, wrong)
+        output = other.apply(MONITOR.read_text())
+        tally.check("monitored: the monitor of deploy/kubernetes is applied without a warning", not output, output)
         by_it = lambda: store.pools() == ["podMonitor/models/tokengauge/0"] and store.targets() == of_models(pods)
-        tally.check("monitored: by it a pod with a sidecar is a target once", store.has(by_it), store.targets())
+        tally.check("monitored: with this monitor a pod with a sidecar is one target", store.has(by_it), store.targets())
         refused = [event["message"] for event in json.loads(node.kubectl("get", "events", "--all-namespaces", "--output=json")[0])["items"]
                    if event["reason"] == REFUSED]
-        tally.check("monitored: the operator refused nothing", not refused, refused)
+        tally.check("monitored: the operator rejected nothing", not refused, refused)
         evaluated = sum(rule["health"] == "ok" for _, rule in found)
-        print(f"     monitored: {len(everybody)} targets, {evaluated} of {len(found)} rules evaluated", flush=True)
+        print(f"     monitored: {len(all_pods)} targets, {evaluated} of {len(found)} rules evaluated", flush=True)
 
 
 def charted(node, args, vendor, otlp, verb, **monitors):
-    """The chart's gateway and injector, with rules and these monitors."""
+    """Installs the chart's gateway and injector, with rules and these monitors."""
     values = shapes.chart(vendor, otlp)
     values["monitoring"] = {"labels": LABELS, "interval": "2s", "scrapeTimeout": "1s", "prometheusRule": {"enabled": True}, **monitors}
     path = node.folder / "monitored.yaml"
@@ -87,7 +87,7 @@ def charted(node, args, vendor, otlp, verb, **monitors):
 
 
 def of_gateway(pods):
-    """Job, namespace and name of each pod of the chart."""
+    """Returns job, namespace and name of each pod of the chart."""
     found = [pod["metadata"] for pod in pods.alive("gateway") if ready(pod)]
     jobs = {"gateway": "tokengauge", "injector": "tokengauge-injector"}
     return sorted((jobs[meta["labels"]["app.kubernetes.io/component"]], "gateway", meta["name"]) for meta in found)
@@ -100,12 +100,12 @@ def of_models(pods):
 def calls(scene, service, tally):
     address = scene.address(service)
     clients = scene.clients(lambda: address, GAP)
-    answers = [scene.spawn(clients.stream(SHORT)).result(rig.PATIENCE) for _ in range(CALLS)]
-    tally.check(f"monitored: calls by {service} go well", all(answer.whole for answer in answers), [answer.error for answer in answers])
+    answers = [scene.spawn(clients.stream(SHORT)).result(rig.WAIT_LIMIT) for _ in range(CALLS)]
+    tally.check(f"monitored: requests through {service} succeed", all(answer.is_complete for answer in answers), [answer.error for answer in answers])
 
 
 class Prometheus:
-    """The operator as its own manifests install it, and the Prometheus that it makes of an object, which chooses by LABELS in all namespaces."""
+    """The operator, installed from its own manifests, and a Prometheus object that selects monitors by LABELS in all namespaces."""
 
     def __init__(self, node, pods, args):
         self.node, self.pods = node, pods
@@ -143,13 +143,15 @@ class Prometheus:
              "spec": {"version": f"v{version}", "serviceAccountName": "main", "evaluationInterval": "2s", **chosen}}]
 
     def has(self, holds):
-        """Whether it came to hold, of what is in a Secret. A kubelet looks once a minute or so what has become of a pod's Secrets, and at once when
-        the pod is changed; the pod's config-reloader, where it does not notice, every three minutes."""
+        """Waits until `holds` is true, and returns whether it became true. The configuration of Prometheus is in a Secret.
+
+        The kubelet syncs a pod's Secrets about once a minute, and at once when the pod changes. The pod's config-reloader polls every three
+        minutes if it misses the change."""
         self.node.kubectl("--namespace", NAMESPACE, "annotate", "--overwrite", "pod", "prometheus-main-0", f"changed={time.monotonic()}")
         return until(holds, 240)
 
     def made(self):
-        """The monitors there are, and what Prometheus says, for a failure."""
+        """Returns the existing monitors and the log of Prometheus, for a failure message."""
         monitors = self.node.kubectl("get", "--all-namespaces", "podmonitor,servicemonitor")[0]
         log = self.node.kubectl("--namespace", NAMESPACE, "logs", "--tail=20", "prometheus-main-0", "--container=prometheus")[0]
         return f"{monitors}\n{log}"
@@ -165,7 +167,7 @@ class Prometheus:
         return []
 
     def targets(self):
-        """Job, namespace and pod of each target, as often as it is one; nothing while one of them does not answer."""
+        """Returns job, namespace and pod of each target, with duplicates. Returns nothing while a target is not up."""
         found = self.active()
         known = [tuple(target["labels"].get(name) for name in ("job", "namespace", "pod")) for target in found]
         return sorted(known) if all(target["health"] == "up" for target in found) else []
@@ -178,13 +180,13 @@ class Prometheus:
         return {tuple(series["metric"].get(label) for label in labels): float(series["value"][1]) for series in found}
 
     def due(self):
-        """Rules that are not evaluated yet, though they are every minute or more often."""
+        """Returns rules with an interval of a minute or less that are not yet evaluated."""
         with contextlib.suppress(OSError):
             return [rule["name"] for group in self.get("rules")["groups"] if group["interval"] <= SOON for rule in group["rules"] if rule["health"] == "unknown"]
         return [None]
 
     def rules(self):
-        """Each rule with the name of its group."""
+        """Returns each rule with the name of its group."""
         with contextlib.suppress(OSError):
             return [(group["name"], rule) for group in self.get("rules")["groups"] for rule in group["rules"]]
         return []

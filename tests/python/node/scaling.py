@@ -1,6 +1,6 @@
-"""The autoscaler of Kubernetes, which follows deploy/autoscaling: Prometheus reads the pods, prometheus-adapter asks it, replicas come and go.
+"""The Kubernetes autoscaler with the recipes of deploy/autoscaling: Prometheus scrapes the pods, and the autoscaler adds and removes replicas.
 
-All of it as it is written there, but for three times that one would wait for.
+The recipes are used as written, except for three durations that would make the test wait too long.
 """
 import contextlib
 import http.client
@@ -14,140 +14,141 @@ import yaml
 import rig
 from kubernetes.control_plane import SERVER
 from node import foreign, shapes
-from node.scenarios import again, crossed, ended, hooks, scene
-from pod.scenarios import telling, told
+from node.scenarios import crossed, hooks, repeat_streams, scene, termination_checks
+from pod.scenarios import record_checks, telemetry_checks
 
 RECIPES = pathlib.Path(__file__).resolve().parents[3] / "deploy/autoscaling"
-# The namespace of the recipes.
+# The namespace that the recipes use.
 NAME = "llm"
 MONITORING = "monitoring"
 STORE, ADAPTER = 9090, 6444
-# An engine that answers so many calls at a time, each for some 4 s; and so many clients, of whom all others wait.
+# The engine answers PLACES requests at a time, each for about 4 s. All other clients wait.
 PLACES, GAP, HEAVY, LIGHT = 4, 0.1, 24, 2
-# Replicas of the gateway that there are at least, so many clients, and how many of them are for one replica: three are right for any number
-# that lies by less than a fifth off, since who begins the next stream may be counted while its last one still is.
+# The minimum of gateway replicas, the number of clients, and the clients per replica. Three replicas are right for any load within a fifth
+# of OPEN: a client that starts its next stream may still be counted for its last one.
 LEAST, OPEN, EACH = 2, 100, 40
-# Of its vendors.
+# Ports of the simulated providers.
 PORTS = itertools.count(9001)
-# In seconds, for minutes: how long a wish for less must last, and in what time one replica goes.
+# In seconds instead of minutes: the stabilization window for scale-down, and the period in which one replica may be removed.
 STABLE, PERIOD = 10, 10
-# And what the guard looks back on.
+# The lookback window of the guard.
 WINDOW, SOONER = "[5m]", "[20s]"
 
 
 def autoscaled(node, pods, args, tally):
-    """By prometheus-adapter, which the autoscaler asks."""
+    """vLLM with prometheus-adapter, which serves the autoscaler's metrics."""
     followed("autoscaled", Adapter, node, pods, args, tally)
 
 
 def gateway_by_adapter(node, pods, args, tally):
-    """By prometheus-adapter, and by metrics-server for the CPU."""
+    """The gateway with prometheus-adapter, and with metrics-server for the CPU."""
     gateway_followed("gateway-by-adapter", Adapter, node, pods, args, tally)
 
 
-def followed(title, way, node, pods, args, tally):
-    """Up as calls wait, no replica lost with telemetry, down one by one when nobody waits; and no stream notices."""
+def followed(title, variant, node, pods, args, tally):
+    """Scales up while requests queue, keeps replicas while metrics are missing, scales down one replica at a time. No stream is interrupted."""
     check = lambda what, *found: tally.check(f"{title}: {what}", *found)
     ours = lambda: pods.alive(NAME, "vllm-")
-    with scene(NAME, node, pods, args) as one, contextlib.closing(Wishes(node, "vllm", way)) as wishes, contextlib.ExitStack() as ends:
+    with scene(NAME, node, pods, args) as one, contextlib.closing(AutoscalerStatus(node, "vllm", variant)) as autoscaler, contextlib.ExitStack() as ends:
         one.apply(shapes.inbound(one.otlp, replicas=1, simulated=f"sim-typical:slots={PLACES}"))
         one.await_ready(1)
         store = ends.enter_context(contextlib.closing(Prometheus(node, args)))
-        recipe, address = ends.enter_context(contextlib.closing(way(node, args))), one.address("vllm")
+        recipe, address = ends.enter_context(contextlib.closing(variant(node, args))), one.address("vllm")
         light, heavy = (one.clients(lambda: address, GAP) for _ in range(2))
-        running = [one.spawn(again(light)) for _ in range(LIGHT)]
-        # At first as one pod: else it could act on the first of them while the others come.
-        said = one.apply(recipe.read("vllm", most=1))
-        check("the recipe is taken without a warning", not said, said)
-        check("it has both metrics, and nobody waits", one.wait(lambda: wishes.now.get("queue") == wishes.now.get("guard") == 0), wishes)
+        running = [one.spawn(repeat_streams(light)) for _ in range(LIGHT)]
+        # Start with one pod. Otherwise the autoscaler may act on the first pod before the others are ready.
+        output = one.apply(recipe.read("vllm", most=1))
+        check("the recipe is applied without a warning", not output, output)
+        check("the autoscaler has both metrics, and no request is queued", one.wait(lambda: autoscaler.now.get("queue") == autoscaler.now.get("guard") == 0), autoscaler)
 
-        running += [one.spawn(again(heavy)) for _ in range(HEAVY)]
+        running += [one.spawn(repeat_streams(heavy)) for _ in range(HEAVY)]
         waiting = HEAVY + LIGHT - PLACES
-        check("it sees what the engine holds back, as clients know it", one.wait(lambda: waiting - PLACES <= wishes.now.get("queue", 0) <= waiting), wishes)
-        seen = wishes.now.get("queue")
+        check("the autoscaler's queue depth matches the clients' count", one.wait(lambda: waiting - PLACES <= autoscaler.now.get("queue", 0) <= waiting), autoscaler)
+        seen = autoscaler.now.get("queue")
         one.apply(recipe.read("vllm"))
-        check("replicas come as calls wait", one.wait(lambda: wishes.now.get("replicas") == 3), wishes)
+        check("replicas are added while requests are queued", one.wait(lambda: autoscaler.now.get("replicas") == 3), autoscaler)
         one.await_ready(3)
-        check("the guard sees that first tokens come too late", one.wait(lambda: wishes.now.get("guard") == 2), wishes)
+        check("the guard detects slow first tokens", one.wait(lambda: autoscaler.now.get("guard") == 2), autoscaler)
 
         store.stop()
-        check("without Prometheus it knows nothing", one.wait(lambda: not wishes.now.get("ScalingActive", True)), wishes)
+        check("without Prometheus the autoscaler has no metrics", one.wait(lambda: not autoscaler.now.get("ScalingActive", True)), autoscaler)
         heavy.stopping = True
-        # Longer than a wish for less would have to last.
+        # Longer than the stabilization window for scale-down.
         time.sleep(STABLE + 2 * PERIOD)
-        check("and takes no replica away, though nobody waits", wishes.now.get("replicas") == 3 and not wishes.now.get("ScalingActive", True), wishes)
+        check("without Prometheus no replica is removed, though no request is queued", autoscaler.now.get("replicas") == 3 and not autoscaler.now.get("ScalingActive", True), autoscaler)
 
         store.begin()
-        check("with it replicas go", one.wait(lambda: wishes.now.get("replicas") == 1), wishes)
-        check("and their pods end", one.wait(lambda: len(ours()) == 1), one.told())
+        check("with Prometheus replicas are removed", one.wait(lambda: autoscaler.now.get("replicas") == 1), autoscaler)
+        check("pods of removed replicas end", one.wait(lambda: len(ours()) == 1), one.describe_state())
         light.stopping = True
         for each in running:
-            each.result(rig.PATIENCE)
-        check("it went up at once, by two at most, and down one by one", wishes.steps() == [1, 3, 2, 1], wishes.steps())
-        one.kubectl("delete", f"{way.kinds},deployment", "--all", "--wait=false")
-        check("all pods end", one.wait(lambda: not ours()), one.told())
+            each.result(rig.WAIT_LIMIT)
+        check("scale-up was one step of at most two, and scale-down was one replica at a time", autoscaler.steps() == [1, 3, 2, 1], autoscaler.steps())
+        one.kubectl("delete", f"{variant.kinds},deployment", "--all", "--wait=false")
+        check("all pods end", one.wait(lambda: not ours()), one.describe_state())
         counts, mine = crossed(one, tally), pods.of(NAME, "vllm-")
         check("there were three pods", len(mine) == 3, len(mine))
         for pod in mine:
-            told(title, tally, ended(pod, True))
-        told(title, tally, hooks(one))
-        told(title, tally, telling(one.answers, one.collector.telemetry()))
-        print(f"     {title}: {counts}, replicas {wishes.steps()}, {seen} of {waiting} seen waiting", flush=True)
+            record_checks(title, tally, termination_checks(pod, True))
+        record_checks(title, tally, hooks(one))
+        record_checks(title, tally, telemetry_checks(one.answers, one.collector.telemetry()))
+        print(f"     {title}: {counts}, replicas {autoscaler.steps()}, {seen} of {waiting} seen in the queue", flush=True)
 
 
-def gateway_followed(title, way, node, pods, args, tally):
-    """deploy/kubernetes/gateway, of which there are more as more exchanges are open, and fewer when they end; but not because nothing is known."""
+def gateway_followed(title, variant, node, pods, args, tally):
+    """deploy/kubernetes/gateway scales up with active requests and down when they end, but not because metrics are missing."""
     check = lambda what, *found: tally.check(f"{title}: {what}", *found)
     ours = lambda: pods.alive(NAME, "tokengauge-")
-    with scene(NAME, node, pods, args) as one, contextlib.closing(Wishes(node, "tokengauge", way)) as wishes, contextlib.ExitStack() as ends:
+    with scene(NAME, node, pods, args) as one, contextlib.closing(AutoscalerStatus(node, "tokengauge", variant)) as autoscaler, contextlib.ExitStack() as ends:
         metrics_server(node, args)
         vendor = shapes.vendor(node, args.binary, next(PORTS))
-        said = one.apply(shapes.gateway(node, vendor, one.otlp))
-        check("the manifests are taken without a warning", not said, said)
-        # As many as the autoscaler would have at once.
+        output = one.apply(shapes.gateway(node, vendor, one.otlp))
+        check("the manifests are applied without a warning", not output, output)
+        # The autoscaler's minimum.
         one.kubectl("scale", "deployment/tokengauge", f"--replicas={LEAST}")
         one.await_ready(LEAST, "tokengauge-")
         store = ends.enter_context(contextlib.closing(Prometheus(node, args)))
-        recipe, address = ends.enter_context(contextlib.closing(way(node, args))), one.address("tokengauge")
-        said = one.apply(recipe.read("gateway", each=EACH))
-        check("the recipe is taken without a warning", not said, said)
-        check("it has both metrics, and nothing is open", one.wait(lambda: wishes.now.get("queue") == 0 and "cpu" in wishes.now), wishes)
+        recipe, address = ends.enter_context(contextlib.closing(variant(node, args))), one.address("tokengauge")
+        output = one.apply(recipe.read("gateway", each=EACH))
+        check("the recipe is applied without a warning", not output, output)
+        check("the autoscaler has both metrics, and no request is active", one.wait(lambda: autoscaler.now.get("queue") == 0 and "cpu" in autoscaler.now), autoscaler)
 
         clients = one.clients(lambda: address, GAP, "/openai/v1/chat/completions")
-        running = [one.spawn(again(clients)) for _ in range(OPEN)]
-        check("it sees what is open, as clients know it", one.wait(lambda: OPEN * 0.9 <= wishes.now.get("queue", 0) <= OPEN * 1.1), wishes)
-        check("a replica comes", one.wait(lambda: wishes.now.get("replicas") == LEAST + 1), wishes)
+        running = [one.spawn(repeat_streams(clients)) for _ in range(OPEN)]
+        check("the autoscaler's active requests match the clients' count", one.wait(lambda: OPEN * 0.9 <= autoscaler.now.get("queue", 0) <= OPEN * 1.1), autoscaler)
+        check("a replica is added", one.wait(lambda: autoscaler.now.get("replicas") == LEAST + 1), autoscaler)
         one.await_ready(LEAST + 1, "tokengauge-")
 
         store.stop()
-        check("without Prometheus it knows of no exchange", one.wait(lambda: "queue" not in wishes.now), wishes)
+        check("without Prometheus the autoscaler has no request metric", one.wait(lambda: "queue" not in autoscaler.now), autoscaler)
         clients.stopping = True
         for each in running:
-            each.result(rig.PATIENCE)
+            each.result(rig.WAIT_LIMIT)
         time.sleep(STABLE + 2 * PERIOD)
-        check("and takes no replica away, though none is open and the CPU idles", "queue" not in wishes.now and wishes.now.get("replicas") == LEAST + 1, wishes)
+        check("without Prometheus no replica is removed, though no request is active and the CPU is idle", "queue" not in autoscaler.now and autoscaler.now.get("replicas") == LEAST + 1, autoscaler)
 
         store.begin()
-        check("with it the replica goes", one.wait(lambda: wishes.now.get("replicas") == LEAST), wishes)
-        check("and its pod ends", one.wait(lambda: len(ours()) == LEAST), one.told())
-        check("it went up and down by one", wishes.steps() == [LEAST, LEAST + 1, LEAST], wishes.steps())
-        one.kubectl("delete", f"{way.kinds},deployment", "--all", "--wait=false")
-        check("all pods end", one.wait(lambda: not ours()), one.told())
+        check("with Prometheus the replica is removed", one.wait(lambda: autoscaler.now.get("replicas") == LEAST), autoscaler)
+        check("the pod of the removed replica ends", one.wait(lambda: len(ours()) == LEAST), one.describe_state())
+        check("scale-up and scale-down were one replica each", autoscaler.steps() == [LEAST, LEAST + 1, LEAST], autoscaler.steps())
+        one.kubectl("delete", f"{variant.kinds},deployment", "--all", "--wait=false")
+        check("all pods end", one.wait(lambda: not ours()), one.describe_state())
         counts = crossed(one, tally)
-        told(title, tally, hooks(one))
-        told(title, tally, telling(one.answers, one.collector.telemetry()))
-        print(f"     {title}: {counts}, replicas {wishes.steps()}", flush=True)
+        record_checks(title, tally, hooks(one))
+        record_checks(title, tally, telemetry_checks(one.answers, one.collector.telemetry()))
+        print(f"     {title}: {counts}, replicas {autoscaler.steps()}", flush=True)
 
 
-class Way:
-    """One of the two ways that the recipes are written for; making it puts on the node what it takes."""
+class RecipeVariant:
+    """One of the two variants of the recipes. The constructor installs its dependencies on the node."""
 
-    # How the names of its files begin, how the name of its autoscalers, and of which kinds its recipes are.
+    # The prefix of its file names, the prefix of its autoscalers' names, and the kinds of its recipes.
     files, scalers, kinds = None, None, None
 
     def read(self, of, most=None, each=None):
-        """The recipe of vLLM or of the gateway as it is written, but that replicas go sooner, and the guard looks back on less; `most` is how
-        many there may be, and `each` what one of them is for, if not as much as there."""
+        """Reads the recipe of vLLM or of the gateway, with a faster scale-down and a shorter lookback for the guard.
+
+        `most` overrides the maximum of replicas, and `each` the load per replica."""
         document = yaml.safe_load((RECIPES / f"{self.files}-{of}.yaml").read_text())
         down = self.changed(document["spec"], most, each)
         down["stabilizationWindowSeconds"], down["policies"][0]["periodSeconds"] = STABLE, PERIOD
@@ -155,20 +156,20 @@ class Way:
 
     @staticmethod
     def changed(spec, most, each):
-        """Changes what has its own place in each; gives back what rules the way down."""
+        """Changes the fields whose place differs by variant. Returns the scale-down behavior."""
         raise NotImplementedError
 
     def close(self):
-        """Leaves the metrics to whoever comes next."""
+        """Removes the registration of the metrics APIs, so that the next variant can register its own."""
 
 
-class Wishes:
-    """What the autoscaler of a Deployment says of itself, and how many replicas there shall be, asked again and again."""
+class AutoscalerStatus:
+    """Polls the status of a Deployment's autoscaler and its desired replicas."""
 
-    def __init__(self, node, deployment, way):
-        self.node, self.said, self.over = node, [{}], False
+    def __init__(self, node, deployment, variant):
+        self.node, self.history, self.over = node, [{}], False
         self.deployment = f"/apis/apps/v1/namespaces/{NAME}/deployments/{deployment}"
-        self.scaler = f"/apis/autoscaling/v2/namespaces/{NAME}/horizontalpodautoscalers/{way.scalers}{deployment}"
+        self.scaler = f"/apis/autoscaling/v2/namespaces/{NAME}/horizontalpodautoscalers/{variant.scalers}{deployment}"
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self):
@@ -177,12 +178,12 @@ class Wishes:
                 _, _, deployment = self.node.ask("GET", self.deployment)
                 found, _, scaler = self.node.ask("GET", self.scaler)
                 if found == 200:
-                    self.said.append({"replicas": deployment["spec"]["replicas"], **self.of_status(scaler["status"])})
+                    self.history.append({"replicas": deployment["spec"]["replicas"], **self.of_status(scaler["status"])})
             time.sleep(0.3)
 
     @staticmethod
     def of_status(status):
-        """In it, what all pods together hold back or have open, the burn rate, and the CPU in %; nothing of what the autoscaler does not know."""
+        """Returns the total queue depth or active requests, the burn rate, and the CPU in %. Metrics that the autoscaler lacks are absent."""
         found = {"pods": status.get("currentReplicas", 0)}
         for one in status.get("conditions", []):
             found[one["type"]] = one["status"] == "True"
@@ -198,27 +199,27 @@ class Wishes:
 
     @property
     def now(self):
-        return self.said[-1]
+        return self.history[-1]
 
     def close(self):
         self.over = True
 
     def steps(self):
-        """The numbers of replicas, one after the other."""
-        return [count for count, _ in itertools.groupby(said["replicas"] for said in self.said if said)]
+        """Returns the sequence of desired replica counts."""
+        return [count for count, _ in itertools.groupby(state["replicas"] for state in self.history if state)]
 
     def __str__(self):
-        """The last that it said, newest first."""
-        return " < ".join(str(one) for one, _ in itertools.groupby(reversed(self.said[-100:])))
+        """Returns the latest states, newest first."""
+        return " < ".join(str(one) for one, _ in itertools.groupby(reversed(self.history[-100:])))
 
 
 def quantity(text):
-    """As Kubernetes writes numbers."""
+    """Parses a Kubernetes quantity."""
     return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
 
 
-class Adapter(Way):
-    """hpa-*.yaml, and prometheus-adapter with its rules, to which the API server passes on what is asked of metrics."""
+class Adapter(RecipeVariant):
+    """The recipes hpa-*.yaml, and prometheus-adapter with its rules as an aggregated API."""
 
     files, scalers, kinds = "hpa", "", "horizontalpodautoscaler"
     APIS = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
@@ -227,9 +228,9 @@ class Adapter(Way):
         self.node = node
         [rules] = yaml.safe_load_all((RECIPES / "prometheus-adapter.yaml").read_text())
         config = node.folder / "prometheus-adapter.config"
-        said = rules["data"]["config.yaml"]
-        assert WINDOW in said
-        config.write_text(said.replace(WINDOW, SOONER))
+        output = rules["data"]["config.yaml"]
+        assert WINDOW in output
+        config.write_text(output.replace(WINDOW, SOONER))
         known = [f"--{kind}-kubeconfig={node.kubeconfig}" for kind in ("lister", "authentication", "authorization")]
         self.process = node.start("prometheus-adapter", f"{args.tools}/prometheus-adapter", f"--config={config}", f"--prometheus-url=http://{SERVER}:{STORE}", *known,
                    f"--bind-address={SERVER}", f"--secure-port={ADAPTER}", f"--cert-dir={node.folder}/adapter", "--metrics-relist-interval=5s")
@@ -254,7 +255,7 @@ class Adapter(Way):
 
 
 def metrics_server(node, args):
-    """metrics-server as its own manifests install it, for what the autoscaler asks of the CPU. The kubelet here signs its own certificate."""
+    """Installs metrics-server from its own manifests for the CPU metric. The kubelet here signs its own certificate."""
     folder = pathlib.Path(args.tools, "metrics-server")
     manifests = foreign.manifests(node, folder / "manifests/base")
     [deployment] = [one for one in manifests if one["kind"] == "Deployment"]
@@ -265,7 +266,7 @@ def metrics_server(node, args):
 
 
 def on_node(name, port, behind):
-    """A Service in the namespace `monitoring` for what listens on the node, at the port `behind`."""
+    """Creates a Service in the namespace `monitoring` for a process that listens on the node at the port `behind`."""
     meta = {"name": name, "namespace": MONITORING}
     return [
         {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"name": "it", "port": port, "targetPort": behind}]}},
@@ -274,8 +275,9 @@ def on_node(name, port, behind):
 
 
 class Prometheus:
-    """Reads all pods of the namespace that have the sidecar's port, as an Operator does that has the PodMonitor of deploy/kubernetes; and
-    is found by the name of that Operator's Service."""
+    """Scrapes all pods of the namespace that have the sidecar's port, like an Operator with the PodMonitor of deploy/kubernetes.
+
+    Its Service has the name of the Operator's Service."""
 
     def __init__(self, node, args):
         self.node, self.program, self.config = node, f"{args.tools}/prometheus3", node.folder / "prometheus.yaml"

@@ -1,4 +1,4 @@
-"""A scene on a real node: a namespace, a collector, clients on a thread of their own, and what became of each pod."""
+"""A scenario on a real node: a namespace, a collector, clients on their own thread, and the history of each pod."""
 import asyncio
 import collections
 import contextlib
@@ -17,12 +17,12 @@ from pod.client import Clients
 from pod.collector import Collector, State
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-# More than the kubelet needs to fail three probes and try anew; a limit on waiting, not a measure.
-PATIENCE = 120
+# Limits only the waiting. Longer than the kubelet needs for three failed probes and a restart.
+WAIT_LIMIT = 120
 
 
 class Pods:
-    """Every state of every pod, as the API server told it."""
+    """Every state of every pod that the API server reports."""
 
     def __init__(self, node):
         self.node, self.states, self.gone = node, collections.defaultdict(list), {}
@@ -50,7 +50,7 @@ class Pods:
             self.gone[uid] = time.monotonic()
 
     def of(self, namespace, prefix=""):
-        """The newest state of each pod of that namespace, of those that are gone too."""
+        """Returns the newest state of each pod of the namespace, including deleted pods."""
         newest = [states[-1] for states in list(self.states.values())]
         return [pod for pod in newest if pod["metadata"]["namespace"] == namespace and pod["metadata"]["name"].startswith(prefix)]
 
@@ -59,14 +59,14 @@ class Pods:
 
 
 def container(pod, name):
-    """The status of a container, or {}."""
-    told = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
-    return next((one for one in told if one["name"] == name), {})
+    """Returns the status of a container, or {}."""
+    found = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    return next((one for one in found if one["name"] == name), {})
 
 
 def ready(pod):
-    told = [one for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
-    return bool(told) and told[0]["status"] == "True" and "deletionTimestamp" not in pod["metadata"]
+    found = [one for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
+    return bool(found) and found[0]["status"] == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def answers(place):
@@ -76,7 +76,7 @@ def answers(place):
 
 
 class Scene:
-    """`name` is the namespace, too."""
+    """A scenario. `name` is also the namespace."""
 
     def __init__(self, name, node, pods, args, state=State.TAKES, labels=RESTRICTED):
         self.name, self.node, self.pods, self.args = name, node, pods, args
@@ -104,11 +104,11 @@ class Scene:
     def await_ready(self, count, prefix=""):
         found = lambda: [pod for pod in self.pods.alive(self.name, prefix) if ready(pod)]
         if not self.wait(lambda: len(found()) >= count):
-            raise AssertionError(f"{len(found())} of {count} pods of {self.name} are ready:\n" + self.told())
+            raise AssertionError(f"{len(found())} of {count} pods of {self.name} are ready:\n" + self.describe_state())
         return found()
 
     def wait(self, holds):
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_LIMIT
         while not holds():
             self.node.alive()
             if time.monotonic() > end:
@@ -116,21 +116,21 @@ class Scene:
             time.sleep(0.1)
         return True
 
-    def told(self):
-        """What the cluster tells of this namespace, for a failure."""
+    def describe_state(self):
+        """Returns the state of this namespace, for a failure message."""
         events, _ = self.kubectl("get", "events", "--sort-by=.lastTimestamp")
         described, _ = self.kubectl("describe", "pods")
         logs, _ = self.kubectl("logs", "--all-containers", "--prefix", "--tail=5", "--selector=app.kubernetes.io/name", "--ignore-errors")
         return "\n".join(part[-3000:] for part in (described or "", events or "", logs or ""))
 
     def address(self, service):
-        """Where clients find it: the ClusterIP, which kube-proxy leads on, and its first port."""
-        said, wrong = self.kubectl("get", "service", service, "--output=json")
-        assert said, wrong
-        spec = json.loads(said)["spec"]
+        """Returns the ClusterIP of a Service, which kube-proxy routes, and its first port."""
+        output, wrong = self.kubectl("get", "service", service, "--output=json")
+        assert output, wrong
+        spec = json.loads(output)["spec"]
         place = spec["clusterIP"], spec["ports"][0]["port"]
-        # Until kube-proxy has heard of its pods, who are ready.
-        assert self.wait(lambda: answers(place)), f"{service} does not answer at {place}:\n{self.told()}"
+        # The pods are ready, but kube-proxy may not have their endpoints yet.
+        assert self.wait(lambda: answers(place)), f"{service} does not answer at {place}:\n{self.describe_state()}"
         return place
 
     # --- clients ---
@@ -142,7 +142,7 @@ class Scene:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def open_streams(self, clients, count, tokens):
-        """Begins so many streams; gives them back, to be waited for, when each has brought a token."""
+        """Starts `count` streams. Returns them, still running, when each has received a token."""
         before = len(self.answers)
         ours = [self.spawn(clients.stream(tokens)) for _ in range(count)]
         rig.wait_until(lambda: sum(answer.tokens > 0 or bool(answer.ended) for answer in self.answers[before:]) >= count)

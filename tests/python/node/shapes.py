@@ -1,4 +1,4 @@
-"""What is put on the node: the manifests of deploy/kubernetes as they stand, the chart, and a Job; and the images that they name."""
+"""The test workloads: the manifests of deploy/kubernetes as written, the chart, a Job, and their images."""
 import yaml
 
 from kubernetes.control_plane import SERVER
@@ -7,14 +7,14 @@ from pod import shapes
 
 MODEL = "sim-typical:slots=4000"
 SIDECAR, ENGINE, APP = shapes.SIDECAR, shapes.ENGINE, shapes.APP
-# As the manifests name it; under this name there is a simulated engine here, which takes no notice of vLLM's arguments.
+# The image name in the manifests. Here the image holds a simulated engine, which ignores vLLM's arguments.
 VLLM = "docker.io/vllm/vllm-openai:v0.28.0"
 JOB = "localhost/job:1"
 JOB_CALLS, JOB_TOKENS = 20, 40
 
 
 def load(node, binary, image):
-    """`image`, an archive, is our own."""
+    """Imports the images. `image` is an archive of our own image."""
     ours = shapes.container(shapes.inbound(0), SIDECAR)["image"]
     node.load(image, ours)
     simulate = f"exec /tokengauge simulate --listen 0.0.0.0:{shapes.BEHIND} --model ${{SIMULATED:-{MODEL}}}"
@@ -30,8 +30,9 @@ def load(node, binary, image):
 
 
 def inbound(otlp, replicas=2, simulated=None, **changes):
-    """deploy/kubernetes/inbound, or its fallback for older clusters: Service, ServiceAccount and Deployment. The engine asks for
-    a GPU as it does there, and for less of the rest. `simulated` is what it serves, if not MODEL."""
+    """Returns the Service, ServiceAccount and Deployment of deploy/kubernetes/inbound, or of its fallback for older clusters.
+
+    The engine requests a GPU as in the manifest, and less of the other resources. `simulated` is the served model, by default MODEL."""
     spec = shapes.inbound(otlp, **changes)
     engine = shapes.container(spec, ENGINE)
     engine["resources"]["requests"].update(cpu="10m", memory="64Mi")
@@ -45,7 +46,7 @@ def inbound(otlp, replicas=2, simulated=None, **changes):
 
 
 def gateway(node, vendor, otlp):
-    """deploy/kubernetes/gateway but for its autoscaler, with this vendor in place of OpenAI."""
+    """Returns deploy/kubernetes/gateway without its autoscaler, with this provider instead of OpenAI."""
     documents = list(yaml.safe_load_all(node.run("kubectl", "kustomize", str(shapes.MANIFESTS / "gateway"))))
     for one in documents:
         if one["kind"] == "ConfigMap":
@@ -58,7 +59,7 @@ def gateway(node, vendor, otlp):
 
 
 def job(vendor, otlp):
-    """An application's Job, written without a word of a sidecar but the annotations: calls at once, each in a stream, and what came of each."""
+    """Returns an application's Job whose only reference to the sidecar is its annotations. It sends all streams at once and prints each result."""
     body = '{"model":"sim-typical","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"How long does a Job live?"}]}'
     script = f"""
 for n in $(seq 1 {JOB_CALLS}); do
@@ -84,12 +85,12 @@ for n in $(seq 1 {JOB_CALLS}); do echo "call $n $(grep -c '"content":"[^"]' /tmp
 
 
 def chart(vendor, otlp):
-    """The chart's values: a gateway before the vendor, and the injector."""
+    """Returns the chart's values: a gateway in front of the provider, and the injector."""
     return {"otlp": {"endpoint": f"http://$(K8S_NODE_IP):{otlp}"},
             "gateway": {"enabled": True, "config": {"upstreams": {"vendor": {"url": vendor}}}}}
 
 
 def vendor(node, binary, port):
-    """A simulated vendor on the node; gives back its address."""
+    """Starts a simulated provider on the node. Returns its address."""
     node.start(f"vendor-{port}", binary, "simulate", "--listen", f"{SERVER}:{port}", "--model", MODEL)
     return f"http://{SERVER}:{port}"

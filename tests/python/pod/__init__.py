@@ -1,1 +1,1 @@
-"""A pod's life without a cluster: a small kubelet, the Service in front of it, clients and a collector."""
+"""The life of a pod without a cluster: a small kubelet, the Service in front of the pod, clients and a collector."""

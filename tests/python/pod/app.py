@@ -1,8 +1,9 @@
-"""The application in a pod with an outbound sidecar: streams from the vendor that OPENAI_BASE_URL names.
+"""The application in a pod with an outbound sidecar. It opens streams from the provider at OPENAI_BASE_URL.
 
     app.py --streams 200 --tokens 80 --out FILE [--on-term drain|die|ignore]
 
-Ends when all streams have ended. On SIGTERM it takes them to their end, dies, or takes no notice. FILE has what it saw of each.
+The application exits when all streams have ended. On SIGTERM it finishes its streams, dies, or ignores the signal. FILE holds the result
+of each stream.
 """
 import argparse
 import asyncio
@@ -22,14 +23,14 @@ async def work(args):
     if args.on_term == "die":
         loop.add_signal_handler(signal.SIGTERM, dying.set)
     else:
-        # Both go on; `ignore` has streams that last longer than the pod may.
+        # `drain` and `ignore` continue. With `ignore` the streams last longer than the pod's grace period.
         loop.add_signal_handler(signal.SIGTERM, lambda: None)
     tasks = [asyncio.create_task(clients.stream(args.tokens)) for _ in range(args.streams)]
     if args.short:
         tasks += [asyncio.create_task(again(clients, args.short)) for _ in range(4)]
     ended = asyncio.gather(*tasks)
     await asyncio.wait([ended, asyncio.create_task(dying.wait())], return_when=asyncio.FIRST_COMPLETED)
-    # Written before anybody sees that it is over.
+    # Write the file before the process exits, so that readers find it complete.
     tell(args.out, clients)
     if dying.is_set():
         os._exit(0)
@@ -50,7 +51,7 @@ def main():
     cli = argparse.ArgumentParser()
     cli.add_argument("--streams", type=int, default=200)
     cli.add_argument("--tokens", type=int, default=80)
-    cli.add_argument("--short", type=int, default=0, help="short calls that go on beside, one after the other, on each of four workers")
+    cli.add_argument("--short", type=int, default=0, help="number of short calls per worker, one after the other, on four workers")
     cli.add_argument("--gap", type=float, default=0.1, help="seconds between tokens")
     cli.add_argument("--out", required=True)
     cli.add_argument("--on-term", choices=("drain", "die", "ignore"), default="drain")

@@ -1,6 +1,6 @@
-"""Clients that look at each byte: whether a stream ended by the backend's own word, and how many tokens it brought.
+"""Clients that inspect each byte: whether the backend completed a stream, and how many tokens arrived.
 
-Used by the check, and by the application that runs in a pod (app.py): it imports nothing of this package.
+The check uses them, and so does the application inside a pod (app.py). Therefore this module imports nothing from this package.
 """
 import asyncio
 import dataclasses
@@ -10,15 +10,15 @@ import random
 import time
 
 PATH = "/v1/chat/completions"
-# The span that each call is a child of.
+# The parent span of each call.
 CALLER = "00000000000000aa"
-# A limit on waiting, not a measure of anything.
-PATIENCE = 60
+# Limits only the waiting.
+WAIT_LIMIT = 60
 
 
 @dataclasses.dataclass
 class Answer:
-    """One call as the client saw it. Times are of the monotonic clock, in seconds."""
+    """One call as the client observed it. Times are of the monotonic clock, in seconds."""
 
     trace: str
     wanted: int
@@ -27,25 +27,25 @@ class Answer:
     sent: float = 0.0
     ended: float = 0.0
     status: int = 0
-    # Pieces of text; the backend sends a token in each. And what it said itself.
+    # Text deltas, one token each, and the token count that the backend reported.
     tokens: int = 0
-    told: int | None = None
-    # `data: [DONE]` came, and the body's last chunk.
+    reported_tokens: int | None = None
+    # Whether `data: [DONE]` and the last chunk of the body arrived.
     done: bool = False
     terminal: bool = False
     error: str = ""
-    # Where it went at last.
+    # The host that served the call.
     host: str = ""
-    # Sent anew, because the connection that was kept open was closed before a byte of the answer.
-    again: int = 0
+    # Retries after a kept connection closed before the first byte of the response.
+    retries: int = 0
 
     @property
-    def whole(self):
-        return self.status == 200 and self.done and self.terminal and self.tokens == self.told == self.wanted
+    def is_complete(self):
+        return self.status == 200 and self.done and self.terminal and self.tokens == self.reported_tokens == self.wanted
 
 
 class Connection:
-    """To one address; kept open as long as both sides want it."""
+    """A connection to one address. It stays open as long as both sides keep it open."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer, self.used, self.last = reader, writer, False, False
@@ -53,11 +53,11 @@ class Connection:
 
     @property
     def usable(self):
-        """As the clients of the vendors do: a connection on which an end was seen is not used again."""
+        """Whether the connection can be reused. Like the providers' clients, it is not reused after an end of stream was read."""
         return not (self.last or self.reader.at_eof() or self.writer.transport.is_closing())
 
     async def ask(self, answer, path, headers, keep):
-        """Sends one call and reads its answer to its end; raises what the socket says."""
+        """Sends one call and reads the complete response. Raises the socket's errors."""
         body = json.dumps({"model": "sim-typical", "stream": True, "stream_options": {"include_usage": True},
                            "messages": [{"role": "user", "content": "How long does a pod live?"}]}).encode()
         lines = {"host": "pod", "content-type": "application/json", "content-length": len(body), "traceparent": f"00-{answer.trace}-{CALLER}-01",
@@ -90,12 +90,13 @@ def take(answer, event):
         data = json.loads(event[6:])
         answer.tokens += sum(bool(choice["delta"].get("content")) for choice in data["choices"])
         if data.get("usage"):
-            answer.told = data["usage"]["completion_tokens"]
+            answer.reported_tokens = data["usage"]["completion_tokens"]
 
 
 class Clients:
-    """Calls, each with a trace id of its own. `find()` says where a new connection goes, `(host, port)`, or None where nobody is; then
-    a call waits until somebody is."""
+    """Sends calls, each with its own trace id. `find()` returns `(host, port)` for a new connection.
+
+    If `find()` returns None, no pod is available, and the call waits."""
 
     def __init__(self, find, path=PATH, gap=0.05, answers=None):
         self.find, self.path, self.gap, self.answers, self.numbers = find, path, gap, [] if answers is None else answers, itertools.count(1)
@@ -113,12 +114,12 @@ class Clients:
     async def connect(self):
         while (found := self.find()) is None:
             if self.stopping:
-                raise ConnectionRefusedError("nobody is there")
+                raise ConnectionRefusedError("no pod is available")
             await asyncio.sleep(0.02)
         return Connection(*await asyncio.open_connection(*found))
 
     async def stream(self, wanted, kind="long"):
-        """One call on a connection of its own."""
+        """Sends one call on a new connection."""
         answer, connection = self.answer(wanted, kind), None
         try:
             connection = await self.connect()
@@ -131,13 +132,13 @@ class Clients:
                 connection.close()
         return answer
 
-    async def keep_asking(self, wanted, pause):
-        """Short calls one after the other, on one connection as long as it is good."""
+    async def repeat_calls(self, wanted, pause):
+        """Sends short calls one after the other. Reuses the connection while it is usable."""
         connection = None
         while not self.stopping:
             answer = self.answer(wanted, "kept")
             try:
-                connection = await self.ask_kept(answer, connection)
+                connection = await self.call_on_kept(answer, connection)
             except (OSError, EOFError, ValueError) as error:
                 answer.error, connection = repr(error)[:200], None
             answer.ended = time.monotonic()
@@ -145,7 +146,7 @@ class Clients:
         if connection:
             connection.close()
 
-    async def ask_kept(self, answer, connection):
+    async def call_on_kept(self, answer, connection):
         while True:
             if not (connection and connection.usable):
                 if connection:
@@ -157,13 +158,13 @@ class Clients:
                 return connection
             except (OSError, EOFError):
                 connection.close()
-                # RFC 9112 §9.3.1: a kept connection may be closed at any time; without a byte of an answer it is asked anew.
+                # RFC 9112 §9.3.1: a kept connection may close at any time. Without a byte of the response the client retries.
                 if not reused or answer.status:
                     raise
-                connection, answer.again = None, answer.again + 1
+                connection, answer.retries = None, answer.retries + 1
 
-    async def keep_coming(self, wanted, every):
-        """A new connection, with a short call, every so many seconds."""
+    async def connect_repeatedly(self, wanted, every):
+        """Sends a short call on a new connection every `every` seconds."""
         tasks = []
         while not self.stopping:
             tasks.append(asyncio.create_task(self.stream(wanted, "new")))

@@ -1,4 +1,4 @@
-"""A collector on the node: OTLP over HTTP/protobuf, in one of the states that a collector can be in."""
+"""A collector on the node that receives OTLP over HTTP/protobuf, in a healthy or faulty state."""
 import collections
 import enum
 import gzip
@@ -16,18 +16,18 @@ import rig
 
 
 class State(enum.Enum):
-    TAKES = "takes everything"
+    TAKES = "accepts everything"
     HANGS = "accepts and never answers"
-    GONE = "is not there"
+    GONE = "does not listen"
 
 
 class Collector:
-    """Keeps what came, undecoded until somebody asks, so that taking costs little. `state` may change at any time but from GONE."""
+    """Keeps received exports undecoded until they are read, so that receiving is cheap. `state` may change at any time, except from GONE."""
 
     def __init__(self, host, state):
         self.state, self.bodies, self.lock = state, [], threading.Lock()
         if state is State.GONE:
-            # A port on which nobody listens, kept from others.
+            # A bound port that does not listen. No other process can take it.
             self.socket = socket.socket()
             self.socket.bind((host, 0))
             self.address = self.socket.getsockname()
@@ -58,7 +58,7 @@ class Collector:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def taken(self):
-        """What came, as JSON would have it, of traces and of metrics."""
+        """Returns the received traces and metrics as OTLP JSON."""
         with self.lock:
             bodies = list(self.bodies)
         for _, path, body in bodies:
@@ -66,20 +66,20 @@ class Collector:
             yield MessageToDict(kind.FromString(body))
 
     def telemetry(self):
-        """Spans by trace, and the last metrics of each process, by its `service.instance.id`."""
+        """Returns spans by trace, and the latest metrics of each process by its `service.instance.id`."""
         spans, processes = collections.defaultdict(list), collections.defaultdict(lambda: rig.Telemetry(pathlib.Path("/nonexistent")))
         for body in self.taken():
             for kind in ("resourceSpans", "resourceMetrics"):
                 for resource in body.get(kind, []):
                     instance = rig.attributes(resource["resource"]).get("service.instance.id")
                     processes[instance].take({kind: [resource]})
-        for told in processes.values():
-            for trace, found in told.spans.items():
+        for received in processes.values():
+            for trace, found in received.spans.items():
                 spans[trace] += found
         return spans, processes
 
     def resources(self):
-        """Who sent metrics: the attributes of each process, by its `service.instance.id`."""
+        """Returns the resource attributes of each process that sent metrics, by its `service.instance.id`."""
         found = [rig.attributes(resource["resource"]) for body in self.taken() for resource in body.get("resourceMetrics", [])]
         return {one.get("service.instance.id"): one for one in found}
 

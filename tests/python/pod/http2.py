@@ -1,4 +1,4 @@
-"""Clients over HTTP/2 with prior knowledge, as gateways and gRPC libraries speak it: many streams on each connection."""
+"""Clients over HTTP/2 with prior knowledge, like gateways and gRPC libraries: many streams on each connection."""
 import asyncio
 import collections
 import itertools
@@ -12,24 +12,24 @@ from h2.events import DataReceived, ResponseReceived, StreamEnded, StreamReset
 
 from pod.client import CALLER, Clients, take
 
-# Long streams on each connection.
+# Long streams per connection.
 STREAMS = 10
 GOAWAY = 7
 
 
 class Unprocessed(OSError):
-    """The server says that it has not begun with this stream: it may be asked anew (RFC 9113 §8.7)."""
+    """The server did not process this stream. The client may retry (RFC 9113 §8.7)."""
 
 
 class Link:
-    """One connection; `last` once the server has told by GOAWAY that it takes no further stream."""
+    """One connection. `last` is the last stream that the server accepts after GOAWAY, or None before GOAWAY."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer, self.rest = reader, writer, b""
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.host = writer.get_extra_info("peername")[0]
-        self.asked, self.last, self.closed = {}, None, False
-        # The codes of the GOAWAYs that came, and the most streams at a time.
+        self.open_streams, self.last, self.closed = {}, None, False
+        # The error codes of received GOAWAYs, and the maximum of concurrent streams so far.
         self.goaways, self.most = [], 0
         self.h2.initiate_connection()
         self.flush()
@@ -48,7 +48,7 @@ class Link:
             self.writer.write(self.h2.data_to_send())
 
     async def ask(self, answer, path, headers):
-        """One call on a stream of its own; raises what became of it instead of an answer."""
+        """Sends one call on its own stream. Raises an error if there is no complete response."""
         body = json.dumps({"model": "sim-typical", "stream": True, "stream_options": {"include_usage": True},
                            "messages": [{"role": "user", "content": "How long does a pod live?"}]}).encode()
         lines = {":method": "POST", ":scheme": "http", ":authority": "pod", ":path": path, "content-type": "application/json",
@@ -56,8 +56,8 @@ class Link:
                  "x-simulate-chunk-tokens": 1, **headers}
         stream = self.h2.get_next_available_stream_id()
         ended = asyncio.get_running_loop().create_future()
-        self.asked[stream] = (answer, collections.deque([b""], 1), ended)
-        self.most = max(self.most, len(self.asked))
+        self.open_streams[stream] = (answer, collections.deque([b""], 1), ended)
+        self.most = max(self.most, len(self.open_streams))
         answer.host, answer.sent = self.host, time.monotonic()
         self.h2.send_headers(stream, [(name, str(value)) for name, value in lines.items()])
         self.h2.send_data(stream, body, end_stream=True)
@@ -78,7 +78,7 @@ class Link:
         self.give_up(lambda stream: True, lambda stream: ConnectionResetError(f"{problem}, in the middle of stream {stream}"))
 
     def take_frames(self):
-        # h2 takes a GOAWAY for the end of all streams, which it is not: it is taken out here.
+        # h2 treats a GOAWAY as the end of all streams, which is wrong. Remove the frame before h2 reads it.
         while len(self.rest) >= 9 and len(self.rest) >= (end := 9 + int.from_bytes(self.rest[:3])):
             frame, self.rest = self.rest[:end], self.rest[end:]
             if frame[3] == GOAWAY:
@@ -90,7 +90,7 @@ class Link:
                 self.took(event)
 
     def took(self, event):
-        if not (found := self.asked.get(getattr(event, "stream_id", None))):
+        if not (found := self.open_streams.get(getattr(event, "stream_id", None))):
             return
         answer, rest, ended = found
         match event:
@@ -104,16 +104,16 @@ class Link:
                     take(answer, one)
             case StreamEnded():
                 answer.terminal = True
-                self.asked.pop(event.stream_id)
+                self.open_streams.pop(event.stream_id)
                 ended.set_result(None)
             case StreamReset():
                 refused = event.error_code == ErrorCodes.REFUSED_STREAM
-                self.asked.pop(event.stream_id)
+                self.open_streams.pop(event.stream_id)
                 ended.set_exception(Unprocessed("refused") if refused else ConnectionResetError(f"reset: {event.error_code!r}"))
 
     def give_up(self, which, problem):
-        for stream in [stream for stream in self.asked if which(stream)]:
-            _, _, ended = self.asked.pop(stream)
+        for stream in [stream for stream in self.open_streams if which(stream)]:
+            _, _, ended = self.open_streams.pop(stream)
             ended.set_exception(problem(stream))
 
     async def close(self):
@@ -123,8 +123,9 @@ class Link:
 
 
 class Http2Clients(Clients):
-    """The same calls as `Clients`: long streams share connections, those that come have one each, and who keeps asking keeps one until the
-    server has said that it takes no more."""
+    """The same calls as `Clients`. Long streams share connections, and each new call has its own.
+
+    A repeating caller keeps its connection until the server sends GOAWAY."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -134,7 +135,7 @@ class Http2Clients(Clients):
     async def link(self):
         while (found := self.find()) is None:
             if self.stopping:
-                raise ConnectionRefusedError("nobody is there")
+                raise ConnectionRefusedError("no pod is available")
             await asyncio.sleep(0.02)
         self.links.append(await Link.open(found))
         return self.links[-1]
@@ -157,7 +158,7 @@ class Http2Clients(Clients):
             await link.close()
         return answer
 
-    async def keep_asking(self, wanted, pause):
+    async def repeat_calls(self, wanted, pause):
         link = None
         while not self.stopping:
             answer = self.answer(wanted, "kept")
@@ -169,7 +170,7 @@ class Http2Clients(Clients):
             await asyncio.sleep(pause)
 
     async def ask(self, answer, link):
-        """On that connection, or on a new one where it takes no more; gives back the one that answered."""
+        """Sends the call on `link`, or on a new connection if `link` accepts no more streams. Returns the connection that answered."""
         while True:
             if not (link and link.usable):
                 link = await self.link()
@@ -177,4 +178,4 @@ class Http2Clients(Clients):
                 await link.ask(answer, self.path, self.headers)
                 return link
             except Unprocessed:
-                answer.again += 1
+                answer.retries += 1

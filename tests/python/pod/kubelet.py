@@ -1,8 +1,8 @@
 """A small kubelet: starts a pod's containers in order, probes them, and ends them in order.
 
-What it does is what the kubelet of kubernetes v1.34.2 does; the functions it follows are named, in pkg/kubelet/kuberuntime where no
-other folder is. It knows no cgroups, images, volumes or users: a container is a process, in the pod's network namespace where there is
-one. What a spec asks for beyond that is refused (`Unsupported`) where it would change the order of events.
+This module follows the kubelet of kubernetes v1.34.2. Comments name the functions, in pkg/kubelet/kuberuntime unless another folder is
+named. There are no cgroups, images, volumes or users. A container is a process, in the pod's network namespace if there is one.
+A spec that needs more raises `Unsupported` if the missing feature would change the order of events.
 """
 import collections
 import dataclasses
@@ -16,19 +16,19 @@ import time
 
 from pod import spec as specs
 
-# kuberuntime_manager.go: what every container has at the end, however long its hooks took.
+# kuberuntime_manager.go: the minimum grace period of a container, even if its hooks took longer.
 MINIMUM_GRACE = 2
 
 
-class What(enum.Enum):
-    """What happens to a container."""
+class EventKind(enum.Enum):
+    """Events in the life of a container."""
 
     STARTED = "started"
     STARTUP = "startup probe succeeded"
     READY = "ready"
     UNREADY = "not ready"
-    PRESTOP = "preStop begins"
-    PRESTOPPED = "preStop is over"
+    PRESTOP = "preStop started"
+    PRESTOPPED = "preStop ended"
     TERM = "SIGTERM"
     KILL = "SIGKILL"
     EXITED = "exited"
@@ -37,7 +37,7 @@ class What(enum.Enum):
 @dataclasses.dataclass(frozen=True)
 class Event:
     at: float
-    what: What
+    what: EventKind
     container: str
     detail: object = ""
 
@@ -50,12 +50,12 @@ class Container:
         self.sidecar = init and specs.native(spec)
         self.variables = specs.environment(spec, pod.identity)
         self.process, self.started, self.ready, self.restarts = None, False, False, 0
-        # Set when the process that runs now has exited, and all have been told.
+        # Set when the current process has exited and all listeners were called.
         self.exits, self.gone = [], threading.Event()
         self.log = pod.folder / f"{self.name}.log"
 
     def run(self, command):
-        """A process in the pod's sandbox with the container's variables and nothing else."""
+        """Starts a process in the pod's sandbox. Its environment holds only the container's variables."""
         with open(self.log, "ab") as log:
             return subprocess.Popen([*self.pod.sandbox.enter, *command], env={"PATH": os.environ["PATH"], "HOSTNAME": self.pod.identity.name, **self.variables},
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -64,7 +64,7 @@ class Container:
         self.started = self.ready = False
         self.gone = threading.Event()
         self.process = self.run(specs.command(self.spec, self.pod.images, self.variables))
-        self.pod.say(What.STARTED, self)
+        self.pod.record_event(EventKind.STARTED, self)
         threading.Thread(target=self.await_exit, args=(self.process, self.gone), daemon=True).start()
         probing = [kind for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in self.spec]
         if "startupProbe" not in probing:
@@ -76,20 +76,20 @@ class Container:
         code = process.wait()
         self.exits.append(code)
         self.set_ready(False)
-        self.pod.say(What.EXITED, self, code)
+        self.pod.record_event(EventKind.EXITED, self, code)
         gone.set()
         self.pod.exited(self)
 
     def has_started(self):
         self.started = True
-        # prober/prober_manager.go, UpdatePodStatus: without a readiness probe a container is ready once it has started.
+        # prober/prober_manager.go, UpdatePodStatus: a container without a readiness probe is ready once it has started.
         if "readinessProbe" not in self.spec:
             self.set_ready(True)
 
     def set_ready(self, ready):
         if ready != self.ready:
             self.ready = ready
-            self.pod.say(What.READY if ready else What.UNREADY, self)
+            self.pod.record_event(EventKind.READY if ready else EventKind.UNREADY, self)
             self.pod.readiness_changed()
 
     # --- probes: prober/worker.go, doProbe ---
@@ -98,19 +98,19 @@ class Container:
         probe = self.spec[kind]
         began, run, last = time.monotonic(), 0, None
         while process.poll() is None:
-            # After a pod's deletion readiness alone is probed.
+            # After the deletion of the pod only the readiness probe continues.
             if self.pod.deleted and kind != "readinessProbe":
                 return
             if time.monotonic() - began >= probe.get("initialDelaySeconds", 0) and self.started == (kind != "startupProbe"):
                 good = self.succeeds(probe)
                 run, last = (run + 1 if good == last else 1), good
                 if run >= (probe.get("successThreshold", 1) if good else probe.get("failureThreshold", 3)) and process.poll() is None:
-                    if not self.told(kind, good):
+                    if not self.apply_probe_result(kind, good):
                         return
             time.sleep(probe.get("periodSeconds", 10) if self.started or kind == "startupProbe" else 0.1)
 
-    def told(self, kind, good):
-        """What follows from the outcome of a probe; says whether it goes on."""
+    def apply_probe_result(self, kind, good):
+        """Applies the outcome of a probe. Returns whether probing continues."""
         match kind:
             case "readinessProbe":
                 self.set_ready(good)
@@ -118,10 +118,10 @@ class Container:
             case "livenessProbe" if good:
                 return True
             case "startupProbe" if good:
-                self.pod.say(What.STARTUP, self)
+                self.pod.record_event(EventKind.STARTUP, self)
                 self.has_started()
             case "livenessProbe" | "startupProbe":
-                # setTerminationGracePeriod: the probe's own, or the pod's.
+                # setTerminationGracePeriod: the probe's grace period, or else the pod's.
                 grace = self.spec[kind].get("terminationGracePeriodSeconds", self.pod.grace)
                 threading.Thread(target=self.kill, args=(grace, None), daemon=True).start()
         return False
@@ -139,7 +139,7 @@ class Container:
         raise specs.Unsupported(f"probe {probe}")
 
     def get(self, get, timeout):
-        """From the node, at the pod's address."""
+        """Sends a GET from the node to the pod's address."""
         if get.get("scheme", "HTTP") != "HTTP":
             raise specs.Unsupported(f"{get}")
         link = http.client.HTTPConnection(get.get("host") or self.pod.sandbox.address, specs.port(get["port"], self.spec), timeout=timeout)
@@ -151,10 +151,10 @@ class Container:
         finally:
             link.close()
 
-    # --- the end: kuberuntime_container.go, killContainer ---
+    # --- termination: kuberuntime_container.go, killContainer ---
 
     def kill(self, grace, ordering):
-        """`grace` in whole seconds: what hooks and waiting took is taken off, rounded down."""
+        """Stops the container. `grace` is in whole seconds. The time of hooks and waiting is subtracted and rounded down."""
         process, gone, hook = self.process, self.gone, self.spec.get("lifecycle", {}).get("preStop")
         if hook and grace > 0:
             grace -= self.prestop(hook, grace)
@@ -165,18 +165,18 @@ class Container:
             ordering.terminated[self.name].set()
 
     def prestop(self, hook, grace):
-        """executePreStopHook: whatever comes of it, the container is stopped afterwards."""
+        """executePreStopHook: the container is stopped afterwards whether the hook succeeds or fails."""
         began = time.monotonic()
-        self.pod.say(What.PRESTOP, self)
+        self.pod.record_event(EventKind.PRESTOP, self)
         outcome = []
         runner = threading.Thread(target=lambda: outcome.append(self.hooked(hook)), daemon=True)
         runner.start()
         runner.join(grace)
-        self.pod.say(What.PRESTOPPED, self, outcome[0] if outcome else "not completed in the grace period")
+        self.pod.record_event(EventKind.PRESTOPPED, self, outcome[0] if outcome else "not completed in the grace period")
         return int(time.monotonic() - began)
 
     def hooked(self, hook):
-        """lifecycle/handlers.go, Run: neither a command nor a GET has a limit of its own, and a GET's status is not looked at."""
+        """lifecycle/handlers.go, Run: commands and GETs have no timeout, and the status of a GET is ignored."""
         try:
             match hook:
                 case {"exec": {"command": command}}:
@@ -191,19 +191,18 @@ class Container:
         return f"unsupported: {hook}"
 
     def stop(self, process, gone, grace):
-        """The runtime's StopContainer: SIGTERM, and SIGKILL when `grace` is over."""
+        """The runtime's StopContainer: SIGTERM, then SIGKILL after `grace` seconds."""
         if not gone.is_set():
-            self.pod.say(What.TERM, self, f"{grace} s")
+            self.pod.record_event(EventKind.TERM, self, f"{grace} s")
             process.send_signal(signal.SIGTERM)
             if not gone.wait(grace):
-                self.pod.say(What.KILL, self)
+                self.pod.record_event(EventKind.KILL, self)
                 process.kill()
                 gone.wait()
 
 
 class Ordering:
-    """kuberuntime_termination_order.go: sidecars wait for all other containers and for the sidecars after them, as long as there is
-    grace."""
+    """kuberuntime_termination_order.go: within the grace period, a sidecar waits for all other containers and for later sidecars."""
 
     def __init__(self, pod, running):
         self.terminated = {container.name: threading.Event() for container in pod.containers}
@@ -224,10 +223,10 @@ class Ordering:
 
 
 class Pod:
-    """A pod from its start to its end."""
+    """A pod from start to termination."""
 
     def __init__(self, spec, metadata, sandbox, node, images, paths, folder, service=None):
-        """`images` is for `specs.command`; `paths` says for absolute paths in hooks what stands for them here."""
+        """`images` is passed to `specs.command`. `paths` maps absolute paths in hooks to local commands."""
         folder.mkdir(parents=True, exist_ok=True)
         self.spec, self.sandbox, self.images, self.paths, self.folder, self.service = spec, sandbox, images, paths, folder, service
         self.identity = specs.Identity(
@@ -239,7 +238,7 @@ class Pod:
         self.containers = self.inits + self.apps
         self.events, self.observers, self.lock = [], collections.defaultdict(list), threading.RLock()
         self.deleted, self.ready, self.over = False, False, threading.Event()
-        # Seconds until the runtime has a hook's command running.
+        # Seconds that the runtime needs to start a hook's command.
         self.exec_takes = 0
 
     def container(self, name):
@@ -248,34 +247,34 @@ class Pod:
     def here(self, command):
         return [self.paths.get(command[0], command[0]), *command[1:]]
 
-    def say(self, what, container, detail=""):
-        """Notes an event, after those who wanted to see it before it takes effect have seen it."""
+    def record_event(self, what, container, detail=""):
+        """Records an event. Listeners run first, before the event takes effect."""
         for observer in self.observers[what, container.name]:
             observer()
         self.events.append(Event(time.monotonic(), what, container.name, detail))
 
     def when(self, what, name):
-        """When that first happened, or None."""
+        """Returns the time of the first such event, or None."""
         return next((event.at for event in self.events if (event.what, event.container) == (what, name)), None)
 
-    def start(self, patience):
-        """computeInitContainerActions: one init container after the other, a sidecar's turn being over once it has started."""
-        limit = time.monotonic() + patience
+    def start(self, timeout):
+        """computeInitContainerActions: init containers start one after the other. A sidecar's successor starts once the sidecar has started."""
+        limit = time.monotonic() + timeout
         for container in self.inits:
             container.start()
             while not (container.started if container.sidecar else container.exits):
                 if time.monotonic() > limit or container.exits and container.exits[-1]:
-                    raise SystemExit(f"{container.name} does not start; see {container.log}")
+                    raise SystemExit(f"{container.name} did not start; see {container.log}")
                 time.sleep(0.05)
         for container in self.apps:
             container.start()
         while not self.ready and not self.over.is_set():
             if time.monotonic() > limit:
-                raise SystemExit(f"{self.identity.name} does not get ready: {[one.name for one in self.apps if not one.ready]}; see {self.folder}")
+                raise SystemExit(f"{self.identity.name} did not become ready: {[one.name for one in self.apps if not one.ready]}; see {self.folder}")
             time.sleep(0.05)
 
     def readiness_changed(self):
-        """status/generate.go: ready are all containers and sidecars."""
+        """status/generate.go: a pod is ready if all containers and sidecars are ready."""
         with self.lock:
             ready = all(container.ready for container in self.containers if container in self.apps or container.sidecar)
             changed, self.ready = ready != self.ready, ready
@@ -283,7 +282,7 @@ class Pod:
             self.service.changed(self)
 
     def exited(self, container):
-        """Starts it again where the spec says so; a pod whose containers have all completed is terminated, sidecars and all."""
+        """Restarts the container if its policy requires that. If all main containers have completed, terminates the pod with its sidecars."""
         policy = "Always" if container.sidecar else self.spec.get("restartPolicy", "Always")
         if container in self.inits and not container.sidecar:
             return
@@ -291,12 +290,12 @@ class Pod:
             if self.deleted:
                 return
             if policy == "Always" or policy == "OnFailure" and container.exits[-1] != 0:
-                # The first restart comes at once, the next ones after 10 s, 20 s and so on (kubelet.go, initialBackOff).
+                # The first restart is immediate. Later ones back off 10 s, 20 s and so on (kubelet.go, initialBackOff).
                 rest = threading.Timer(10 * 2 ** (container.restarts - 1) if container.restarts else 0, self.restart, (container,))
                 rest.daemon = True
                 rest.start()
                 return
-            # kubelet.go, SyncPod: a terminal phase ends the pod, as pod_workers.go, completeSync, has it.
+            # A terminal phase ends the pod (kubelet.go, SyncPod; pod_workers.go, completeSync).
             if all(one.exits and one.process.poll() is not None for one in self.apps):
                 self.deleted = True
                 threading.Thread(target=self.terminate, args=(self.grace,), daemon=True).start()
@@ -308,7 +307,7 @@ class Pod:
                 container.start()
 
     def delete(self, grace=None):
-        """As by the API: returns at once, `over` is set at the end."""
+        """Deletes the pod like the API. Returns at once; `over` is set when the pod has ended."""
         with self.lock:
             self.deleted = True
         self.deleted_at = time.monotonic()
@@ -317,7 +316,7 @@ class Pod:
         threading.Thread(target=self.terminate, args=(self.grace if grace is None else grace,), daemon=True).start()
 
     def terminate(self, grace):
-        """killContainersWithSyncResult: all at the same time; the order, if any, is in Ordering."""
+        """killContainersWithSyncResult: stops all containers concurrently. Ordering delays sidecars."""
         running = [container for container in self.containers if container.process and container.process.poll() is None]
         ordering = Ordering(self, running) if any(container.sidecar for container in self.inits) else None
         threads = [threading.Thread(target=container.kill, args=(grace, ordering), daemon=True) for container in running]
@@ -328,7 +327,7 @@ class Pod:
         self.over.set()
 
     def close(self):
-        """What is left of it, at the end of a check."""
+        """Kills remaining processes at the end of a check."""
         self.deleted = True
         for container in self.containers:
             if container.process and container.process.poll() is None:

@@ -1,4 +1,4 @@
-"""Where pods run: a network namespace each, or all on loopback."""
+"""The network of pods: one network namespace per pod, or loopback for all."""
 import dataclasses
 import itertools
 import os
@@ -8,13 +8,13 @@ import sys
 
 BRIDGE = "node0"
 NETWORK = "10.88.0"
-# Set for the process that runs inside the node's own namespace.
+# Set for the process that runs inside the node's namespace.
 INSIDE = "POD_LIFE_NODE"
 
 
 @dataclasses.dataclass(frozen=True)
 class Sandbox:
-    """What a pod's containers share: an address, and what each command line begins with."""
+    """The network shared by a pod's containers: an address, and a command prefix."""
 
     address: str
     enter: tuple
@@ -27,10 +27,10 @@ class Sandbox:
 
 
 class Namespaces:
-    """Each pod has a network namespace, held by a process that sleeps (the pause container), and a veth to a bridge."""
+    """Gives each pod a network namespace with a veth to a bridge. A sleeping process (the pause container) holds the namespace."""
 
     name = "a network namespace for each pod"
-    # Pods that may live at the same time.
+    # Whether several pods can run at the same time.
     apart = True
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Namespaces:
     def sandbox(self):
         number = next(self.numbers)
         pause = subprocess.Popen(["unshare", "--net", "--kill-child", "sleep", "infinity"])
-        # `unshare` has left our namespace when its own link says so.
+        # The link differs from ours once `unshare` has entered the new namespace.
         ours = os.readlink("/proc/self/ns/net")
         while os.readlink(f"/proc/{pause.pid}/ns/net") == ours:
             pass
@@ -56,7 +56,7 @@ class Namespaces:
 
 
 class Loopback:
-    """All on 127.0.0.1, one pod at a time, so that ports stay what the specs say."""
+    """Runs all pods on 127.0.0.1, one at a time, so that the ports of the specs need no change."""
 
     name = "loopback, one pod after the other"
     apart = False
@@ -67,8 +67,10 @@ class Loopback:
 
 
 def network(wanted):
-    """The first of the two that works here. The process begins anew in a namespace of its own, which is the node: nothing that is
-    made there is seen outside, and all of it is gone when the process is."""
+    """Returns the first of the two networks that works here.
+
+    For namespaces the process restarts in its own namespace, which acts as the node. The namespace hides everything that is created there,
+    and removes it at the end."""
     if os.environ.get(INSIDE):
         return Namespaces()
     tools = all(shutil.which(tool) for tool in ("unshare", "nsenter", "ip"))

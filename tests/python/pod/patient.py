@@ -1,8 +1,8 @@
-"""An engine that lets its streams end when it gets SIGTERM.
+"""An engine wrapper that lets running streams end after SIGTERM.
 
     patient.py --port PORT -- COMMAND…
 
-Runs the command, which serves the numbers of an engine at /metrics of that port, and stops it once it runs nothing.
+Runs the command, which serves engine metrics at /metrics of that port. After SIGTERM the wrapper stops the command once no request runs.
 """
 import argparse
 import signal
@@ -21,13 +21,13 @@ def main():
     cli.add_argument("--port", type=int, required=True)
     cli.add_argument("command", nargs="+")
     args = cli.parse_args()
-    # It dies with this process, however that ends.
+    # Kill the command if this process dies for any reason.
     engine = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *args.command])
-    asked = []
-    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+    stop_requests = []
+    signal.signal(signal.SIGTERM, lambda *_: stop_requests.append(True))
     while engine.poll() is None:
         time.sleep(0.05)
-        if asked and running(args.port) == 0:
+        if stop_requests and running(args.port) == 0:
             engine.kill()
 
 

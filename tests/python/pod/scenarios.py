@@ -1,4 +1,4 @@
-"""What happens to pods, and what must be true afterwards."""
+"""Scenarios in the life of a pod, with their checks."""
 import contextlib
 import json
 import time
@@ -7,18 +7,18 @@ import rig
 from pod import shapes
 from pod.collector import State
 from pod.http2 import STREAMS, Http2Clients
-from pod.kubelet import What
+from pod.kubelet import EventKind
 from pod.scene import Scene, metric
 from pod.shapes import APP, ENGINE, SIDECAR
 
-# Long streams: tokens, and seconds between two of them. They outlast the delay of a drain by far.
+# Long streams: tokens, and seconds between two of them. They last much longer than the delay of a drain.
 LONG, GAP = 40, 0.25
 SHORT = 5
-# Seconds for which a drain takes everything as before: `tokengauge drain --delay`.
+# Seconds for which a draining proxy still accepts new connections: `tokengauge drain --delay`.
 DELAY = 5
-# Seconds that a drain may take which they outlast.
+# A drain limit in seconds that is shorter than the streams.
 OVERDUE = 4
-# A grace period that is too short for them.
+# A grace period in seconds that is shorter than the streams.
 GRACE = 6
 
 
@@ -26,59 +26,59 @@ def scene(name, args, node, folder, **settings):
     return contextlib.closing(Scene(name, args, node, folder, **settings))
 
 
-# --- what is looked at -----------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def whole(answers):
-    """Whether each ended by the backend's own word with every token; else which did not."""
-    broken = [answer for answer in answers if not answer.whole]
-    return bool(answers) and not broken, f"{len(broken)} of {len(answers)} are not, the first {broken[:1]}"
+def all_complete(answers):
+    """Returns whether the backend completed every stream with all tokens, and a note on the ones that are incomplete."""
+    broken = [answer for answer in answers if not answer.is_complete]
+    return bool(answers) and not broken, f"{len(broken)} of {len(answers)} are incomplete, the first {broken[:1]}"
 
 
-def telling(answers, telemetry):
-    """Each thing that telemetry must say of these calls, all of which ended whole: `(what, held, note)`."""
+def telemetry_checks(answers, telemetry):
+    """Yields the telemetry checks of these complete calls: `(what, held, note)`."""
     spans, processes = telemetry
     lacking = [answer for answer in answers if sorted(span.get("kind", "") for span in spans.get(answer.trace, [])) != ["SPAN_KIND_CLIENT", "SPAN_KIND_SERVER"]]
-    yield "each call has its two spans", answers and not lacking, f"{len(lacking)} of {len(answers)} have not"
+    yield "each call has its two spans", answers and not lacking, f"{len(lacking)} of {len(answers)} lack them"
     client = {answer.trace: found for answer in answers for found in rig.of_kind(spans.get(answer.trace, []), "CLIENT")}
     wrong = [(answer.tokens, client.get(answer.trace)) for answer in answers
              if client.get(answer.trace, {}).get("gen_ai.usage.output_tokens") != answer.tokens or client[answer.trace].get("error.type")]
-    yield "each span has the client's count of tokens and no error", not wrong, f"{len(wrong)} have not, the first {wrong[:1]}"
+    yield "each span has the client's count of tokens and no error", not wrong, f"{len(wrong)} are wrong, the first {wrong[:1]}"
     tokens = sum(answer.tokens for answer in answers)
-    yield from counting(processes, len(answers), {"tokengauge.outcome": "ok"}, tokens)
+    yield from count_checks(processes, len(answers), {"tokengauge.outcome": "ok"}, tokens)
 
 
-def counting(processes, calls, outcome, tokens):
+def count_checks(processes, calls, outcome, tokens):
     counted = sum(one.total("tokengauge.requests.finished", outcome) for one in processes.values())
-    yield f"metrics count the calls that ended {outcome}", counted == calls, f"{counted}, not {calls}"
+    yield f"metrics count the calls with outcome {outcome}", counted == calls, f"{counted}, not {calls}"
     for name, wanted in (("tokengauge.usage", {"tokengauge.token.kind": "output"}), ("tokengauge.tokens", {"tokengauge.token.kind": "text"})):
         counted = sum(one.total(name, wanted) for one in processes.values())
-        yield f"{name} counts the tokens that clients got", counted == tokens, f"{counted}, not {tokens}"
+        yield f"{name} counts the tokens that clients received", counted == tokens, f"{counted}, not {tokens}"
 
 
-def ended(pod, native, last):
-    """Each thing that must be true of the end of a pod; `last` is the container that the sidecar outlives."""
+def termination_checks(pod, native, last):
+    """Yields the checks of a pod's termination. `last` is the container that the sidecar must outlive."""
     sidecar = pod.container(SIDECAR)
-    yield "the pod ends, well within its grace period", pod.over.wait(rig.PATIENCE), story(pod)
-    yield "nothing had to be killed", not [event for event in pod.events if event.what is What.KILL], story(pod)
+    yield "the pod ends well within its grace period", pod.over.wait(rig.WAIT_LIMIT), story(pod)
+    yield "no container was killed", not [event for event in pod.events if event.what is EventKind.KILL], story(pod)
     yield "the sidecar ran once and exits 0", sidecar.exits == [0], f"{sidecar.exits}; {tail(sidecar)}"
     if native:
-        began, started = pod.when(What.STARTUP, SIDECAR), pod.when(What.STARTED, last)
+        began, started = pod.when(EventKind.STARTUP, SIDECAR), pod.when(EventKind.STARTED, last)
         yield "the other container started after the sidecar's startup probe", began < started, f"{began} {started}"
-        term, gone = pod.when(What.TERM, SIDECAR), pod.when(What.EXITED, last)
+        term, gone = pod.when(EventKind.TERM, SIDECAR), pod.when(EventKind.EXITED, last)
         yield "the sidecar was stopped after the other container had exited", term and gone <= term, story(pod)
     took = exit_time(pod)
-    # The flush has 1.5 s. A machine with more to do than it can takes longer; the kubelet's own 2 s are rehearsed by `grace_eaten`.
-    yield f"the sidecar is gone soon after SIGTERM ({took:.2f} s)", took < 10, took
+    # The flush limit is 1.5 s, but a busy machine may take longer. `grace_eaten` tests the kubelet's own limit of 2 s.
+    yield f"the sidecar exits soon after SIGTERM ({took:.2f} s)", took < 10, took
 
 
 def exit_time(pod):
-    term, gone = pod.when(What.TERM, SIDECAR), pod.when(What.EXITED, SIDECAR)
+    term, gone = pod.when(EventKind.TERM, SIDECAR), pod.when(EventKind.EXITED, SIDECAR)
     return gone - term if term and gone else float("inf")
 
 
 def story(pod):
-    """What happened to the pod, in order."""
+    """Returns the events of the pod, in order."""
     first = pod.events[0].at
     return "; ".join(f"{event.at - first:.1f} s {event.container}: {event.what.value} {event.detail}".rstrip() for event in pod.events)
 
@@ -88,13 +88,13 @@ def tail(container):
 
 
 def log_lines(container):
-    """What the sidecar logged, line by line."""
+    """Returns the log lines of the sidecar."""
     for line in container.log.read_text(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
             yield json.loads(line)
 
 
-def told(name, tally, verdicts):
+def record_checks(name, tally, verdicts):
     for what, held, note in verdicts:
         tally.check(f"{name}: {what}", held, note)
 
@@ -103,87 +103,90 @@ def told(name, tally, verdicts):
 
 
 def drained(one, spec, tally, native=True, rollout=False, exec_takes=0):
-    """Streams, new connections and kept ones through a pod that is deleted in the middle; gives back the pod and its calls. In a
-    `rollout` there is another pod, which is ready by then."""
+    """Deletes a pod while streams, new connections and kept connections use it. Returns the pod and its calls.
+
+    In a `rollout` another pod is ready before the deletion."""
     pod = one.pod(spec, "llm-0")
     pod.exec_takes = exec_takes
     running = []
-    pod.observers[What.TERM, ENGINE].append(lambda: running.append(metric(f"http://{pod.sandbox.address}:{shapes.BEHIND}", "vllm:num_requests_running")))
+    pod.observers[EventKind.TERM, ENGINE].append(lambda: running.append(metric(f"http://{pod.sandbox.address}:{shapes.BEHIND}", "vllm:num_requests_running")))
     if rollout:
         one.pod(spec, "llm-1")
     rig.wait_until(lambda: len(one.service.endpoints()) == len(one.pods))
     streams = one.open_streams(pod, one.args.streams, LONG, GAP)
-    others = [one.spawn(one.clients.keep_coming(SHORT, 0.1))] + [one.spawn(one.clients.keep_asking(SHORT, 0.2)) for _ in range(8)]
-    rig.wait_until(lambda: sum(answer.kind == "kept" and answer.whole and answer.host == pod.sandbox.address for answer in one.clients.answers) > 4)
+    others = [one.spawn(one.clients.connect_repeatedly(SHORT, 0.1))] + [one.spawn(one.clients.repeat_calls(SHORT, 0.2)) for _ in range(8)]
+    rig.wait_until(lambda: sum(answer.kind == "kept" and answer.is_complete and answer.host == pod.sandbox.address for answer in one.clients.answers) > 4)
     open_then = sum(not answer.ended for answer in one.clients.answers if answer.kind == "long")
     tally.check(f"{one.name}: {one.args.streams} streams are open when the pod is deleted", open_then == one.args.streams, open_then)
     pod.delete()
-    # From nodes that have not heard of it yet.
+    # Clients on nodes whose kube-proxy has not seen the deletion yet.
     unaware = one.to(pod, 0.05)
     others += [one.spawn(unaware.stream(SHORT, "new")) for _ in range(10)]
-    # Those that come and go do so until nobody is sent here any more, and those that keep a connection until it was to end.
+    # New connections arrive until the endpoint is removed. Kept connections stay until the drain closes them.
     rig.wait_until(lambda: pod not in one.service.endpoints() and time.monotonic() > pod.deleted_at + DELAY + 1)
     time.sleep(1)
     one.clients.stopping = True
     for each in streams + others:
-        each.result(rig.PATIENCE)
+        each.result(rig.WAIT_LIMIT)
     calls = [answer for answer in one.clients.answers if (rollout or answer.host == pod.sandbox.address) and not excused(answer, pod)]
     late = [answer for answer in calls if answer.kind == "new" and answer.began > pod.deleted_at and answer.host == pod.sandbox.address]
-    tally.check(f"{one.name}: every stream ends whole", *whole([answer for answer in calls if answer.kind == "long"]))
-    tally.check(f"{one.name}: connections that come while the endpoint is listed are served", *whole(late))
-    tally.check(f"{one.name}: clients that keep their connection lose nothing", *whole([answer for answer in calls if answer.kind == "kept"]))
-    pod.over.wait(rig.PATIENCE)
-    tally.check(f"{one.name}: the engine was stopped when nothing ran in it", running == [0], running)
-    told(one.name, tally, ended(pod, native, ENGINE))
+    tally.check(f"{one.name}: every stream is complete", *all_complete([answer for answer in calls if answer.kind == "long"]))
+    tally.check(f"{one.name}: new connections are served while the endpoint is listed", *all_complete(late))
+    tally.check(f"{one.name}: clients that keep their connection lose no data", *all_complete([answer for answer in calls if answer.kind == "kept"]))
+    pod.over.wait(rig.WAIT_LIMIT)
+    tally.check(f"{one.name}: the engine was stopped when it ran no request", running == [0], running)
+    record_checks(one.name, tally, termination_checks(pod, native, ENGINE))
     counts = {kind: sum(answer.kind == kind for answer in calls) for kind in ("long", "new", "kept")}
-    print(f"     {one.name}: {counts}, {len(late)} new after the deletion, {sum(answer.again for answer in calls)} asked anew, "
+    print(f"     {one.name}: {counts}, {len(late)} new after the deletion, {sum(answer.retries for answer in calls)} retried, "
           f"{len([1 for answer in one.clients.answers if excused(answer, pod)])} excused, pod gone after {pod.events[-1].at - pod.deleted_at:.1f} s", flush=True)
     return pod, calls
 
 
 def excused(answer, pod):
-    """On a machine with too much to do, a client may come by its connection while the endpoint is listed and write its request seconds
-    later, when the drain closes what is idle. No client is to be blamed for that, nor the proxy."""
+    """Excuses a race on an overloaded machine: a client connects while the endpoint is listed, but sends its request seconds later.
+
+    By then the drain closes idle connections. Neither the client nor the proxy is at fault."""
     return answer.host == pod.sandbox.address and not answer.status and answer.sent > pod.deleted_at + DELAY - 1
 
 
 def inbound_native(args, node, folder, tally):
-    """A rollout: another pod has come when this one is deleted."""
+    """A rollout: another pod is ready before this one is deleted."""
     with scene("inbound_native", args, node, folder) as one:
         _, calls = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
         for other in one.pods[1:]:
             other.delete()
-            other.over.wait(rig.PATIENCE)
-        told(one.name, tally, telling(calls, one.collector.telemetry()))
+            other.over.wait(rig.WAIT_LIMIT)
+        record_checks(one.name, tally, telemetry_checks(calls, one.collector.telemetry()))
 
 
 def inbound_fallback(args, node, folder, tally):
-    """The sidecar as a plain container, on a node that takes a second to run a hook's command: the other hook has come before."""
+    """The sidecar is a plain container, on a node that takes a second to start a hook's command. The other container's hook starts first."""
     with scene("inbound_fallback", args, node, folder) as one:
         _, calls = drained(one, shapes.inbound(one.otlp, native=False), tally, native=False, exec_takes=1)
-        told(one.name, tally, telling(calls, one.collector.telemetry()))
+        record_checks(one.name, tally, telemetry_checks(calls, one.collector.telemetry()))
 
 
 def inbound_http2(args, node, folder, tally):
-    """The rollout with clients over HTTP/2, as gateways speak it: several streams on each connection."""
+    """A rollout with clients over HTTP/2, like gateways: several streams on each connection."""
     with scene("inbound_http2", args, node, folder, clients=Http2Clients) as one:
         pod, calls = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
         here = [link for clients in one.everyone for link in clients.links if link.host == pod.sandbox.address]
         shared = [link for link in here if link.most > 1]
         tally.check("inbound_http2: streams share connections", len(shared) == -(-args.streams // STREAMS), len(shared))
-        tally.check("inbound_http2: the clients of each are told by GOAWAY that nothing is wrong", all(link.goaways and not any(link.goaways) for link in shared),
+        tally.check("inbound_http2: each connection receives GOAWAY without an error", all(link.goaways and not any(link.goaways) for link in shared),
                     [link.goaways for link in shared])
         last = {answer.host for answer in sorted((answer for answer in calls if answer.kind == "kept"), key=lambda answer: answer.began)[-8:]}
-        tally.check("inbound_http2: those who keep asking have gone elsewhere", pod.sandbox.address not in last or not node.apart, last)
+        tally.check("inbound_http2: repeating clients have moved to the other pod", pod.sandbox.address not in last or not node.apart, last)
         for other in one.pods[1:]:
             other.delete()
-            other.over.wait(rig.PATIENCE)
-        told(one.name, tally, telling(calls, one.collector.telemetry()))
+            other.over.wait(rig.WAIT_LIMIT)
+        record_checks(one.name, tally, telemetry_checks(calls, one.collector.telemetry()))
 
 
 def inbound_overdue(args, node, folder, tally):
-    """Streams outlast the time that the drain may take: the engine gets SIGTERM with the rest of the grace period left, in which it lets
-    them end. With a native sidecar, and with a plain container."""
+    """Streams outlast the drain limit. The engine gets SIGTERM with the rest of the grace period left, and finishes its streams.
+
+    Covers a native sidecar and a plain container."""
     with scene("inbound_overdue", args, node, folder) as one:
         kinds = (True, False) if node.apart else (True,)
         pods = [one.pod(shapes.inbound(one.otlp, native=native, engine_is="patient", drain=OVERDUE), f"llm-{number}") for number, native in enumerate(kinds)]
@@ -191,19 +194,19 @@ def inbound_overdue(args, node, folder, tally):
         running = {pod: [] for pod in pods}
         for pod, seen in running.items():
             engine = f"http://{pod.sandbox.address}:{shapes.BEHIND}"
-            pod.observers[What.TERM, ENGINE].append(lambda engine=engine, seen=seen: seen.append(metric(engine, "vllm:num_requests_running")))
+            pod.observers[EventKind.TERM, ENGINE].append(lambda engine=engine, seen=seen: seen.append(metric(engine, "vllm:num_requests_running")))
         streams = [stream for pod in pods for stream in one.open_streams(pod, share, LONG, GAP)]
         for pod in pods:
             pod.delete()
-        answers = [stream.result(rig.PATIENCE) for stream in streams]
+        answers = [stream.result(rig.WAIT_LIMIT) for stream in streams]
         for native, pod in zip(kinds, pods):
             name = f"inbound_overdue, {'native' if native else 'plain'}"
             tally.check(f"{name}: the engine gets SIGTERM while its streams run", running[pod] == [share], f"{running[pod]}; {story(pod)}")
-            tally.check(f"{name}: every stream ends whole", *whole([answer for answer in answers if answer.host == pod.sandbox.address]))
-            told(name, tally, ended(pod, native, ENGINE))
-            left = next((int(event.detail.split()[0]) for event in pod.events if (event.what, event.container) == (What.TERM, ENGINE)), 0)
-            tally.check(f"{name}: there are more than the last 2 s left to the engine", left > 2, story(pod))
-        told(one.name, tally, telling(answers, one.collector.telemetry()))
+            tally.check(f"{name}: every stream is complete", *all_complete([answer for answer in answers if answer.host == pod.sandbox.address]))
+            record_checks(name, tally, termination_checks(pod, native, ENGINE))
+            left = next((int(event.detail.split()[0]) for event in pod.events if (event.what, event.container) == (EventKind.TERM, ENGINE)), 0)
+            tally.check(f"{name}: the engine has more than the minimum grace period of 2 s", left > 2, story(pod))
+        record_checks(one.name, tally, telemetry_checks(answers, one.collector.telemetry()))
 
 
 def collector_hangs(args, node, folder, tally):
@@ -215,72 +218,72 @@ def collector_gone(args, node, folder, tally):
 
 
 def without_collector(name, state, args, node, folder, tally):
-    """Streams go on, the end comes in time, and the log says what was lost."""
+    """The collector fails. Streams continue, the pod ends in time, and the log reports the lost telemetry."""
     with scene(name, args, node, folder, state=state) as one:
         pod, calls = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
         lines = [line for line in log_lines(pod.container(SIDECAR)) if line["message"] == "telemetry was lost"]
         lost = [(line["level"], line["spans"], line["last_metrics_delivered"]) for line in lines]
         wanted = [("WARN", 2 * sum(answer.host == pod.sandbox.address for answer in calls), False)]
-        tally.check(f"{name}: the log says how many spans were lost, and that the last metrics were", lost == wanted, f"{lost}, not {wanted}")
+        tally.check(f"{name}: the log reports the number of lost spans, and that the last metrics were lost", lost == wanted, f"{lost}, not {wanted}")
 
 
 def without_hooks(args, node, folder, tally):
-    """The control: the engine gets SIGTERM at once, streams are cut, and the check sees it."""
+    """Control without hooks: the engine gets SIGTERM at once, streams are cut, and the checks detect it."""
     with scene("without_hooks", args, node, folder) as one:
         pod = one.pod(shapes.inbound(one.otlp, hooks=False), "llm-0")
         streams = one.open_streams(pod, args.streams, 4 * LONG, GAP)
         pod.delete()
-        answers = [stream.result(rig.PATIENCE) for stream in streams]
-        pod.over.wait(rig.PATIENCE)
-        tally.check("without_hooks: the check sees that streams are cut", not whole(answers)[0], "all are whole")
-        tally.check("without_hooks: it sees every one of them", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
-        # They are told as the upstream's fault, but for those that the proxy's own end overtook: it comes as soon as the engine is gone.
+        answers = [stream.result(rig.WAIT_LIMIT) for stream in streams]
+        pod.over.wait(rig.WAIT_LIMIT)
+        tally.check("without_hooks: the check detects cut streams", not all_complete(answers)[0], "all are complete")
+        tally.check("without_hooks: the check detects every cut stream", not any(answer.is_complete for answer in answers), sum(answer.is_complete for answer in answers))
+        # Telemetry attributes them to the upstream. The proxy stops right after the engine, so some may be attributed to the proxy.
         _, processes = one.collector.telemetry()
         cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": fault}) for process in processes.values())
                for fault in ("upstream", "proxy", "client", "none")}
-        tally.check("without_hooks: telemetry tells whose fault it was", cut["upstream"] and cut["upstream"] + cut["proxy"] == args.streams, cut)
+        tally.check("without_hooks: telemetry attributes every cut stream to the upstream or the proxy", cut["upstream"] and cut["upstream"] + cut["proxy"] == args.streams, cut)
 
 
 def inbound_eaten(args, node, folder, tally):
-    """Streams outlast the grace period, and the engine ignores SIGTERM: streams cannot be saved, telemetry can."""
+    """Streams outlast the grace period, and the engine ignores SIGTERM. The streams are lost, but telemetry must not be."""
     with scene("inbound_eaten", args, node, folder) as one:
         pod = one.pod(shapes.inbound(one.otlp, grace=GRACE, engine_is="stubborn"), "llm-0")
         streams = one.open_streams(pod, args.streams, 10 * LONG, GAP)
         pod.delete()
-        answers = [stream.result(rig.PATIENCE) for stream in streams]
-        pod.over.wait(rig.PATIENCE)
-        tally.check("inbound_eaten: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
-        tally.check("inbound_eaten: the sidecar needed no SIGKILL", pod.container(SIDECAR).exits == [0], story(pod))
+        answers = [stream.result(rig.WAIT_LIMIT) for stream in streams]
+        pod.over.wait(rig.WAIT_LIMIT)
+        tally.check("inbound_eaten: streams were cut", not any(answer.is_complete for answer in answers), sum(answer.is_complete for answer in answers))
+        tally.check("inbound_eaten: the sidecar exits without SIGKILL", pod.container(SIDECAR).exits == [0], story(pod))
         spans, processes = one.collector.telemetry()
         counted = sum(process.total("tokengauge.requests.finished") for process in processes.values())
         tally.check("inbound_eaten: metrics count every call", counted == args.streams, counted)
         missing = [answer for answer in answers if len(spans.get(answer.trace, [])) != 2]
-        tally.check("inbound_eaten: the spans of all have arrived", not missing, f"{len(missing)} have not")
+        tally.check("inbound_eaten: the spans of all calls have arrived", not missing, f"{len(missing)} are missing")
 
 
 def engine_restarted(args, node, folder, tally):
-    """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, until it is told so."""
+    """A liveness probe restarts the engine alone. Its preStop hook waits for a drain that does not come, until its limit."""
     with scene("engine_restarted", args, node, folder) as one:
         alive = one.folder / "alive"
         alive.touch()
         pod = one.pod(shapes.inbound(one.otlp, alive=str(alive)), "llm-0")
         streams = one.open_streams(pod, args.streams, 4 * LONG, GAP)
         alive.unlink()
-        answers = [stream.result(rig.PATIENCE) for stream in streams]
+        answers = [stream.result(rig.WAIT_LIMIT) for stream in streams]
         alive.touch()
         engine, sidecar = pod.container(ENGINE), pod.container(SIDECAR)
         tally.check("engine_restarted: the engine runs again", rig.wait_until(lambda: pod.ready and engine.restarts == 1), story(pod))
-        waited = pod.when(What.PRESTOPPED, ENGINE) - pod.when(What.PRESTOP, ENGINE)
-        tally.check(f"engine_restarted: its hook waited, and not for ever ({waited:.1f} s)", 2.5 < waited < 40, waited)
-        tally.check("engine_restarted: the sidecar lives on", not sidecar.exits and sidecar.ready, sidecar.exits)
-        tally.check("engine_restarted: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
-        after = one.spawn(one.clients.stream(SHORT, "after")).result(rig.PATIENCE)
-        tally.check("engine_restarted: the next call is answered", after.whole, after)
+        waited = pod.when(EventKind.PRESTOPPED, ENGINE) - pod.when(EventKind.PRESTOP, ENGINE)
+        tally.check(f"engine_restarted: the engine's hook waited for a limited time ({waited:.1f} s)", 2.5 < waited < 40, waited)
+        tally.check("engine_restarted: the sidecar keeps running", not sidecar.exits and sidecar.ready, sidecar.exits)
+        tally.check("engine_restarted: streams were cut", not any(answer.is_complete for answer in answers), sum(answer.is_complete for answer in answers))
+        after = one.spawn(one.clients.stream(SHORT, "after")).result(rig.WAIT_LIMIT)
+        tally.check("engine_restarted: the next call succeeds", after.is_complete, after)
         pod.delete()
-        pod.over.wait(rig.PATIENCE)
+        pod.over.wait(rig.WAIT_LIMIT)
         spans, processes = one.collector.telemetry()
         cut = sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": "upstream"}) for process in processes.values())
-        tally.check("engine_restarted: what was cut is told as the upstream's fault", cut == args.streams, cut)
+        tally.check("engine_restarted: cut streams are attributed to the upstream", cut == args.streams, cut)
         tally.check("engine_restarted: every call has its spans", all(answer.trace in spans for answer in [*answers, after]))
 
 
@@ -289,106 +292,108 @@ def engine_restarted(args, node, folder, tally):
 
 @contextlib.contextmanager
 def outbound(name, args, node, folder, tally, on_term, native=True, tokens=LONG, short=6, grace=None):
-    """An application whose pod is deleted while its streams are open; gives back scene and pod when the pod is over."""
+    """Deletes the pod of an application whose streams are open. Returns scene and pod when the pod has ended."""
     with scene(name, args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", str(tokens), "--gap", str(GAP), "--short", str(short), "--out", one.out, "--on-term", on_term]
         vendor = one.vendor()
         pod = one.pod(shapes.outbound(one.otlp, vendor, line, native, grace), "app-0", served=False)
         rig.wait_until(lambda: metric(vendor, "vllm:num_requests_running") >= args.streams)
-        # Time for some tokens of each.
+        # Enough time for a few tokens of each stream.
         time.sleep(1)
         running = metric(vendor, "vllm:num_requests_running")
         tally.check(f"{name}: {args.streams} streams are open when the pod is deleted", running >= args.streams, running)
         pod.delete()
-        pod.over.wait(rig.PATIENCE)
+        pod.over.wait(rig.WAIT_LIMIT)
         yield one, pod
 
 
 def outbound_native(args, node, folder, tally):
-    """The application takes its streams to their end."""
+    """The application finishes its streams."""
     with outbound("outbound_native", args, node, folder, tally, "drain") as (one, pod):
         drained_app(one, pod, tally, True)
 
 
 def outbound_fallback(args, node, folder, tally):
-    """The sidecar is a plain container: its hook waits until the application asks nothing any more."""
+    """The sidecar is a plain container. Its hook waits until the application sends no more requests."""
     with outbound("outbound_fallback", args, node, folder, tally, "drain", native=False) as (one, pod):
         drained_app(one, pod, tally, False)
 
 
 def drained_app(one, pod, tally, native):
     calls = one.by_app()
-    tally.check(f"{one.name}: every stream ends whole", *whole(calls))
-    told(one.name, tally, ended(pod, native, APP))
-    told(one.name, tally, telling(calls, one.collector.telemetry()))
+    tally.check(f"{one.name}: every stream is complete", *all_complete(calls))
+    record_checks(one.name, tally, termination_checks(pod, native, APP))
+    record_checks(one.name, tally, telemetry_checks(calls, one.collector.telemetry()))
 
 
 def outbound_dying(args, node, folder, tally):
-    """The application dies with its streams: they are told as its own leaving."""
+    """The application dies with its streams. They are recorded as aborted by the client."""
     with outbound("outbound_dying", args, node, folder, tally, "die", tokens=4 * LONG) as (one, pod):
         left(one, pod, tally, one.by_app())
-        told(one.name, tally, ended(pod, True, APP))
+        record_checks(one.name, tally, termination_checks(pod, True, APP))
 
 
 def outcomes(processes):
-    """How many calls ended well, and how many did not because somebody went. The sidecar is stopped as soon as the application is gone, so
-    either may be the first to let go: `cancelled` by the application, `truncated` by the sidecar."""
+    """Returns how many calls succeeded, and how many were cut by a shutdown.
+
+    The sidecar is stopped as soon as the application is gone. Either side may close first: `cancelled` by the application, `truncated` by
+    the sidecar."""
     count = lambda outcome: sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": outcome}) for process in processes.values())
     return count("ok"), count("cancelled") + count("truncated")
 
 
 def left(one, pod, tally, calls):
-    """What telemetry must say where the application left its long streams."""
+    """Checks the telemetry after the application left its long streams."""
     spans, processes = one.collector.telemetry()
-    done = [answer for answer in calls if answer.ended and answer.whole]
+    done = [answer for answer in calls if answer.ended and answer.is_complete]
     good, cut = outcomes(processes)
-    # A short call may be on its way when the application dies: then the proxy knows it, or has finished it.
-    tally.check(f"{one.name}: its open streams are counted as cut", one.args.streams <= cut <= len(calls) - len(done), f"{cut}, {len(calls)} in all")
+    # A short call may be in flight when the application dies. The proxy then records the call as cut or as finished.
+    tally.check(f"{one.name}: open streams are counted as cut", one.args.streams <= cut <= len(calls) - len(done), f"{cut}, {len(calls)} in all")
     tally.check(f"{one.name}: every call is counted", len(done) + one.args.streams <= good + cut <= len(calls), f"{good} + {cut}, {len(calls)}, {len(done)} done")
-    missing = [answer for answer in calls if (answer.kind == "long" or answer.whole) and len(spans.get(answer.trace, [])) != 2]
-    tally.check(f"{one.name}: the spans of all have arrived", calls and not missing, f"{len(missing)} of {len(calls)} have not")
+    missing = [answer for answer in calls if (answer.kind == "long" or answer.is_complete) and len(spans.get(answer.trace, [])) != 2]
+    tally.check(f"{one.name}: the spans of all calls have arrived", calls and not missing, f"{len(missing)} of {len(calls)} are missing")
 
 
 def grace_eaten(args, node, folder, tally):
-    """The application takes no notice of SIGTERM and is killed when the grace period is over; the sidecar has 2 s from then on."""
+    """The application ignores SIGTERM and is killed after the grace period. The sidecar then has 2 s."""
     with outbound("grace_eaten", args, node, folder, tally, "ignore", tokens=10 * LONG, short=2, grace=GRACE) as (one, pod):
-        killed = [event.container for event in pod.events if event.what is What.KILL]
+        killed = [event.container for event in pod.events if event.what is EventKind.KILL]
         tally.check("grace_eaten: the application was killed", APP in killed, story(pod))
-        given = next((event.detail for event in pod.events if (event.what, event.container) == (What.TERM, SIDECAR)), None)
+        given = next((event.detail for event in pod.events if (event.what, event.container) == (EventKind.TERM, SIDECAR)), None)
         tally.check("grace_eaten: the sidecar was given 2 s", given == "2 s", given)
-        tally.check(f"grace_eaten: it needed no SIGKILL ({exit_time(pod):.2f} s)", SIDECAR not in killed and pod.container(SIDECAR).exits == [0], story(pod))
+        tally.check(f"grace_eaten: the sidecar exits without SIGKILL ({exit_time(pod):.2f} s)", SIDECAR not in killed and pod.container(SIDECAR).exits == [0], story(pod))
         _, processes = one.collector.telemetry()
         good, cut = outcomes(processes)
-        tally.check("grace_eaten: telemetry of every call arrived", (good, cut) == (4 * 2, args.streams), (good, cut))
+        tally.check("grace_eaten: metrics of every call arrived", (good, cut) == (4 * 2, args.streams), (good, cut))
         spans, _ = one.collector.telemetry()
-        tally.check("grace_eaten: and every span", len(spans) == args.streams + 4 * 2, len(spans))
+        tally.check("grace_eaten: every span arrived", len(spans) == args.streams + 4 * 2, len(spans))
 
 
 def sidecar_killed(args, node, folder, tally):
-    """The control: a sidecar that is killed instead of stopped loses telemetry, and the check sees it."""
+    """Control: a sidecar that is killed instead of stopped loses telemetry, and the check detects it."""
     with scene("sidecar_killed", args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", "10", "--gap", "0.05", "--out", one.out]
         vendor = one.vendor()
         pod = one.pod(shapes.outbound(one.otlp, vendor, line), "app-0", served=False)
-        pod.observers[What.TERM, SIDECAR].append(lambda: pod.container(SIDECAR).process.kill())
-        pod.over.wait(rig.PATIENCE)
+        pod.observers[EventKind.TERM, SIDECAR].append(lambda: pod.container(SIDECAR).process.kill())
+        pod.over.wait(rig.WAIT_LIMIT)
         calls = one.by_app()
-        tally.check("sidecar_killed: every stream ended whole", *whole(calls))
-        missed = [what for what, held, _ in telling(calls, one.collector.telemetry()) if not held]
-        tally.check("sidecar_killed: the check sees that telemetry is missing", len(missed) == 5, f"seen are only {missed}")
+        tally.check("sidecar_killed: every stream is complete", *all_complete(calls))
+        missed = [what for what, held, _ in telemetry_checks(calls, one.collector.telemetry()) if not held]
+        tally.check("sidecar_killed: the check detects missing telemetry", len(missed) == 5, f"detected only {missed}")
 
 
 def job(args, node, folder, tally):
-    """The main container completes, and the pod with it, nobody having deleted it."""
+    """The main container completes, and the pod ends without a deletion."""
     with scene("job", args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", "40", "--gap", "0.05", "--short", "10", "--out", one.out]
         pod = one.pod(shapes.outbound(one.otlp, one.vendor(), line), "job-0", served=False)
-        tally.check("job: the pod ends by itself", pod.over.wait(rig.PATIENCE), story(pod))
+        tally.check("job: the pod ends by itself", pod.over.wait(rig.WAIT_LIMIT), story(pod))
         tally.check("job: the main container completed", pod.container(APP).exits == [0], pod.container(APP).exits)
         drained_app(one, pod, tally, True)
 
 
-# Long ones first: two play at a time.
+# Long scenarios first: two run at a time.
 ALL = (inbound_fallback, inbound_native, inbound_http2, collector_hangs, collector_gone, outbound_fallback, engine_restarted, inbound_overdue,
        outbound_native, inbound_eaten, grace_eaten,
        without_hooks, outbound_dying, job, sidecar_killed)

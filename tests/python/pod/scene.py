@@ -1,4 +1,4 @@
-"""A scene: a node with a collector, a Service, pods, and clients on a thread of their own."""
+"""A scenario: a node with a collector, a Service, pods, and clients on their own thread."""
 import asyncio
 import json
 import pathlib
@@ -15,7 +15,7 @@ from pod.kubelet import Pod
 from pod.service import Service
 
 HERE = pathlib.Path(__file__).parent
-# How much later than the kubelet the rest of the cluster knows of a pod.
+# Seconds by which the rest of the cluster lags behind the kubelet's view of a pod.
 PROPAGATION = 1.5
 MODEL = "sim-typical:slots=4000"
 
@@ -37,26 +37,26 @@ class Scene:
     # --- pods ---
 
     def pod(self, spec, name, served=True):
-        """Starts it, and gives it back when it is ready."""
+        """Starts a pod and returns it when it is ready."""
         binary = self.args.binary
         images = {
             "ghcr.io/example/tokengauge": lambda line, _: [binary, *line],
             "vllm/": lambda line, _: [binary, "simulate", "--listen", f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
-            # Its first process takes no notice of SIGTERM, as a server that waits for its connections does in effect.
+            # The first process ignores SIGTERM, which is the effect of a server that waits for its connections.
             "stubborn/": lambda line, _: ["sh", "-c", 'trap "" TERM; setpriv --pdeathsig KILL "$@" & wait', "sh", binary, "simulate", "--listen",
                                           f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
-            # It lets its streams end on SIGTERM, as servers in Python do.
+            # The engine finishes its streams on SIGTERM, like Python servers.
             "patient/": lambda line, _: [sys.executable, str(HERE / "patient.py"), "--port", str(shapes.BEHIND), "--", binary, "simulate", "--listen",
                                          f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
             "registry.example/app": lambda line, _: [sys.executable, str(HERE / "app.py"), *line]}
         pod = Pod(spec, {"name": name, "namespace": "llm"}, self.node.sandbox(), self.node.address, images, {"/tokengauge": binary},
                   self.folder / name, self.service if served else None)
         self.pods.append(pod)
-        pod.start(rig.PATIENCE)
+        pod.start(rig.WAIT_LIMIT)
         return pod
 
     def vendor(self):
-        """A simulated vendor on the node; gives back its address."""
+        """Starts a simulated provider on the node. Returns its address."""
         port = rig.free_port()
         log = open(self.folder / "vendor.log", "w")
         listen = f"{self.node.address}:{port}"
@@ -83,19 +83,19 @@ class Scene:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def to(self, pod, gap):
-        """Clients of that pod alone, whatever the Service says."""
+        """Returns clients that connect to this pod only and bypass the Service."""
         self.everyone.append(type(self.clients)(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers))
         return self.everyone[-1]
 
     def open_streams(self, pod, count, tokens, gap):
-        """Begins so many streams to that pod; gives them back, to be waited for, when each has brought a token."""
+        """Starts `count` streams to the pod. Returns them, still running, when each has received a token."""
         clients, before = self.to(pod, gap), len(self.clients.answers)
         ours = [self.spawn(clients.stream(tokens)) for _ in range(count)]
         rig.wait_until(lambda: sum(answer.tokens > 0 or bool(answer.ended) for answer in list(self.clients.answers)[before:]) >= count)
         return ours
 
     def by_app(self):
-        """What the application wrote of its calls."""
+        """Returns the call results that the application wrote."""
         path = pathlib.Path(self.out)
         return [Answer(**one) for one in json.loads(path.read_text())] if path.exists() else []
 
@@ -105,9 +105,9 @@ class Scene:
 
 
 def metric(address, name):
-    """A number that an engine tells at /metrics, or None."""
+    """Returns the value of a metric from an engine's /metrics, or None."""
     try:
-        with urllib.request.urlopen(f"{address}/metrics", timeout=rig.PATIENCE) as page:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=rig.WAIT_LIMIT) as page:
             found = [float(line.rsplit(" ", 1)[1]) for line in page.read().decode().splitlines() if line.startswith(name + "{") or line.startswith(name + " ")]
     except OSError:
         return None

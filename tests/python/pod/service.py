@@ -1,4 +1,4 @@
-"""A Service: which pods a new connection goes to, as EndpointSlices and kube-proxy decide it."""
+"""A Service: selects the pod for a new connection, like EndpointSlices and kube-proxy."""
 import itertools
 import random
 import threading
@@ -6,36 +6,37 @@ import time
 
 
 class Service:
-    """Follows the pods' readiness, `delay` seconds late: that is how long the change takes from the kubelet by way of the API server
-    and the controller to each node's kube-proxy."""
+    """Follows the readiness of pods with a delay of `delay` seconds.
+
+    The delay stands for the path from the kubelet through the API server and the controller to each node's kube-proxy."""
 
     def __init__(self, delay):
         self.delay, self.published, self.lock = delay, {}, threading.Lock()
         self.numbers = itertools.count()
-        # When each pod took its last new connection.
+        # When each pod received its last new connection.
         self.last = {}
 
     def changed(self, pod):
-        """By a pod, whenever its readiness changes or it is deleted."""
+        """Called by a pod when its readiness changes or it is deleted."""
         # staging/src/k8s.io/endpointslice/utils.go, podToEndpoint: ready is serving and not terminating.
-        told = {"number": next(self.numbers), "serving": pod.ready, "terminating": pod.deleted, "ready": pod.ready and not pod.deleted}
-        timer = threading.Timer(self.delay, self.publish, (pod, told))
+        state = {"number": next(self.numbers), "serving": pod.ready, "terminating": pod.deleted, "ready": pod.ready and not pod.deleted}
+        timer = threading.Timer(self.delay, self.publish, (pod, state))
         timer.daemon = True
         timer.start()
 
-    def publish(self, pod, told):
+    def publish(self, pod, state):
         with self.lock:
-            if told["number"] > self.published.get(pod, {"number": -1})["number"]:
-                self.published[pod] = told
+            if state["number"] > self.published.get(pod, {"number": -1})["number"]:
+                self.published[pod] = state
 
     def endpoints(self):
-        """pkg/proxy/topology.go, CategorizeEndpoints: who is ready; if nobody is, who is terminating and serves still."""
+        """pkg/proxy/topology.go, CategorizeEndpoints: the ready pods; if there are none, the terminating pods that still serve."""
         with self.lock:
-            ready = [pod for pod, told in self.published.items() if told["ready"]]
-            return ready or [pod for pod, told in self.published.items() if told["serving"] and told["terminating"]]
+            ready = [pod for pod, state in self.published.items() if state["ready"]]
+            return ready or [pod for pod, state in self.published.items() if state["serving"] and state["terminating"]]
 
     def pick(self):
-        """The pod that a new connection goes to; without one kube-proxy refuses it."""
+        """Returns the pod for a new connection. Without a pod, kube-proxy refuses the connection."""
         found = self.endpoints()
         if not found:
             return None

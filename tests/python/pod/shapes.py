@@ -1,19 +1,19 @@
-"""The pods of deploy/kubernetes, as `tokengauge inject` makes them, with what has to differ here: where telemetry goes, the vendor's address,
-and what runs beside the sidecar."""
+"""The pods of deploy/kubernetes as `tokengauge inject` makes them, adapted to this test: the OTLP endpoint, the provider's address, and
+the container next to the sidecar."""
 import copy
 import pathlib
 
 import yaml
 
 MANIFESTS = pathlib.Path(__file__).parents[3] / "deploy" / "kubernetes"
-# Names of containers in those manifests.
+# Container names in the manifests.
 ENGINE, APP, SIDECAR = "vllm", "app", "tokengauge"
-# The ports there: the proxy's, and the engine's.
+# Ports in the manifests: the proxy's and the engine's.
 PROXY, BEHIND = 4000, 8000
 
 
 def pod(kind, native):
-    """The pod spec of the manifest's Deployment."""
+    """Returns the pod spec of the manifest's Deployment."""
     folder = MANIFESTS if native else MANIFESTS / "no-native-sidecar"
     documents = yaml.safe_load_all((folder / kind / "injected.yaml").read_text())
     return copy.deepcopy(next(one for one in documents if one and one["kind"] == "Deployment")["spec"]["template"]["spec"])
@@ -24,25 +24,26 @@ def container(spec, name):
 
 
 def set_variables(spec, name, **values):
-    """At the end, as they may refer to others."""
+    # Append the variables, since they may refer to earlier ones.
     env = container(spec, name)["env"]
     env[:] = [one for one in env if one["name"] not in values] + [{"name": key, "value": value} for key, value in values.items()]
 
 
 def to_collector(spec, port):
-    """Telemetry goes to the node's collector, all spans of it. How often stays as it is by default: the end has something to deliver."""
+    """Sends telemetry to the node's collector and samples every span. The default export interval leaves data to flush at shutdown."""
     set_variables(spec, SIDECAR, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://$(K8S_NODE_IP):{port}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
                   OTEL_TRACES_SAMPLER="always_on")
 
 
 def inbound(otlp, native=True, hooks=True, grace=None, alive=None, engine_is=None, drain=None):
-    """Service → tokengauge → engine. `alive` is a file without which the engine's liveness probe fails; an engine that is `stubborn` takes no
-    notice of SIGTERM, one that is `patient` lets its streams end. `drain` are seconds that the drain may take, of which connections are
-    taken as before for one."""
+    """Service → tokengauge → engine.
+
+    `alive` is a file without which the engine's liveness probe fails. A `stubborn` engine ignores SIGTERM, a `patient` one finishes its
+    streams. `drain` is the drain limit in seconds, with new connections accepted for one of them."""
     spec = pod("inbound", native)
     to_collector(spec, otlp)
     engine = container(spec, ENGINE)
-    # The simulated engine has no weights to load.
+    # The simulated engine loads no weights.
     engine["startupProbe"]["periodSeconds"] = engine["readinessProbe"]["periodSeconds"] = 1
     if not hooks:
         del engine["lifecycle"], container(spec, SIDECAR)["lifecycle"]
@@ -58,7 +59,7 @@ def inbound(otlp, native=True, hooks=True, grace=None, alive=None, engine_is=Non
 
 
 def outbound(otlp, vendor, args, native=True, grace=None, policy="Never"):
-    """Application → tokengauge → vendor. With policy `Never` it is a Job's pod, too."""
+    """Application → tokengauge → provider. With policy `Never` it is also a Job's pod."""
     spec = pod("outbound", native)
     to_collector(spec, otlp)
     set_variables(spec, SIDECAR, TOKENGAUGE_UPSTREAM=f"/openai={vendor}")

@@ -1,4 +1,4 @@
-"""What a pod's spec says, as the kubelet reads it: variables, the downward API, ports by name.
+"""Reads a pod's spec like the kubelet: variables, the downward API, named ports.
 
 References are to kubernetes v1.34.2.
 """
@@ -9,12 +9,12 @@ REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 
 
 class Unsupported(Exception):
-    """The spec asks for what this kubelet cannot do: better said than left out."""
+    """The spec uses a feature that this kubelet lacks. An error is better than a silent omission."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What the downward API can tell."""
+    """The fields of the downward API."""
 
     name: str
     namespace: str
@@ -42,7 +42,7 @@ def expanded(text, known):
 
 
 def environment(container, identity):
-    """The container's variables, in order: each may refer to those before it (kubelet_pods.go, makeEnvironmentVariables)."""
+    """Returns the container's variables in order. Each may refer to earlier ones (kubelet_pods.go, makeEnvironmentVariables)."""
     if container.get("envFrom"):
         raise Unsupported(f"envFrom of {container['name']}")
     known = {}
@@ -58,8 +58,10 @@ def environment(container, identity):
 
 
 def command(container, images, variables):
-    """`command` stands for the image's ENTRYPOINT and `args` for its CMD. `images` says by the beginning of its name what an image holds: a
-    function from the command line without the entrypoint, and the variables, to what is run here."""
+    """Returns the command to run. `command` overrides the image's ENTRYPOINT, and `args` its CMD.
+
+    `images` maps a prefix of an image name to a function. The function gets the arguments without the entrypoint and the variables, and
+    returns the local command."""
     run = next((run for prefix, run in images.items() if container["image"].startswith(prefix)), None)
     if run is None:
         raise Unsupported(f"image {container['image']}")
@@ -67,7 +69,7 @@ def command(container, images, variables):
 
 
 def port(reference, container):
-    """A number, or the name of a port of the same container (lifecycle/handlers.go, resolvePort)."""
+    """Returns a port by number, or by the name of a port of the same container (lifecycle/handlers.go, resolvePort)."""
     if isinstance(reference, int) or reference.isdigit():
         return int(reference)
     return next(one["containerPort"] for one in container.get("ports", []) if one.get("name") == reference)
