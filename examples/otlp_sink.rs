@@ -1,7 +1,7 @@
-//! An OTLP/HTTP receiver that accepts everything and counts it: the live receiver that overhead is measured with.
+//! An OTLP/HTTP receiver that accepts everything and counts it: the receiver for overhead measurements.
 //!
-//! `cargo run --release --example otlp_sink -- 127.0.0.1:4318`; `GET /` tells how many export requests, bytes, spans
-//! and metric data points came.
+//! `cargo run --release --example otlp_sink -- 127.0.0.1:4318`; `GET /` returns the numbers of export requests, bytes,
+//! spans and metric data points.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -10,7 +10,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "this is a test: what is not as expected shall end it, and a variable asks it to write"
+    reason = "a test may panic, and an environment variable enables writing"
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ fn chart_links_to_every_rule_file_and_dashboard() {
 }
 
 #[test]
-fn its_version_is_the_programs() {
+fn chart_version_equals_the_program_version() {
     let chart = yaml("Chart.yaml");
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
@@ -64,7 +64,7 @@ fn its_version_is_the_programs() {
 
 /// Tests that a change replaces the pods for exactly the configuration keys that a reload cannot apply.
 #[test]
-fn what_is_not_reloadable_replaces_pods() {
+fn settings_that_are_not_reloadable_replace_pods() {
     let template = read(&format!("{CHART}/templates/gateway/_gateway.tpl"));
     let list = between(&template, "(pick .Values.gateway.config ", ")");
     let picked: BTreeSet<&str> = list.split(' ').map(|it| it.trim_matches('"')).collect();
@@ -73,13 +73,13 @@ fn what_is_not_reloadable_replaces_pods() {
 
 /// Tests that the alerts use the job name that the monitors set.
 #[test]
-fn the_job_is_the_one_that_alerts_ask_for() {
+fn alerts_select_the_chart_job() {
     let alerts: Value = serde_saphyr::from_str(&read("alerts/values.yaml")).unwrap();
     assert_eq!(alerts["jobs"], json!([yaml("values.yaml")["monitoring"]["jobName"]]));
 }
 
 #[test]
-fn the_gateways_configuration_wants_nothing_but_an_upstream() {
+fn the_gateway_configuration_requires_only_an_upstream() {
     let mut given = yaml("values.yaml")["gateway"]["config"].clone();
     given["upstreams"] = json!({"openai": {"url": "https://api.openai.com"}});
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -89,7 +89,7 @@ fn the_gateways_configuration_wants_nothing_but_an_upstream() {
 
 /// Tests that the program accepts every configuration in the rendered objects.
 #[test]
-fn configurations_that_are_rendered_are_taken() {
+fn the_program_accepts_rendered_configurations() {
     let mut taken = 0;
     for object in rendered() {
         let Some(text) = object["data"]["tokengauge.yaml"].as_str() else {
@@ -108,7 +108,7 @@ fn configurations_that_are_rendered_are_taken() {
 
 /// Tests that the commands that start, stop and test pods are commands of the program with options that it defines.
 #[test]
-fn commands_that_are_rendered_are_the_programs() {
+fn rendered_commands_exist_in_the_program() {
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for object in rendered() {
         for command in commands(&object) {
@@ -125,21 +125,21 @@ fn commands_that_are_rendered_are_the_programs() {
         let help = String::from_utf8(output.stdout).unwrap();
         for option in options {
             let known = help.split([' ', ',', '=', '[', '\n']).any(|word| word == option);
-            assert!(known, "the chart says `{name} {option}`, which --help does not know");
+            assert!(known, "the chart uses `{name} {option}`, which --help does not list");
         }
     }
 }
 
 #[test]
-fn every_value_is_in_the_schema_and_the_schema_has_no_others() {
+fn schema_and_values_have_the_same_keys() {
     let mut seen = 0;
     let faults = compared(&yaml("values.yaml"), &schema(), &leaves(), &[], &mut seen);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-    assert_eq!(seen, leaves().len(), "a comment in values.yaml belongs to no value");
+    assert_eq!(seen, leaves().len(), "a comment in values.yaml has no value");
 }
 
 #[test]
-fn a_value_without_comment_or_schema_is_told() {
+fn reports_values_without_comment_or_schema() {
     let leaves =
         read_leaves("## Part\n\n# Said.\na: 1\ng:\n  # Said too.\n  b:\n    deep: x\n  c: 2\n");
     let paths: Vec<String> = leaves.iter().map(|leaf| leaf.path.join(".")).collect();
@@ -150,10 +150,10 @@ fn a_value_without_comment_or_schema_is_told() {
     assert_eq!(
         compared(&values, &schema, &leaves, &[], &mut 0),
         [
-            "g: the schema does not refuse other keys",
-            "g.c: no comment says what it is",
+            "g: the schema allows other keys",
+            "g.c: has no comment",
             "g.c: not in the schema",
-            "g.d: in the schema, and not in values.yaml",
+            "g.d: in the schema but not in values.yaml",
         ]
     );
 }
@@ -161,7 +161,7 @@ fn a_value_without_comment_or_schema_is_told() {
 /// Tests that the schema's descriptions equal the comments, and that the configuration's schema is the program's
 /// schema.
 #[test]
-fn the_schema_says_what_the_comments_say() {
+fn schema_descriptions_equal_the_comments() {
     let file = format!("{CHART}/values.schema.json");
     let mut made = schema();
     for leaf in leaves() {
@@ -177,7 +177,7 @@ fn the_schema_says_what_the_comments_say() {
     }
     assert!(
         schema() == made,
-        "{file} is not what values.yaml and `tokengauge schema` amount to: CHART=write"
+        "{file} differs from values.yaml and `tokengauge schema`; CHART=write regenerates it"
     );
 }
 
@@ -191,7 +191,7 @@ fn the_readme_has_every_value() {
     if writes() {
         fs::write(path(&file), &made).unwrap();
     }
-    assert!(read(&file) == made, "{file} is not what values.yaml amounts to: CHART=write");
+    assert!(read(&file) == made, "{file} differs from values.yaml; CHART=write regenerates it");
 }
 
 /// A value with a comment in values.yaml. The values below its key are its default.
@@ -250,7 +250,7 @@ fn compared(
     let named = |key: &str| [path, &[key.to_owned()]].concat();
     let mut faults = Vec::new();
     if !path.is_empty() && schema["additionalProperties"] != false {
-        faults.push(format!("{}: the schema does not refuse other keys", path.join(".")));
+        faults.push(format!("{}: the schema allows other keys", path.join(".")));
     }
     for (key, value) in given {
         let here = named(key);
@@ -266,7 +266,7 @@ fn compared(
                 seen,
             ));
         } else if !is_leaf {
-            faults.push(format!("{}: no comment says what it is", here.join(".")));
+            faults.push(format!("{}: has no comment", here.join(".")));
         }
         if !said {
             faults.push(format!("{}: not in the schema", here.join(".")));
@@ -274,7 +274,7 @@ fn compared(
     }
     for key in known.keys().filter(|key| !given.contains_key(*key)) {
         if !(path.is_empty() && HELMS_OWN.contains(&key.as_str())) {
-            faults.push(format!("{}: in the schema, and not in values.yaml", named(key).join(".")));
+            faults.push(format!("{}: in the schema but not in values.yaml", named(key).join(".")));
         }
     }
     faults

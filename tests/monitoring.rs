@@ -1,5 +1,5 @@
-//! What is made for those who watch is right: every query asks for what is emitted, every dashboard keeps the rules of
-//! Grafana's linter, and the files in the repository are those that the program generates.
+//! Checks dashboards, rules and runbooks: every query selects exported series, every dashboard satisfies the rules of
+//! Grafana's linter, and the files in the repository match the generator's output.
 
 #![expect(
     clippy::indexing_slicing,
@@ -7,7 +7,7 @@
     clippy::string_slice,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
-    reason = "this is a test: what is not as expected shall end it, and tables of cases are long"
+    reason = "a test may panic, and tables of cases are long"
 )]
 
 #[path = "monitoring/books.rs"]

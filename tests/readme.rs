@@ -1,5 +1,5 @@
-//! Checks that whatever the pages tell a reader to open or type exists: linked files and headings, options of commands,
-//! admin pages and CI stages. `tests/monitoring` checks the metric names in them.
+//! Checks that everything that the documentation refers to exists: linked files and headings, options of commands, admin
+//! pages and CI stages. `tests/monitoring` checks metric names.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -44,7 +44,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_page_of_the_admin_port_that_is_asked_for_is_there() {
+fn every_requested_admin_page_exists() {
     let admin = read("docs/reference/admin-api.md");
     let mut asked = 0;
     for page in pages::all() {
@@ -57,7 +57,7 @@ fn every_page_of_the_admin_port_that_is_asked_for_is_there() {
 }
 
 #[test]
-fn every_option_shown_with_a_command_is_an_option_of_that_command() {
+fn every_option_in_a_command_exists() {
     let helps: BTreeMap<&str, String> = COMMANDS.map(|command| (command, help(command))).into();
     let mut shown = 0;
     for page in pages::all() {
@@ -69,7 +69,7 @@ fn every_option_shown_with_a_command_is_an_option_of_that_command() {
             for option in options {
                 assert!(
                     has_option(help, &option),
-                    "{page} shows `tokengauge {subcommand} {option}`, which --help does not know"
+                    "{page} shows `tokengauge {subcommand} {option}`, which --help does not list"
                 );
             }
         }
@@ -78,7 +78,7 @@ fn every_option_shown_with_a_command_is_an_option_of_that_command() {
 }
 
 #[test]
-fn every_option_named_in_the_text_is_an_option_of_some_command() {
+fn every_option_in_the_text_exists() {
     let readme = read("README.md");
     let named: BTreeSet<&str> = code_spans(&readme)
         .flat_map(str::split_whitespace)
@@ -89,13 +89,13 @@ fn every_option_named_in_the_text_is_an_option_of_some_command() {
     for option in named {
         assert!(
             helps.iter().any(|help| has_option(help, option)),
-            "README names {option}, which no --help knows"
+            "README contains {option}, which no --help lists"
         );
     }
 }
 
 #[test]
-fn the_two_first_commands_are_there() {
+fn the_first_two_commands_exist() {
     let readme = read("README.md");
     for command in ["cargo run --release -- demo", "cargo test"] {
         assert!(readme.lines().any(|line| line == command), "{command}");
@@ -103,7 +103,7 @@ fn the_two_first_commands_are_there() {
 }
 
 #[test]
-fn every_ci_stage_that_a_page_names_exists() {
+fn every_ci_stage_on_a_page_exists() {
     let known = stages_defined();
     let mut called = 0;
     for page in pages::all().into_iter().chain(["justfile", WORKFLOW].map(str::to_owned)) {
@@ -129,7 +129,7 @@ fn the_workflow_runs_every_stage_that_needs_no_recordings() {
 }
 
 #[test]
-fn the_reading_of_a_page_finds_commands_and_links() {
+fn finds_commands_and_links_on_a_page() {
     let page = "See [a](docs/a.md#part), [b](https://example.com) and `tokengauge.x`.\n\
         ```sh\nKEY=1 tokengauge run --listen 127.0.0.1:1 \\\n  --drain=5s   # --not-this\n\
         cargo run --release -- demo --for 10s\ncargo test --all\n```\n";
@@ -203,9 +203,9 @@ fn has_option(help: &str, option: &str) -> bool {
     help.split(|c: char| c.is_whitespace() || ",=[]".contains(c)).any(|word| word == option)
 }
 
-/// Targets of links into this repository: a file, which may be empty, and a heading, which may be.
+/// Returns the targets of links into this repository: a file and a heading, each of which can be empty.
 fn links(page: &str) -> Vec<(&str, &str)> {
-    // Code has brackets of its own.
+    // Code blocks can contain brackets.
     page.split("```")
         .step_by(2)
         .flat_map(|prose| prose.split("](").skip(1))
@@ -215,7 +215,7 @@ fn links(page: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Links of a page that lead to no file, or to no heading of one.
+/// Returns the links of a page whose file or heading does not exist.
 fn dead_links(page: &str, text: &str) -> Vec<String> {
     let folder = root().join(page).parent().unwrap().to_owned();
     links(text)
@@ -235,7 +235,7 @@ fn dead_links(page: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the headings of a page are called in links: lower case, `-` for spaces, without what is neither letter nor digit.
+/// Returns the anchors of a page's headings: lower case, `-` for spaces, and otherwise only letters and digits.
 fn headings(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in page.split("```").step_by(2).flat_map(str::lines) {
@@ -256,7 +256,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     found
 }
 
-/// Paths of the admin port that a page asks for, in commands and in its text.
+/// Returns the admin port paths in the commands and the text of a page.
 fn admin_paths(page: &str) -> Vec<String> {
     page.split(":4001/")
         .skip(1)
@@ -267,7 +267,7 @@ fn admin_paths(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every command of ours in the page's blocks of shell: its subcommand, and the options given to it.
+/// Returns the tokengauge commands in the shell blocks of a page, each with its subcommand and its options.
 fn commands(page: &str) -> Vec<(String, Vec<String>)> {
     blocks(page, "sh")
         .concat()

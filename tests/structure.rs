@@ -18,7 +18,7 @@ const PURE: [&str; 3] = ["types", "llm", "measure"];
 /// Crates that a pure package may not use, and prefixes of such crates.
 const IMPURE: [&str; 4] = ["tokio", "hyper", "tracing", "opentelemetry"];
 
-/// Decompressors read bytes from strangers, so they are used only where a bound on the output is enforced.
+/// Decompressors read untrusted bytes, so they are used only where their output is bounded.
 const DECOMPRESSORS: [(&str, &[&str]); 3] = [
     ("brotli_decompressor", &["crates/llm/src/decode/"]),
     ("zstd_safe", &["crates/llm/src/decode/"]),

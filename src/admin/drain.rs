@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(DrainOptions::parse("quiet=250ms"), options(5_000, 250));
         assert_eq!(DrainOptions::parse("delay=0s&quiet=1h"), options(0, 3_600_000));
         for (query, expected) in [
-            ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
+            ("delay=5", "delay: \"5\" is missing a time unit; write a whole number and a unit"),
             ("quiet", "quiet: \"\" is n"),
             ("delay=2h", "delay: too long; write up to 1h"),
             ("dealy=5s", "unknown parameter \"dealy\"; expected delay, quiet or within"),
@@ -303,7 +303,7 @@ mod tests {
         assert!(!idle.has_lasted(0, 7, quiet, at(1)));
         assert!(!idle.has_lasted(0, 7, quiet, at(5)));
         assert!(idle.has_lasted(0, 7, quiet, at(6)));
-        assert!(!idle.has_lasted(0, 8, quiet, at(7)), "one came and went");
+        assert!(!idle.has_lasted(0, 8, quiet, at(7)), "an exchange opened and ended");
         assert!(!idle.has_lasted(0, 8, quiet, at(11)));
         assert!(!idle.has_lasted(2, 10, quiet, at(12)));
         assert!(idle.has_lasted(0, 10, Duration::ZERO, at(13)));
@@ -323,7 +323,7 @@ mod tests {
         });
         let (started, waited) = tokio::join!(drain.start("delay=1h&within=0s"), drain.wait());
         assert_eq!((started, waited), (DrainOutcome::Overdue, DrainOutcome::Overdue));
-        assert_eq!(drain.wait().await, DrainOutcome::Overdue, "also later");
+        assert_eq!(drain.wait().await, DrainOutcome::Overdue, "a later call returns at once, too");
         let mut more = pin!(drain.start("within=1h"));
         assert!(is_waiting(more.as_mut()));
         assert_eq!(drain.start("delay=1h&within=0s").await, DrainOutcome::Overdue);

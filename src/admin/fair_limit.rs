@@ -87,7 +87,10 @@ mod tests {
     use super::*;
 
     /// A client with a permit.
-    struct Client(Arc<Notify>, #[expect(dead_code, reason = "held for its drop")] Permit);
+    struct Client(
+        Arc<Notify>,
+        #[expect(dead_code, reason = "dropping it returns the permit")] Permit,
+    );
 
     impl Client {
         fn new(limit: &FairLimit, last_byte: u8) -> Self {
@@ -108,10 +111,13 @@ mod tests {
         let kubelet = Client::new(&limit, 1);
         let crowd: Vec<Client> = (0..10).map(|_| Client::new(&limit, 2)).collect();
         let left = crowd.iter().filter(|client| !client.is_displaced()).count();
-        assert_eq!(left, 3, "the newest three of one address");
+        assert_eq!(left, 3, "the newest three connections of one address remain");
         assert!(!crowd.last().unwrap().is_displaced() && !kubelet.is_displaced());
         let newcomer = Client::new(&limit, 3);
-        assert!(crowd[7].is_displaced(), "a new address takes a permit of the crowd");
+        assert!(
+            crowd[7].is_displaced(),
+            "a new address displaces a connection of the largest address"
+        );
         assert!(!newcomer.is_displaced() && !kubelet.is_displaced());
     }
 

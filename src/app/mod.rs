@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_is_over_within_the_two_seconds_that_a_sidecar_has_at_worst() {
+    fn flush_timeout_is_shorter_than_the_kill_delay_of_a_sidecar() {
         assert!(
             FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::SHUTDOWN_GRACE
                 < Duration::from_secs(2)

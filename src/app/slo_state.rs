@@ -55,15 +55,15 @@ pub enum Error {
 /// Why a file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejection {
-    #[error("cannot read it: {0}")]
+    #[error("cannot read the file: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("it is larger than {MAX_BYTES} bytes")]
+    #[error("larger than {MAX_BYTES} bytes")]
     TooLarge,
-    #[error("it was not written by this program")]
+    #[error("not written by this program")]
     Foreign,
     #[error("unsupported version {0}; this release reads version {version}", version = SloState::VERSION)]
     Version(String),
-    #[error("wrong checksum; it was truncated or modified")]
+    #[error("wrong checksum; the file was truncated or modified")]
     Damaged,
     #[error("invalid content: {0}")]
     InvalidJson(#[from] serde_json::Error),

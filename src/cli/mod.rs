@@ -270,8 +270,8 @@ mod tests {
         let errors = config::load(&run.args, &|_| None).unwrap_err();
         assert_eq!(
             errors.to_string(),
-            "--upstream: the URL holds credentials; take out what stands before the @: clients send credentials in \
-             headers, and those pass untouched"
+            "--upstream: the URL contains credentials; remove the part before the @: clients send credentials in \
+             headers, which are forwarded unchanged"
         );
         assert!(!format!("{run:?}").contains("s3cret"));
     }

@@ -83,15 +83,15 @@ mod tests {
             ("slo:\n  burn_2h: 3\n", "f:2:3: slo.burn_2h: unknown key; did you mean \"burn_1h\"?"),
             (
                 "slo: {burn_1h: fast}\n",
-                "f:1:16: slo.burn_1h: \"fast\" is no number above 0; write one, such as 3 or 14.4",
+                "f:1:16: slo.burn_1h: \"fast\" is not a number above 0; write one, such as 3 or 14.4",
             ),
             (
                 "health: {memory_share: 900%}\n",
-                "f:1:24: health.memory_share: \"900%\" is no share; write one above 0% and up to 100%, such as 5% or 0.05",
+                "f:1:24: health.memory_share: \"900%\" is not a ratio; write one above 0% and up to 100%, such as 5% or 0.05",
             ),
             (
                 "health: {absent_for: 10}\n",
-                "f:1:22: health.absent_for: \"10\" is no length of time; write a number and a unit (ms, s, m, h, d), such as 30s or 5m",
+                "f:1:22: health.absent_for: \"10\" is not a duration; write a number and a unit (ms, s, m, h, d), such as 30s or 5m",
             ),
             (
                 "slo: 3\n",

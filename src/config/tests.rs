@@ -89,13 +89,13 @@ const INVALID_FILE_ERRORS: &[&str] = &[
     "4:5: listeners[0].adress: unknown key; did you mean \"address\"?",
     "4:5: listeners[0].address: missing key; write the address to listen on, such as `address: 127.0.0.1:4000`",
     "5:22: listeners[0].max_connections: \"many\" is not a whole number; write digits, such as 100",
-    "6:19: listeners[0].head_timeout: \"30\" has no unit of time; write a whole number and a unit (ms, s, m, h, \
+    "6:19: listeners[0].head_timeout: \"30\" is missing a time unit; write a whole number and a unit (ms, s, m, h, \
              d), such as 250ms, 30s or 5m",
     "7:14: listeners[1].address: \"nowhere\" is not an address to listen on; write an IP address and a port, such as \
              127.0.0.1:4000, [::1]:4000 or, for all interfaces, 0.0.0.0:4000; or unix:/path",
     "8:5: listeners[1].tls.key: missing key; name a PEM file",
-    "11:10: upstreams.openai.url: the URL holds credentials; take out what stands before the @: clients send \
-             credentials in headers, and those pass untouched",
+    "11:10: upstreams.openai.url: the URL contains credentials; remove the part before the @: clients send \
+             credentials in headers, which are forwarded unchanged",
     "12:16: upstreams.openai.keep_host: \"yes\" is not a boolean; write true or false",
     "13:30: upstreams.openai.timeouts.tottal: unknown key; did you mean \"total\"?",
     "16:15: upstreams.groq.protocol: unknown value \"http3\"; did you mean \"http1\"?",
@@ -106,8 +106,8 @@ const INVALID_FILE_ERRORS: &[&str] = &[
     "24:12: routes[1].match: found a single value; write a section of keys, one per line, indented below \
              this key",
     "26:5: objectives[0].threshold: missing key; write the longest good time, such as 2s",
-    "26:43: objectives[0].target: 99.5 does not lie above 0 and below 1; write 99.5% if that is what is meant; it \
-             must lie above 0% and below 100%",
+    "26:43: objectives[0].target: 99.5 is not above 0 and below 1; write 99.5% if you mean a percentage; it \
+             must be above 0% and below 100%",
     "27:12: objectives[1].name: duplicate objective name \"slow\"; use another name",
     "27:67: objectives[1].threshold: availability has no threshold; remove this key",
     "28:5: objectives[2].name: missing key; add one, such as chat-ttft",
@@ -258,7 +258,7 @@ fn reports_errors_of_upstreams() {
         ),
         (
             "upstreams: {a: {url: http://a, metrics: {url: \"http://me:x@a/metrics\"}}}",
-            "2:47: upstreams.a.metrics.url: the URL holds credentials",
+            "2:47: upstreams.a.metrics.url: the URL contains credentials",
         ),
         (
             "upstreams: {a: {url: http://a, metrics: {engine: vlm}}}",

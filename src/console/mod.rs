@@ -210,7 +210,11 @@ mod tests {
         let busy = &view.rows[0];
         assert_eq!((busy.output, busy.finished, busy.failed), (Some(15.0), 8, 2));
         assert_eq!((busy.in_flight, busy.queue), (2, 1));
-        assert_eq!(busy.first_token_p50, Some(5.0), "of the flow with the most exchanges");
+        assert_eq!(
+            busy.first_token_p50,
+            Some(5.0),
+            "burn rate of the model with the most requests"
+        );
         assert_eq!(view.rows[2].output, None, "undefined is not zero");
         assert_eq!(
             (view.totals.queue, view.totals.in_flight, view.totals.output),

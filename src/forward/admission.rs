@@ -188,7 +188,7 @@ pub(super) async fn wait_for_permit(
     };
     match timeout_at(until, waiting).await {
         Ok(result) => result.map(|()| permit),
-        Err(_) => Err(overload(&limit, "no place became free in time")),
+        Err(_) => Err(overload(&limit, "the request exceeded the queue timeout")),
     }
 }
 

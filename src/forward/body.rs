@@ -60,7 +60,7 @@ pub struct BodyTimeouts {
 pub enum BodyError {
     #[error(transparent)]
     Upstream(hyper::Error),
-    #[error("a time limit of the proxy ran out")]
+    #[error("a timeout of the proxy expired")]
     TimedOut,
 }
 

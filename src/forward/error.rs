@@ -99,29 +99,31 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
             }
             UpstreamFailure::BeforeResponse | UpstreamFailure::MidBody => bad_gateway(
                 "upstream_closed",
-                "the upstream closed the connection before it answered",
+                "the upstream closed the connection before it responded",
             ),
             UpstreamFailure::Protocol => {
-                bad_gateway("upstream_protocol", "what the upstream sent is not HTTP")
+                bad_gateway("upstream_protocol", "the upstream's response is not HTTP")
             }
         },
-        Ending::TimedOut(Connect) => timeout("no connection to the upstream in time"),
-        Ending::TimedOut(ResponseHeader | Idle) => timeout("no answer from the upstream in time"),
-        Ending::TimedOut(Total) => timeout("the time limit of the exchange ran out"),
+        Ending::TimedOut(Connect) => timeout("connecting to the upstream timed out"),
+        Ending::TimedOut(ResponseHeader | Idle) => timeout("the upstream's response timed out"),
+        Ending::TimedOut(Total) => timeout("the request exceeded its total timeout"),
         Ending::Rejected(NoRoute) => {
-            (StatusCode::NOT_FOUND, "no_route", "no route fits this host and path")
+            (StatusCode::NOT_FOUND, "no_route", "no route matches this host and path")
         }
-        Ending::Rejected(Overload) => {
-            (StatusCode::TOO_MANY_REQUESTS, "overload", "this route takes no more requests at once")
-        }
+        Ending::Rejected(Overload) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "overload",
+            "the concurrency limit of this route is reached",
+        ),
         Ending::Rejected(Draining) | Ending::Drained => {
             (StatusCode::SERVICE_UNAVAILABLE, "draining", "shutting down")
         }
         Ending::Rejected(BadRequest) => {
-            (StatusCode::BAD_REQUEST, "bad_request", "this request cannot be sent on")
+            (StatusCode::BAD_REQUEST, "bad_request", "the request cannot be forwarded")
         }
         Ending::RequestBodyFailed | Ending::ClientDisconnected | Ending::Complete => {
-            (StatusCode::BAD_REQUEST, "bad_request", "the request's body broke off")
+            (StatusCode::BAD_REQUEST, "bad_request", "the request body is incomplete")
         }
     }
 }

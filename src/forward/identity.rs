@@ -115,7 +115,7 @@ mod tests {
         let hash = tenant(source(&["x-tenant"], true), b"Jefe", &sent).unwrap();
         assert_eq!(hash, "5bdcc146bf60754e");
         let other = tenant(source(&["x-tenant"], true), b"", &sent).unwrap();
-        assert_ne!(other, hash, "another key");
+        assert_ne!(other, hash, "another key produces another hash");
         assert_eq!(other.len(), HASH_DIGITS);
     }
 

@@ -31,16 +31,16 @@ pub struct HttpProbe {
 /// Why a probe has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    #[error("it cannot be reached: {0}")]
+    #[error("cannot connect: {0}")]
     Unreachable(String),
-    #[error("connecting to it took too long")]
+    #[error("connecting timed out")]
     TimedOut,
     /// Redirects are not followed.
-    #[error("it redirects elsewhere (status {0})")]
+    #[error("the response is a redirect (status {0})")]
     Redirect(StatusCode),
-    #[error("it answers with status {0}")]
+    #[error("the response has status {0}")]
     Status(StatusCode),
-    #[error("its answer is longer than {0} bytes")]
+    #[error("the response is longer than {0} bytes")]
     TooLarge(usize),
 }
 

@@ -68,7 +68,7 @@ async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_RESPONSE_HEAD {
-            return Err(io::Error::other("the proxy's answer to CONNECT is too long"));
+            return Err(io::Error::other("the proxy's response to CONNECT is too long"));
         }
         head.push(stream.read_u8().await?);
     }

@@ -172,7 +172,7 @@ mod tests {
         let identity = Identity::new(identity::Config::default(), b"");
         let table = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
         let same = table.upstream(&config(1)).unwrap();
-        assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
+        assert!(Arc::ptr_eq(&same, &upstream), "the upstream keeps its pool");
         assert!(table.upstream(&config(2)).is_none());
         let other = Config::to(Label::known("b"), false, "localhost", 1);
         assert!(table.upstream(&other).is_none());

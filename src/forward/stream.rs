@@ -122,7 +122,10 @@ mod tests {
         let response = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_exact(&mut [0; BODY]).await.unwrap();
         let_tasks_run().await;
-        assert!(!observer.is_uploaded(), "the head was read too, so some of the body is left");
+        assert!(
+            !observer.is_uploaded(),
+            "part of the body is unread, because the headers were read too"
+        );
         let mut rest = Vec::new();
         while !observer.is_uploaded() {
             rest.push(far.read_u8().await.unwrap());

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(found(&table, "", "/ab"), Some("root"));
         assert_eq!(found(&table, "", "*"), Some("root"));
         let stripped = table.find(None, "/a/b/c").map(Config::stripped);
-        assert_eq!(stripped, Some(4), "a trailing slash is not stripped off");
+        assert_eq!(stripped, Some(4), "a trailing slash is kept");
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(found(&table, "api.EXAMPLE.com:8080", "/v1/chat"), Some("name"));
         assert_eq!(found(&table, "eu.example.com", "/v1/chat"), Some("wild"));
         assert_eq!(found(&table, "eu.example.com", "/v2"), None);
-        assert_eq!(found(&table, ".example.com", "/v1"), None, "no subdomain at all");
+        assert_eq!(found(&table, ".example.com", "/v1"), None, "a wildcard requires a subdomain");
         assert_eq!(found(&table, "badexample.com", "/v1/chat"), Some("any"));
         assert_eq!(found(&table, "", "/v1/chat"), Some("any"));
     }

@@ -18,7 +18,7 @@ mod seeds;
 
 #[path = "../it/exchanges/eventstream.rs"]
 mod eventstream;
-#[expect(dead_code, reason = "what plays a fixture is for the tests of whole exchanges")]
+#[expect(dead_code, reason = "only the tests of complete exchanges replay fixtures")]
 #[path = "../it/exchanges/fixture.rs"]
 mod fixture;
 

@@ -87,7 +87,7 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
         "exchange" | "board" => ["", "gzip"].map(|coding| scene(fixture, coding)).to_vec(),
         "tokens" => vec![[b"013", &body[..body.len().min(TEXT)]].concat()],
         "websocket" | "realtime" | "traces" | "engines" | "manifests" => Vec::new(),
-        other => panic!("nobody said what {other} makes of a fixture"),
+        other => panic!("no seeds from fixtures are defined for {other}"),
     }
 }
 

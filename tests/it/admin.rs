@@ -6,7 +6,7 @@ use crate::support::Backend;
 use crate::support::process::{CALL, CHUNK, DONE, Process};
 
 #[tokio::test]
-async fn a_stream_is_shown_while_it_goes_on() {
+async fn shows_open_streams() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     assert_eq!(process.streams().await, Vec::<Value>::new());
@@ -35,11 +35,11 @@ async fn a_stream_is_shown_while_it_goes_on() {
     client.read_exactly(2 * CHUNK.len()).await;
     let streams = process.streams().await;
     let [stream] = streams.as_slice() else {
-        panic!("one stream is open: {streams:?}");
+        panic!("expected one open stream: {streams:?}");
     };
     assert_eq!(stream["model"], "gpt-4o", "{stream}");
     assert_eq!(stream["route"], "default");
-    assert_eq!(stream["path"], CALL, "without its query");
+    assert_eq!(stream["path"], CALL, "the path has no query");
     assert_eq!(stream["phase"], "streaming");
     assert_eq!(stream["tokens"], 2);
     assert_eq!(stream["waiting_for"], "upstream");

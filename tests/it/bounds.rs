@@ -104,7 +104,7 @@ async fn an_event_without_a_line_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_of_ever_more_header_lines() {
+async fn an_endless_request_header() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     warm(&process, &backend).await;
@@ -118,14 +118,14 @@ async fn a_request_of_ever_more_header_lines() {
         }
     }
     client.read_to_end().await;
-    assert!(!backend.has_another().await, "it was not sent on");
+    assert!(!backend.has_another().await, "the request was not forwarded");
     assert_eq!(process.count(&["requests_refused"]).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_of_ever_more_header_lines() {
+async fn an_endless_response_header() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     warm(&process, &backend).await;
@@ -167,7 +167,7 @@ async fn an_observer_that_falls_behind() {
     assert!(grown < 16 * MIB, "{grown}");
     let lost = process.count(&["observer_lost"]).await;
     warm(&process, &backend).await;
-    assert_eq!(process.count(&["observer_lost"]).await, lost, "it has caught up");
+    assert_eq!(process.count(&["observer_lost"]).await, lost, "the observer has caught up");
 }
 
 /// Waits until the counter of seconds blocked by a client grows by 0.1 s over `before`. Returns its new value.
@@ -183,7 +183,7 @@ async fn more_blocked(process: &Process, before: f64) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_a_byte_now_and_then() {
+async fn a_client_that_reads_single_bytes_slowly() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     warm(&process, &backend).await;
@@ -204,7 +204,7 @@ async fn a_client_that_reads_a_byte_now_and_then() {
     }
     // This stream does not delay another one.
     flows(&process, &backend, CHUNK.as_bytes(), 100).await;
-    assert!(taken.load(Ordering::Relaxed) < length / 2, "the upstream is held back");
+    assert!(taken.load(Ordering::Relaxed) < length / 2, "backpressure reaches the upstream");
     let grown = process.peak_memory() - before;
     assert!(grown < 64 * MIB, "{grown}");
     read.extend(client.read_exactly(piece.len() - read.len()).await);
@@ -253,7 +253,7 @@ async fn call_models(client: &mut Raw<TcpStream>, from: u64, to: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ever_new_models() {
+async fn an_unlimited_number_of_models() {
     let process = Process::before(echo().await).await;
     let mut client = process.client().await;
     call_models(&mut client, 0, 2_000).await;
@@ -269,7 +269,7 @@ async fn ever_new_models() {
 }
 
 #[tokio::test]
-async fn as_many_descriptors_are_used_as_may_be() {
+async fn uses_all_allowed_descriptors() {
     // Container runtimes start a process in this way.
     let line = "ulimit -S -n 64 && exec \"$0\" run --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://127.0.0.1:9";
     let mut child = Command::new("/bin/sh")
@@ -292,7 +292,7 @@ async fn as_many_descriptors_are_used_as_may_be() {
             settle().await;
         }
     };
-    within("the limit of descriptors raised", raised).await;
+    within("the descriptor limit to be raised", raised).await;
     child.kill().unwrap();
     child.wait().unwrap();
 }

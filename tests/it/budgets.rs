@@ -93,7 +93,7 @@ async fn finished(process: &Process, count: u64) {
 }
 
 #[tokio::test]
-async fn each_fault_spends_the_budget_of_its_own_objective_and_a_client_that_leaves_spends_none() {
+async fn each_failure_burns_the_budget_of_its_slo_and_a_client_disconnect_burns_none() {
     let backend = simulated().await;
     let folder = tempfile::tempdir().unwrap();
     let models = || EXPECTED.iter().map(|(model, _)| *model).chain([LEFT]);
@@ -162,12 +162,12 @@ async fn ended(mut process: Process) {
 }
 
 #[tokio::test]
-async fn a_budget_outlives_its_process_and_a_file_that_is_not_whole_is_put_aside() {
+async fn a_budget_survives_a_restart_and_a_damaged_file_is_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("slo");
     let backend = Backend::start().await;
     let process = keeping(folder.path(), &backend).await;
-    assert!(file.exists(), "that it can be written is found out at once");
+    assert!(file.exists(), "the file is written at the start");
     assert_eq!(budget(&process).await, None);
     let mut client = process.client().await;
     client.write(request("m")).await;
@@ -182,7 +182,7 @@ async fn a_budget_outlives_its_process_and_a_file_that_is_not_whole_is_put_aside
     let process = keeping(folder.path(), &backend).await;
     process.logged(&["error budgets restored", "\"objectives\":1"]).await;
     assert_eq!(budget(&process).await, Some(-1.0));
-    assert_eq!(events(&process, "a", "bad").await, 0, "a counter is the process's own");
+    assert_eq!(events(&process, "a", "bad").await, 0, "counters start at 0 in each process");
     ended(process).await;
 
     let mut bytes = fs::read(&file).unwrap();
@@ -196,7 +196,7 @@ async fn a_budget_outlives_its_process_and_a_file_that_is_not_whole_is_put_aside
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_written_is_told_at_the_start() {
+async fn reports_an_unwritable_state_file_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.yaml");
     let start = |path: &str| {

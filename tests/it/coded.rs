@@ -33,7 +33,7 @@ fn has(spans: &[Span], key: &str, value: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_gzip_call_passes_as_it_is_and_its_span_has_what_it_says() {
+async fn forwards_a_gzip_call_unchanged_and_decodes_it_for_its_span() {
     let backend = Backend::start().await;
     let collector = Collector::start().await;
     let mut process = Process::start(
@@ -69,7 +69,7 @@ async fn a_gzip_call_passes_as_it_is_and_its_span_has_what_it_says() {
         assert_eq!(&client.read_exactly(piece.len()).await, piece);
         if index == 0 {
             let live = process.page("/streams").await.1;
-            assert!(live.contains("\"phase\": \"streaming\""), "seen at the flush: {live}");
+            assert!(live.contains("\"phase\": \"streaming\""), "visible when flushed: {live}");
         }
     }
     process.signal("TERM");

@@ -58,7 +58,7 @@ async fn call(process: &Process, backend: &Backend, tenant: &str, model: &str) {
 }
 
 #[tokio::test]
-async fn calls_cost_what_the_table_says_and_budgets_pay() {
+async fn calls_cost_what_the_table_defines_and_use_their_budget() {
     let folder = tempfile::tempdir().unwrap();
     let backend = Backend::start().await;
     let config = configure(folder.path(), backend.address);
@@ -86,7 +86,9 @@ async fn calls_cost_what_the_table_says_and_budgets_pay() {
         lines().iter().filter_map(|line| line["call"]["cost"]["amount"].as_f64()).collect();
     assert_eq!(costs.len(), 2, "one model has no price");
     assert!(costs.iter().all(|cost| (cost - exact).abs() < 1e-9), "{costs:?}");
-    let near = |told: f64, exact: f64| assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
+    let near = |found: f64, exact: f64| {
+        assert!((found - exact).abs() < 1e-9, "{found} instead of {exact}")
+    };
     let cost = ["tokengauge_cost_total{", "\"USD\"", "\"reported\""];
     near(process.seconds(&cost).await, 2.0 * exact);
     assert_eq!(process.count(&["tokengauge_unpriced_total{"]).await, 1);

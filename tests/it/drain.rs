@@ -83,7 +83,7 @@ async fn before(backend: &Backend) -> (Process, TempDir) {
 }
 
 #[tokio::test]
-async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
+async fn a_drain_waits_for_the_end_of_a_stream() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -100,7 +100,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     assert_eq!(
         client.read_to_end().await,
         DONE.as_bytes(),
-        "whole, and its connection is kept no longer"
+        "the response is complete, and its connection closes"
     );
     drained(waiting).await;
     process.logged(&["\"drained\""]).await;
@@ -120,7 +120,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
 }
 
 #[tokio::test]
-async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_drain() {
+async fn keeps_connections_during_the_delay_and_a_second_request_joins_the_drain() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let mut client = process.client().await;
@@ -141,11 +141,11 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
     assert!(!log.contains("ends with its exchange"), "{log}");
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
-    assert_eq!(answered(second).await, "", "it ended before it was drained");
+    assert_eq!(answered(second).await, "", "the exchange ended before the drain did");
 }
 
 #[tokio::test]
-async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
+async fn each_connection_serves_one_more_exchange_and_idle_ones_close() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
@@ -169,7 +169,7 @@ async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
 }
 
 #[tokio::test]
-async fn a_websocket_is_an_exchange_too() {
+async fn a_drain_waits_for_websockets() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
@@ -199,7 +199,7 @@ async fn a_websocket_is_an_exchange_too() {
 }
 
 #[tokio::test]
-async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
+async fn over_http2_streams_complete_and_a_new_connection_serves_one_request() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let connect = async || {
@@ -254,7 +254,7 @@ fn own_address() -> Option<IpAddr> {
 }
 
 #[tokio::test]
-async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
+async fn a_drain_requires_loopback_or_the_token() {
     let backend = Backend::start().await;
     let upstream = format!("http://{}", backend.address);
     let arguments = ["--admin", "0.0.0.0:0", "--upstream", &upstream];
@@ -291,7 +291,7 @@ async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
 }
 
 #[tokio::test]
-async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
+async fn reports_a_drain_timeout_and_the_stream_continues() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -336,7 +336,7 @@ async fn crowd(process: &Process) -> Vec<Raw<TcpStream>> {
 }
 
 #[tokio::test]
-async fn a_stranger_who_takes_all_of_the_admin_port_keeps_neither_probes_nor_hooks_out() {
+async fn one_client_with_many_admin_connections_does_not_block_probes_and_hooks() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -376,7 +376,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn the_commands_ask_and_say_what_they_are_told() {
+async fn drain_and_probe_commands_print_the_response() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let admin = process.admin.to_string();
@@ -426,7 +426,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
 
 /// Tests that `--wait` retries until the proxy is ready, since a Service has an address before its pods listen.
 #[tokio::test]
-async fn a_probe_that_may_wait_asks_until_all_is_well() {
+async fn a_probe_with_a_wait_repeats_until_it_succeeds() {
     let backend = Backend::start().await;
     let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin = place.local_addr().unwrap().to_string();

@@ -125,7 +125,7 @@ async fn told(process: &Process, parts: &[&str]) -> Option<f64> {
         .filter(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))
         .filter_map(|line| line.rsplit_once(' '));
     let value = found.next().map(|(_, value)| value.parse().unwrap());
-    assert_eq!(found.next(), None, "{parts:?} is more than one series");
+    assert_eq!(found.next(), None, "{parts:?} matches more than one series");
     value
 }
 
@@ -157,7 +157,7 @@ const AGE: [&str; 1] = ["tokengauge_backend_scrape_age_seconds{"];
 const DEPTH: &str = "tokengauge_queue_depth{";
 
 #[tokio::test]
-async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
+async fn scrapes_an_engine_and_its_queue_makes_the_depth_exact() {
     let engine = Engine::start(Does::Answers(VLLM.to_owned())).await;
     let (process, _folder) = before(&engine, FAST, "").await;
     until(&process, &WAITING, Some(3.0)).await;
@@ -174,7 +174,7 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
     assert_eq!((&shown["upstream"], &shown["engine"]), (&"gpu".into(), &"vllm".into()));
     assert_eq!((&shown["waiting"], &shown["running"]), (&3.into(), &21.into()));
     let prefix = ["tokengauge_backend_prefix_cache_ratio{"];
-    assert_eq!(told(&process, &prefix).await, None, "of no interval yet");
+    assert_eq!(told(&process, &prefix).await, None, "no interval has passed");
     let more = VLLM
         .replace(
             "queries_total{engine=\"1\",model_name=\"meta-llama/Llama-3.1-8B-Instruct\"} 451424.0",
@@ -194,7 +194,7 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
 }
 
 #[tokio::test]
-async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
+async fn counts_scrape_failures_by_kind_and_logs_each_once() {
     const REDIRECT: &str =
         "HTTP/1.1 307 Temporary Redirect\r\nLocation: /metrics/\r\nContent-Length: 0\r\n\r\n";
     const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -207,7 +207,7 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
     // failure.
     let (process, _folder) = before(&engine, "interval: 1s, timeout: 5s", "").await;
     asked(&process, "timeout").await;
-    assert_eq!(told(&process, &AGE).await, None, "nothing was ever read");
+    assert_eq!(told(&process, &AGE).await, None, "no scrape has succeeded");
     for (does, how) in [
         (Does::Says(REDIRECT), "redirect"),
         (Does::Says(BUSY), "status"),
@@ -232,7 +232,7 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
 }
 
 #[tokio::test]
-async fn an_engine_that_lies_is_believed_in_what_can_be_true() {
+async fn ignores_impossible_values_of_an_engine() {
     let page =
         "vllm:num_requests_waiting -4\nvllm:num_requests_running 2\nvllm:kv_cache_usage_perc 93\n";
     let engine = Engine::start(Does::Answers(page.to_owned())).await;
@@ -248,7 +248,7 @@ async fn an_engine_that_lies_is_believed_in_what_can_be_true() {
 }
 
 #[tokio::test]
-async fn an_engine_that_disappears_leaves_its_age_and_may_come_back() {
+async fn an_engine_that_disappears_leaves_its_scrape_age_and_can_return() {
     let engine = Engine::start(Does::Answers(VLLM.to_owned())).await;
     let (process, _folder) = before(&engine, FAST, "").await;
     until(&process, &WAITING, Some(3.0)).await;
@@ -267,7 +267,7 @@ async fn an_engine_that_disappears_leaves_its_age_and_may_come_back() {
 }
 
 #[tokio::test]
-async fn a_reload_begins_and_ends_the_asking() {
+async fn a_reload_starts_and_stops_scraping() {
     let engine = Engine::start(Does::Answers(VLLM.to_owned())).await;
     let (process, folder) = before(&engine, FAST, "").await;
     until(&process, &WAITING, Some(3.0)).await;
@@ -286,7 +286,7 @@ async fn a_reload_begins_and_ends_the_asking() {
 }
 
 #[tokio::test]
-async fn calls_to_a_backend_that_warms_up_say_so() {
+async fn calls_to_a_warming_backend_are_labelled() {
     const ANSWER: &str = r#"{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}"#;
     let engine = Engine::start(Does::Answers(ANSWER.to_owned())).await;
     let (process, folder) = before(&engine, "interval: 1m", "warm: {exchanges: 2}").await;

@@ -27,7 +27,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_bucket_leads_to_the_span_that_was_sent() {
+async fn an_exemplar_refers_to_an_exported_span() {
     let backend = Backend::start().await;
     let collector = Collector::start().await;
     let upstream = format!("http://{}", backend.address);
@@ -39,7 +39,7 @@ async fn a_bucket_leads_to_the_span_that_was_sent() {
     let mut process = Process::start(&["--upstream", &upstream], &environment).await;
     let (mut client, mut at_upstream) = open(&process, &backend, CALL).await;
     let (_, page) = process.page_with("/metrics", ASKING).await;
-    assert_eq!(exemplars(&page), BTreeSet::new(), "none before the end");
+    assert_eq!(exemplars(&page), BTreeSet::new(), "an open stream has no exemplar");
     at_upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     let finished = ["tokengauge_requests_finished_total{"];
@@ -50,7 +50,7 @@ async fn a_bucket_leads_to_the_span_that_was_sent() {
     assert!(page.ends_with("# EOF\n"));
     let (head, text) = process.page("/metrics").await;
     assert!(head.contains("content-type: text/plain; version=0.0.4"));
-    assert!(!text.contains("trace_id"), "the text format has none");
+    assert!(!text.contains("trace_id"), "the text format has no exemplars");
 
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));

@@ -26,11 +26,11 @@ const STALLS: [&str; 2] = ["tokengauge_stream_stalls_total{", "\"next_token\""];
 const STALLED: [&str; 2] = ["tokengauge_stream_stalled{", "\"next_token\""];
 
 #[tokio::test]
-async fn a_hang_is_counted_before_the_stream_ends_and_once() {
+async fn counts_a_stall_once_and_before_the_stream_ends() {
     let backend = Backend::start().await;
     let (process, _folder) = impatient(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
-    within("the stall to be told", async {
+    within("the stall to be reported", async {
         while process.count(&STALLS).await == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -53,7 +53,7 @@ async fn a_hang_is_counted_before_the_stream_ends_and_once() {
 }
 
 #[tokio::test]
-async fn a_stopped_process_blames_itself_and_not_the_backend() {
+async fn a_stopped_process_reports_its_own_delay_and_no_stall() {
     let backend = Backend::start().await;
     let (process, _folder) = impatient(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -66,7 +66,7 @@ async fn a_stopped_process_blames_itself_and_not_the_backend() {
     process.signal("CONT");
     client.read_exactly(CHUNK.len().min(DONE.len())).await;
     // At most 250 ms of the 3 s pass before the next heartbeat is due.
-    within("the delay to be told", async {
+    within("the delay to be reported", async {
         let late = ["tokengauge_self_delay_seconds_sum{", "\"runtime\""];
         while process.seconds(&late).await < 2.5 {}
     })
@@ -75,6 +75,6 @@ async fn a_stopped_process_blames_itself_and_not_the_backend() {
     let most = process.count(&STALLS).await - counted;
     assert!(
         most == 0 || stalled < 2.0,
-        "{most} stalls of {stalled} s in all: what the stop held up is no stall"
+        "{most} stalls of {stalled} s in total, but the stopped process caused the delay"
     );
 }

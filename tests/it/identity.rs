@@ -56,7 +56,7 @@ async fn lines(log: &Path, number: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn who_a_request_is_for_is_told_where_it_may_be() {
+async fn exports_identity_only_where_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, log) = (folder.path().join("c.yaml"), folder.path().join("log"));
     let backend = Backend::start().await;
@@ -84,7 +84,7 @@ async fn who_a_request_is_for_is_told_where_it_may_be() {
     }
     let logged = lines(&log, 4).await;
     let variant = logged[0]["who"]["variant"].as_str().unwrap();
-    assert_eq!(variant.len(), 16, "hexadecimal digits of a hash");
+    assert_eq!(variant.len(), 16, "a hash has 32 hexadecimal digits");
 
     for (tenant, calls) in [("acme", 1), ("globex", 1), ("other", 2), ("third", 0)] {
         let tenant = format!("tokengauge_tenant=\"{tenant}\"");
@@ -100,7 +100,7 @@ async fn who_a_request_is_for_is_told_where_it_may_be() {
     let labels = process.page("/labels").await.1;
     assert!(labels.contains("acme") && !labels.contains("stranger"), "{labels}");
     let metrics = process.page("/metrics").await.1;
-    assert!(!metrics.contains("run-7"), "a session is no label");
+    assert!(!metrics.contains("run-7"), "the session id is a label");
     let all = [metrics, labels, fs::read_to_string(&log).unwrap()].concat();
     assert!(!all.contains("planted") && !all.contains("Bearer"), "a credential");
     process.signal("TERM");

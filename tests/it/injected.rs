@@ -145,7 +145,7 @@ impl Pod {
         let mut ended = Vec::new();
         for (hook, sidecar) in sidecar_hooks.into_iter().zip(&mut self.sidecars).rev() {
             within("the sidecar's hook", hook).await.unwrap();
-            assert!(!sidecar.has_ended(), "it goes on until SIGTERM");
+            assert!(!sidecar.has_ended(), "the sidecar runs until SIGTERM");
             sidecar.signal();
             ended.push(sidecar.ended().await);
         }
@@ -321,7 +321,7 @@ async fn an_engine_lives_and_dies(native: bool) {
     let (listen, admin, port) = (free_port(), free_port(), free_port());
     let manifest = injected(folder.path(), &engine(listen, admin, port, &collector, native));
     let pod = Pod::start(&manifest).await;
-    assert_eq!(pod.port("http"), listen, "the name leads to the sidecar");
+    assert_eq!(pod.port("http"), listen, "the named port refers to the sidecar");
     assert_eq!(pod.port("tokengauge"), admin);
     assert_eq!(list(&pod.spec["containers"])[0]["readinessProbe"]["httpGet"]["port"], port);
     let answer = chat(listen, "/v1/chat/completions", 3).await.read_to_end().await;
@@ -338,7 +338,7 @@ async fn an_engine_lives_and_dies(native: bool) {
     let statuses = pod
         .delete(async move {
             let rest = String::from_utf8_lossy(&client.read_to_end().await).into_owned();
-            assert!(rest.contains("[DONE]"), "the stream ends by the engine's own word: {rest}");
+            assert!(rest.contains("[DONE]"), "the engine ends the stream: {rest}");
         })
         .await;
     assert!(statuses.iter().all(|status| status.code() == Some(0)), "{statuses:?}");
@@ -405,7 +405,7 @@ async fn an_application_lives_and_dies(native: bool) {
     let path = url.strip_prefix(&format!("http://127.0.0.1:{listen}")).unwrap();
     let path = format!("{path}/chat/completions");
     let mut client = chat(listen, &path, 1).await;
-    let mut upstream = within("the vendor to be called", vendor.accept()).await;
+    let mut upstream = within("the provider to be called", vendor.accept()).await;
     let head = upstream.read_head().await;
     assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{head}");
     let body = "{\"id\":\"c\",\"object\":\"chat.completion\",\"model\":\"gpt-4o\",\"choices\":[]}";
@@ -419,7 +419,7 @@ async fn an_application_lives_and_dies(native: bool) {
     assert!(String::from_utf8_lossy(&answer).ends_with(body));
     let statuses = pod.delete(async {}).await;
     assert!(statuses.iter().all(|status| status.code() == Some(0)), "{statuses:?}");
-    assert_eq!(collector.spans().len(), 2, "one for each side: the flush was in time");
+    assert_eq!(collector.spans().len(), 2, "the flush exported both spans in time");
 }
 
 #[tokio::test]

@@ -237,7 +237,7 @@ impl Watched {
     }
 
     /// Sends a request and reads until the connection closes. The response comes from the upstream, so planted text in
-    /// it is no leak.
+    /// it is not a leak.
     async fn exchange(&self, request: &str) -> Vec<u8> {
         let mut client = self.process.client().await;
         client.write(request).await;
@@ -247,7 +247,7 @@ impl Watched {
     /// Sends a request that the proxy answers itself, and adds the response to the text under test.
     async fn own(&mut self, request: &str) {
         let answer = self.exchange(request).await;
-        assert!(!answer.is_empty(), "no answer to {request}");
+        assert!(!answer.is_empty(), "no response to {request}");
         self.shown.push_str(&String::from_utf8(answer).unwrap());
     }
 
@@ -282,7 +282,7 @@ impl Watched {
         self.process.signal("TERM");
         assert_eq!(self.process.ended().await.code(), Some(0));
         let log = self.process.log();
-        assert!(log.contains("CAPTURE_MESSAGE_CONTENT"), "that it is not honoured is said");
+        assert!(log.contains("CAPTURE_MESSAGE_CONTENT"), "the log reports the ignored variable");
         let requests = fs::read_to_string(self.path("requests")).unwrap();
         let metrics = String::from_utf8_lossy(&self.collector.metrics()).into_owned();
         assert!(
@@ -313,7 +313,7 @@ fn assert_clean(place: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn no_credential_and_no_text_is_told_anywhere() {
+async fn no_output_contains_credentials_or_text() {
     static CASES: [Case; 17] = {
         let [a, b, c, d, e, f, g, h, i] = ANSWERED;
         let [j, k, l, m, n, o, p, q] = FAILED;
@@ -377,7 +377,7 @@ async fn failing_here(watched: &mut Watched) -> u64 {
 }
 
 #[tokio::test]
-async fn no_message_of_a_session_is_told() {
+async fn no_output_contains_messages_of_a_session() {
     let backend = Backend::start().await;
     let mut watched = Watched::start(backend.address, "").await;
     let mut client = watched.process.client().await;
@@ -463,7 +463,7 @@ fn assert_captured(span: &Span) {
 }
 
 #[tokio::test]
-async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
+async fn captured_content_is_only_on_spans_of_its_route() {
     static CASES: [Case; 9] = ANSWERED;
     let backend = Backend::start().await;
     let capture = ", content: {capture: true, redact: [secrets, '/in-argu[a-z]+/']}";
@@ -512,7 +512,7 @@ async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_wrong_with_an_upstream_is_told_without_its_user() {
+fn upstream_errors_do_not_contain_the_user_of_the_url() {
     let refused = |arguments: &[&str]| {
         let ended = std::process::Command::new(env!("CARGO_BIN_EXE_tokengauge"))
             .args(arguments)

@@ -22,7 +22,7 @@ async fn exporting(backend: &Backend, collector: std::net::SocketAddr) -> Proces
 }
 
 #[tokio::test]
-async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
+async fn a_stream_survives_sigterm_and_its_spans_arrive() {
     let backend = Backend::start().await;
     let collector = Collector::start().await;
     let mut process = exporting(&backend, collector.address).await;
@@ -41,7 +41,7 @@ async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
     assert_eq!(process.ended().await.code(), Some(0));
     assert!(process.log().contains("\"stopped\""), "{}", process.log());
     let spans = collector.spans();
-    assert_eq!(spans.len(), 2, "one for each side: {spans:?}");
+    assert_eq!(spans.len(), 2, "expected one span per side: {spans:?}");
     for span in spans {
         let outcome = span.attributes.iter();
         let outcome = outcome.filter(|it| it.key == "tokengauge.outcome");
@@ -52,7 +52,7 @@ async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
 /// Tests that the simulated backend handles signals. The kernel ignores signals to a container's first process unless
 /// the process has a handler.
 #[test]
-fn the_simulated_backend_ends_by_itself_when_it_is_told_to() {
+fn the_simulated_backend_exits_after_sigterm() {
     for signal in ["TERM", "INT"] {
         let mut child = Command::new(PROGRAM)
             .args(["simulate", "--listen", "127.0.0.1:0"])
@@ -70,7 +70,7 @@ fn the_simulated_backend_ends_by_itself_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn a_second_signal_exits_immediately() {
     let backend = Backend::start().await;
     let mut process = Process::before(backend.address).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -78,12 +78,12 @@ async fn a_second_signal_ends_at_once() {
     process.logged(&["draining"]).await;
     process.signal("INT");
     assert_eq!(process.ended().await.code(), Some(143));
-    assert_eq!(client.read_to_end().await, b"", "the stream is cut");
+    assert_eq!(client.read_to_end().await, b"", "the stream is aborted");
     assert_eq!(upstream.read_to_end().await, b"");
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flush() {
+async fn a_hung_collector_delays_the_exit_only_by_the_flush_timeout() {
     let backend = Backend::start().await;
     let silent = Backend::start().await;
     let mut process = exporting(&backend, silent.address).await;
@@ -100,7 +100,7 @@ async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flus
 }
 
 #[tokio::test]
-async fn what_was_lost_on_the_way_is_told_at_the_end_and_only_then() {
+async fn logs_dropped_telemetry_only_at_the_end() {
     let backend = Backend::start().await;
     let gone = Backend::start().await.address;
     let mut process = exporting(&backend, gone).await;
@@ -115,11 +115,11 @@ async fn what_was_lost_on_the_way_is_told_at_the_end_and_only_then() {
     assert_eq!(process.ended().await.code(), Some(0));
     let log = process.log();
     let told = log.matches("\"telemetry was lost\",\"spans\":4,").count();
-    assert_eq!(told, 1, "also those of which the export had failed: {log}");
+    assert_eq!(told, 1, "the number includes failed exports: {log}");
 }
 
 #[tokio::test]
-async fn a_signal_during_a_flush_that_hangs_ends_at_once() {
+async fn a_signal_during_a_hung_flush_exits_immediately() {
     let backend = Backend::start().await;
     let silent = Backend::start().await;
     let mut process = exporting(&backend, silent.address).await;
@@ -153,7 +153,7 @@ fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
     format!("version: 1\ndrain: 0s\nupstreams:\n{upstreams_text}routes:\n{routes}{objectives}")
 }
 
-const OBJECTIVES: &str = "objectives:\n  - {name: promise, indicator: availability, target: 0.9}\n";
+const OBJECTIVES: &str = "objectives:\n  - {name: uptime, indicator: availability, target: 0.9}\n";
 
 #[tokio::test]
 async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream() {
@@ -169,7 +169,7 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
     let slo = process.page("/slo").await.1;
-    assert!(slo.contains("promise") && !slo.contains("ttft"), "{slo}");
+    assert!(slo.contains("uptime") && !slo.contains("ttft"), "{slo}");
     let (_, config) = process.page("/config").await;
     assert!(config.contains(&second.address.to_string()), "{config}");
     let (mut to_second, mut at_second) = open(&process, &second, "/two/v1/chat/completions").await;
@@ -183,7 +183,7 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     replace(&file, &bad);
     process.signal("HUP");
     let log = process.logged(&["configuration reload failed"]).await;
-    assert!(log.contains("nonsense") && log.contains("indicator"), "all errors: {log}");
+    assert!(log.contains("nonsense") && log.contains("indicator"), "all errors are logged: {log}");
     assert_eq!(process.page("/config").await.1, config);
     at_second.write("data: ").await;
     to_second.read_exactly(6).await;
@@ -196,7 +196,7 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
 }
 
 #[tokio::test]
-async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
+async fn an_unchanged_upstream_keeps_its_connections_after_a_reload() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
@@ -214,7 +214,7 @@ async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
 
 #[cfg(feature = "hf-tokenizers")]
 #[tokio::test]
-async fn a_tokenizer_of_the_file_counts_and_a_reload_counts_for_those_that_come_after() {
+async fn uses_the_configured_tokenizer_and_a_reload_applies_to_later_requests() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (file, letters) = (directory.path().join("c.yaml"), directory.path().join("letters.json"));
@@ -230,5 +230,5 @@ async fn a_tokenizer_of_the_file_counts_and_a_reload_counts_for_those_that_come_
     let _second = open(&process, &backend, "/one/v1/chat/completions").await;
     let streams = process.streams().await;
     let tokens: Vec<_> = streams.iter().map(|stream| &stream["tokens"]).collect();
-    assert_eq!(tokens, [2, 1], "by letter, then as gpt-4o does");
+    assert_eq!(tokens, [2, 1], "first one token per letter, then the tokens of gpt-4o");
 }

@@ -23,7 +23,7 @@ async fn over(process: &Process) {
 }
 
 #[tokio::test]
-async fn each_exchange_tells_of_both_connections_and_connecting_is_told_once() {
+async fn each_exchange_reports_both_connections_and_connecting_is_reported_once() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
@@ -55,11 +55,11 @@ async fn each_exchange_tells_of_both_connections_and_connecting_is_told_once() {
     client.read_until(DONE).await;
     over(&process).await;
     assert_eq!(samples(&process, "upstream").await, 2);
-    assert_eq!(told("tcp").await, 1, "the connection was there");
+    assert_eq!(told("tcp").await, 1, "the connection was reused");
 }
 
 #[tokio::test]
-async fn a_client_that_resets_its_connection_has_been_asked_about_before() {
+async fn a_reset_client_connection_keeps_its_earlier_values() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     let (client, _upstream) = open(&process, &backend, CALL).await;
@@ -72,7 +72,7 @@ async fn a_client_that_resets_its_connection_has_been_asked_about_before() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_has_no_round_trips() {
+async fn a_unix_socket_has_no_round_trip_time() {
     let backend = Backend::start().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");

@@ -51,7 +51,7 @@ async fn refused(process: &Process) {
 }
 
 #[tokio::test]
-async fn every_exchange_has_its_line_in_the_order_of_ends() {
+async fn writes_one_line_per_exchange_in_the_order_of_ends() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let backend = Backend::start().await;
@@ -100,7 +100,7 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
     refused(&process).await;
     process.signal("TERM");
     assert!(process.ended().await.success());
-    assert_eq!(read(&log).len(), 4, "what was left is written at the end");
+    assert_eq!(read(&log).len(), 4, "the remaining lines are written at the end");
 }
 
 /// Asserts that the documentation lists every field of every line, with its type.
@@ -150,7 +150,7 @@ fn documented(lines: &[Value]) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_moved_away_is_begun_anew_with_or_without_a_signal() {
+async fn opens_a_new_file_after_a_rename_with_or_without_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     let [log, one, two] = ["log", "one", "two"].map(|name| folder.path().join(name));
     let backend = Backend::start().await;
@@ -163,7 +163,7 @@ async fn a_file_that_is_moved_away_is_begun_anew_with_or_without_a_signal() {
     fs::rename(&log, &two).unwrap();
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
-    assert!(log.exists(), "it is there before there is a line for it");
+    assert!(log.exists(), "the file exists before its first line");
     fs::remove_file(&log).unwrap();
     refused(&process).await;
     assert_eq!(lines(&log, 1).await[0]["exchange"], 3);
@@ -171,7 +171,7 @@ async fn a_file_that_is_moved_away_is_begun_anew_with_or_without_a_signal() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_opened_is_told_at_the_start() {
+async fn reports_a_log_that_cannot_be_opened_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.yaml");
     let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\nrequest_log: {path: /no/folder/log}\n";

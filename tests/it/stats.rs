@@ -113,14 +113,14 @@ fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values[rank.max(1) - 1]
 }
 
-/// Asserts that `told` holds the percentiles of `values`, to within 1 % plus half of `unit`, the storage resolution.
-fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
-    assert_eq!(told["count"], values.len(), "{told}");
+/// Asserts that `reported` has the percentiles of `values`, within 1 % plus half of `unit`, the storage resolution.
+fn agree(reported: &Value, mut values: Vec<f64>, unit: f64) {
+    assert_eq!(reported["count"], values.len(), "{reported}");
     for (name, percent) in [("p5", 5), ("p50", 50), ("p95", 95), ("p99", 99)] {
         let exact = percentile(&mut values, percent);
-        let told = told[name].as_f64().unwrap();
-        let off = (told - exact).abs();
-        assert!(off <= 0.01 * exact + unit / 2.0, "{name}: {told} for {exact}");
+        let reported = reported[name].as_f64().unwrap();
+        let off = (reported - exact).abs();
+        assert!(off <= 0.01 * exact + unit / 2.0, "{name}: {reported} for {exact}");
     }
 }
 
@@ -142,7 +142,7 @@ async fn after_25_calls() -> (Value, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn percentiles_and_counts_are_those_of_the_request_log() {
+async fn percentiles_and_counts_equal_the_request_log() {
     let (stats, mut lines) = after_25_calls().await;
     lines.retain(|line| line["call"]["series"]["model"] == "steady");
     let flows = stats["flows"].as_array().unwrap();
@@ -156,7 +156,7 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
     // No stream is rated unless the prefill is longer than the first token's share of a steady decode.
     let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
-    assert_eq!(values("/points/token").len(), 18, "whole answers have none");
+    assert_eq!(values("/points/token").len(), 18, "non-streaming responses have no value");
     for (field, pointer, unit) in [
         ("time_to_first_token_seconds", "/points/token", 0.000_1),
         ("output_tokens_per_second", "/call/rates/output", 0.01),
@@ -180,11 +180,11 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
 }
 
 #[tokio::test]
-async fn the_sum_takes_in_every_flow_and_the_process_says_who_it_is() {
+async fn the_total_includes_every_model_and_the_page_identifies_the_process() {
     let (stats, lines) = after_25_calls().await;
     let total = &stats["total"]["last_five_minutes"];
     assert_eq!((&total["finished"], &total["failed"]), (&25.into(), &1.into()));
-    assert_eq!(total["duration_seconds"]["count"], 24, "a 503 is not fast");
+    assert_eq!(total["duration_seconds"]["count"], 24, "a 503 has no duration in the statistics");
     assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
     let throughput = &stats["total"]["throughput_tokens_per_second"];
     assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
@@ -198,7 +198,7 @@ async fn the_sum_takes_in_every_flow_and_the_process_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn the_peak_is_told_from_the_first_full_second_on() {
+async fn reports_the_peak_after_the_first_full_second() {
     let rig = Rig::start(&["sim-fast"], "").await;
     call(rig.process.address, "sim-fast", true, 1).await;
     let told = async {
@@ -212,13 +212,13 @@ async fn the_peak_is_told_from_the_first_full_second_on() {
     };
     let (throughput, stats) = within("a peak", told).await;
     assert_eq!(throughput["input"]["peak"], Value::Null, "no stream");
-    assert_eq!(throughput["total"]["peak"], Value::Null, "no sum of the two");
+    assert_eq!(throughput["total"]["peak"], Value::Null, "no total of the two");
     let flow = &stats["flows"][0]["throughput_tokens_per_second"];
     assert_eq!(flow["output"]["peak"], throughput["output"]["peak"]);
 }
 
 #[tokio::test]
-async fn what_is_in_flight_is_told_by_what_it_does() {
+async fn reports_requests_in_flight_by_phase() {
     let rig = Rig::start(&["slow:prefill-ms=600000"], "").await;
     let body = "{\"model\":\"slow\",\"stream\":true,\"messages\":[]}";
     let mut client = rig.process.client().await;
@@ -234,14 +234,14 @@ async fn what_is_in_flight_is_told_by_what_it_does() {
             }
         }
     };
-    let stats = within("a stream that waits", waits).await;
+    let stats = within("a waiting stream", waits).await;
     assert_eq!(stats["lanes"][0]["queue_depth"], 1);
     assert_eq!(stats["flows"], Value::Array(Vec::new()));
     drop(client);
 }
 
 #[tokio::test]
-async fn objectives_are_told_with_their_definition() {
+async fn reports_slos_with_their_definition() {
     let objectives = "objectives:\n\
         - {name: up, indicator: availability, target: 99.5%}\n\
         - {name: quick, indicator: ttft, threshold: 250ms, target: 0.9, window: 7d, scope: {route: sim, model: s*}}\n\
@@ -266,11 +266,11 @@ async fn objectives_are_told_with_their_definition() {
     assert_eq!(steady["threshold"], threshold);
     let burn = up["burn"].as_object().unwrap();
     assert_eq!(burn.len(), 7);
-    assert!(burn.values().all(Value::is_null), "no window is covered: {up}");
+    assert!(burn.values().all(Value::is_null), "no window is fully covered: {up}");
 }
 
 #[tokio::test]
-async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
+async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     const AT_ONCE: &str =
         "at-once:prefill-ms=0,prefill-us-per-token=0,step-ms=0,batch-ms=0,tokens=1-40";
     let rig = Rig::start(&[AT_ONCE], "drift: {exchanges: 200}").await;
@@ -279,7 +279,7 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
     let input = &drift[0]["input"];
     assert_eq!((&input["baseline"], &input["current"]), (&200.into(), &0.into()));
     assert_eq!(input["index"], Value::Null);
-    assert_eq!(rig.process.count(&["drift_workload"]).await, 0, "not told");
+    assert_eq!(rig.process.count(&["drift_workload"]).await, 0, "not reported");
 
     prompts(&rig.process, 2, 1).await;
     let drift = rig.page("/stats").await["drift"].take();
@@ -308,14 +308,14 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
     let drift = later.page("/stats").await["drift"].take();
     let input = &drift[0]["input"];
     assert_eq!((&input["baseline"], &input["current"]), (&200.into(), &200.into()));
-    assert!(input["index"].as_f64() < Some(0.1), "the same prompts: {drift}");
+    assert!(input["index"].as_f64() < Some(0.1), "no drift for the same prompts: {drift}");
     prompts(&later.process, 5, 1).await;
     let drift = later.page("/stats").await["drift"].take();
     assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
 }
 
 #[tokio::test]
-async fn without_drift_nothing_is_kept() {
+async fn without_drift_no_lengths_are_kept() {
     let rig =
         Rig::start(&["at-once:prefill-ms=0,step-ms=0,tokens=1"], "drift: {baseline: off}").await;
     call(rig.process.address, "at-once", false, 1).await;
@@ -324,7 +324,7 @@ async fn without_drift_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn the_pages_are_as_closed_as_the_streams() {
+async fn the_pages_require_the_same_access_as_streams() {
     let upstream = simulator(&["m"]).await;
     let arguments = ["--upstream", &format!("http://{upstream}")];
     let environment = [("TOKENGAUGE_ADMIN_TOKEN", "open-sesame")];

@@ -48,7 +48,7 @@ async fn stop(mut process: Process) {
 }
 
 #[tokio::test]
-async fn two_proxies_in_a_row_make_one_trace_of_parents_and_children() {
+async fn two_proxies_in_a_row_create_one_trace() {
     let backend = Backend::start().await;
     let (near, far) = (Collector::start().await, Collector::start().await);
     let second = continuing(&format!("http://{}", backend.address), &far, "").await;
@@ -86,7 +86,7 @@ async fn two_proxies_in_a_row_make_one_trace_of_parents_and_children() {
     let parents = spans.map(|span| hex(&span.parent_span_id));
     let ids = spans.map(|span| hex(&span.span_id));
     assert_eq!(parents[0], PARENT);
-    assert_eq!(parents[1..], ids[..3], "each is the child of the one before");
+    assert_eq!(parents[1..], ids[..3], "each span is the child of the previous one");
     assert!(head.contains(&format!("traceparent: 00-{TRACE}-{}-01\r\n", ids[3])));
     assert!(head.contains("\r\ntracestate: v=1\r\n"), "{head}");
 
@@ -97,12 +97,12 @@ async fn two_proxies_in_a_row_make_one_trace_of_parents_and_children() {
     for collector in [&near, &far] {
         let exported = collector.bytes();
         let planted = exported.windows(7).any(|bytes| bytes == b"planted");
-        assert!(!planted, "nothing else of the baggage is recorded");
+        assert!(!planted, "no other baggage is recorded");
     }
 }
 
 #[tokio::test]
-async fn a_decision_that_b3_brings_is_kept_and_sent_on() {
+async fn keeps_and_forwards_the_sampling_decision_of_b3() {
     let backend = Backend::start().await;
     let collector = Collector::start().await;
     let upstream = format!("http://{}", backend.address);
@@ -116,12 +116,12 @@ async fn a_decision_that_b3_brings_is_kept_and_sent_on() {
         let b3 = head.split("b3: ").nth(1).unwrap().lines().next().unwrap();
         let fields: Vec<&str> = b3.split('-').collect();
         assert_eq!((fields.len(), fields[2]), (3, decision), "{b3}");
-        assert!(!head.contains("traceparent"), "it is not listed: {head}");
+        assert!(!head.contains("traceparent"), "a format that is not listed was written: {head}");
         upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
         client.read_head().await;
     }
     stop(process).await;
     let [server, _] = pair(&collector);
-    assert_eq!(hex(&server.trace_id), TRACE, "only the one that was chosen");
+    assert_eq!(hex(&server.trace_id), TRACE, "only the chosen format is written");
     assert_eq!(hex(&server.parent_span_id), PARENT);
 }

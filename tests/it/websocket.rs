@@ -226,7 +226,7 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
 }
 
 #[tokio::test]
-async fn compressed_messages_pass_and_are_counted_unread() {
+async fn compressed_messages_pass_and_are_counted_without_decoding() {
     let agreed = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
     let mut setting = Setting::upgraded(REALTIME, "websocket", agreed).await;
     // This is "Hello" from RFC 7692, section 7.2.3.1, followed by a close frame without a code.
@@ -244,7 +244,7 @@ async fn compressed_messages_pass_and_are_counted_unread() {
 }
 
 #[tokio::test]
-async fn whoever_breaks_a_websocket_off_is_told() {
+async fn reports_which_side_aborted_a_websocket() {
     let mut setting = Setting::websocket("/somewhere/else").await;
     setting.upstream.write(b"\x81\x05Hello\x81\x7e").await;
     assert_eq!(setting.client.read_exactly(9).await, b"\x81\x05Hello\x81\x7e");

@@ -31,7 +31,7 @@ fn instructions(changed: &ChangedManifests) -> Vec<(&str, &str)> {
     messages.filter_map(|line| line.strip_prefix("from a cluster: ")?.split_once(": ")).collect()
 }
 
-/// Checks the reported objects and the first words of their instructions.
+/// Checks the reported objects and how their instructions begin.
 fn assert_instructions(changed: &ChangedManifests, expected: &[(&str, &str)]) {
     let found = instructions(changed);
     assert_eq!(found.len(), expected.len(), "{:#?}", changed.messages);

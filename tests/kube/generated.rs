@@ -73,7 +73,7 @@ fn values(text: &str) -> Result<Vec<Value>, TestCaseError> {
     Ok(documents.iter().map(|it| it.value().clone()).collect())
 }
 
-/// What the patches make of the documents, without any text, and how many changes they are.
+/// Applies the patches to the documents as values. Returns the patched documents and the number of changes.
 fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     let settings = settings(shape.flags);
     let all: Vec<&Value> =

@@ -135,7 +135,7 @@ fn check_file(path: &Path, text: &str) {
         return;
     }
     let expected = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(text, expected, "{} (UPDATE_FIXTURES=1 rewrites it)", path.display());
+    assert_eq!(text, expected, "{} differs (UPDATE_FIXTURES=1 rewrites it)", path.display());
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn errors_name_the_value_the_place_and_the_fix() {
             "memory-limit: 1 GB",
             "tokengauge.dev/memory-limit: \"1 GB\" is not a quantity above zero",
         ),
-        ("drain: \"30\"", "tokengauge.dev/drain: \"30\" has no unit of time"),
+        ("drain: \"30\"", "tokengauge.dev/drain: \"30\" is missing a time unit"),
         ("native: yes", "tokengauge.dev/native: "),
         ("provider: A B", "tokengauge.dev/provider: \"A B\" is not a provider name"),
         ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is not an image reference"),

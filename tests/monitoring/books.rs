@@ -43,14 +43,14 @@ fn the_index_has_every_alert_with_its_severity() {
 }
 
 #[test]
-fn every_link_of_an_alert_leads_to_what_is_here() {
+fn every_link_of_an_alert_exists() {
     for alert in alerts() {
         assert_eq!(astray(&alert), [""; 0], "{}", alert.name);
     }
 }
 
 #[test]
-fn every_query_on_a_page_parses_and_asks_for_what_is_there() {
+fn every_query_on_a_page_parses_and_selects_existing_series() {
     let checker = checker();
     let mut queries = 0;
     let mut wrong = Vec::new();
@@ -66,7 +66,7 @@ fn every_query_on_a_page_parses_and_asks_for_what_is_there() {
 }
 
 #[test]
-fn every_series_and_attribute_that_a_page_names_exists() {
+fn every_series_and_attribute_on_a_page_exists() {
     let known = Known::new();
     let mut wrong = Vec::new();
     for page in pages::all().iter().filter(|page| !page.starts_with("docs/adr")) {
@@ -77,7 +77,7 @@ fn every_series_and_attribute_that_a_page_names_exists() {
 }
 
 #[test]
-fn every_threshold_that_a_runbook_names_is_in_the_file_of_values() {
+fn every_threshold_of_a_runbook_is_in_the_values_file() {
     let keys = keys(&read("alerts/values.yaml"));
     assert!(keys.len() > 10, "{keys:?}");
     for (name, text) in runbooks() {
@@ -226,7 +226,7 @@ fn checker() -> Checker {
         let mut later = Vec::new();
         for rule in unknown {
             let (labels, wrong) = checker.rule(&rule.expr);
-            if wrong.iter().any(|what| what.ends_with("nothing emits it")) {
+            if wrong.iter().any(|what| what.ends_with("no such series is exported")) {
                 later.push(rule);
                 continue;
             }
@@ -236,7 +236,7 @@ fn checker() -> Checker {
             checker = checker.knows(&rule.name, &labels);
         }
         let names: Vec<&str> = later.iter().map(|rule| rule.name.as_str()).collect();
-        assert!(later.len() < before, "what these ask for is nowhere: {names:?}");
+        assert!(later.len() < before, "no series with these names exist: {names:?}");
         unknown = later;
     }
     checker
@@ -343,7 +343,7 @@ fn unset(page: &str, keys: &BTreeSet<String>) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_belong_together_is_found() {
+fn finds_inconsistent_pages() {
     let rules = "groups:\n  - name: a\n    rules:\n      - record: slo:x:ratio\n        expr: up\n      - alert: A\n        \
         expr: |\n          up == 0\n          or up\n        labels:\n          severity: warning\n        annotations:\n          \
         runbook_url: https://example.com/docs/runbooks/B.md\n          dashboard_url: http://localhost:3000/d/nowhere\n";
@@ -365,7 +365,7 @@ fn what_does_not_belong_together_is_found() {
 }
 
 #[test]
-fn names_and_thresholds_that_are_nowhere_are_found() {
+fn finds_unknown_names_and_thresholds() {
     let known = Known::new();
     let page = "`tokengauge_tokens_total` `tokengauge_tokens` `tokengauge_route=\"a\"` `tokengauge.tokens` `tokengauge.token` \
         `tokengauge_time_to_seconds` `tokengauge_quota_*` `tokengauge_quote_*` `slo:nothing:ratio` `tokengauge.yaml`";

@@ -11,22 +11,22 @@ use super::promql::Checker;
 
 /// The files in the repository must match the generator's output.
 #[test]
-fn the_files_are_as_they_are_generated() {
+fn files_match_the_generator() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
     let different =
         dashboards::files().differences(&folder, |name| name.ends_with(".json")).unwrap();
-    assert_eq!(different, [], "to write them anew: cargo run -- dashboards --out dashboards");
+    assert_eq!(different, [], "to regenerate: cargo run -- dashboards --out dashboards");
 }
 
 #[test]
-fn no_panel_lacks_what_a_reader_needs() {
+fn every_panel_is_complete() {
     for dashboard in dashboards::all() {
         assert_eq!(faults::faults(&dashboard.json()), [""; 0], "{}", dashboard.uid);
     }
 }
 
 #[test]
-fn every_query_parses_and_asks_for_what_is_there() {
+fn every_query_parses_and_selects_existing_series() {
     let checker = checker();
     let mut wrong = Vec::new();
     for (place, query) in queries() {
@@ -37,7 +37,7 @@ fn every_query_parses_and_asks_for_what_is_there() {
 
 /// A process metric without a panel would never be read.
 #[test]
-fn every_number_of_its_own_health_has_a_panel_there() {
+fn every_health_metric_has_a_panel() {
     let asked: Vec<String> = queries()
         .into_iter()
         .filter(|(place, _)| place.starts_with("tokengauge-health, "))
@@ -59,7 +59,7 @@ fn every_number_of_its_own_health_has_a_panel_there() {
 /// Checks that each link leads to an existing dashboard, sets only variables of that dashboard, and reads only existing
 /// columns. A broken link would otherwise be found during an incident.
 #[test]
-fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
+fn every_link_leads_to_a_dashboard_and_passes_its_variables() {
     let all = dashboards::all();
     for dashboard in &all {
         let json = dashboard.json();
@@ -86,7 +86,7 @@ fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
 
 /// An undefined variable has no value. The query then silently matches nothing.
 #[test]
-fn every_variable_that_is_asked_for_is_there_and_asked_for() {
+fn every_variable_is_defined_and_used() {
     for dashboard in dashboards::all() {
         let json = dashboard.json();
         let variables: BTreeSet<String> = json["templating"]["list"]
@@ -96,7 +96,7 @@ fn every_variable_that_is_asked_for_is_there_and_asked_for() {
             .map(|variable| variable["name"].as_str().unwrap().to_owned())
             .collect();
         let asked: BTreeSet<String> = asked_for(&json.to_string()).collect();
-        assert_eq!(asked, variables, "{}: left: asked for", dashboard.uid);
+        assert_eq!(asked, variables, "{}: left: used, right: defined", dashboard.uid);
     }
 }
 

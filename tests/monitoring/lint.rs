@@ -41,7 +41,7 @@ struct Exclusion {
     rule: &'static str,
     /// Prefix of the series name.
     series: &'static str,
-    #[expect(dead_code, reason = "for the reader")]
+    #[expect(dead_code, reason = "for readability")]
     reason: &'static str,
 }
 
@@ -64,7 +64,7 @@ const EXCLUSIONS: &[Exclusion] = &[
 ];
 
 #[test]
-fn every_dashboard_keeps_every_rule() {
+fn every_dashboard_satisfies_every_rule() {
     let mut wrong = Vec::new();
     for dashboard in dashboards::all() {
         let json = dashboard.json();
@@ -153,11 +153,11 @@ fn template(dashboard: &Value, name: &str) -> Vec<String> {
             wrong.push(format!("{name}: {what}: {variable}"));
         }
     };
-    hold(is_templated(&variable["datasource"]), "its data source is not templated");
-    hold(variable["type"] == "query", "it is no query");
-    hold(variable["label"] == *title, "its label is not its name");
-    hold(variable["multi"] == true, "it is not multi");
-    hold(variable["allValue"] == ".+", "its allValue is not .+");
+    hold(is_templated(&variable["datasource"]), "the data source is not templated");
+    hold(variable["type"] == "query", "not a query variable");
+    hold(variable["label"] == *title, "the label is not the name");
+    hold(variable["multi"] == true, "not a multi-value variable");
+    hold(variable["allValue"] == ".+", "allValue is not .+");
     wrong
 }
 
@@ -368,7 +368,7 @@ fn sample() -> Value {
 }
 
 #[test]
-fn a_sample_keeps_every_rule() {
+fn a_valid_sample_satisfies_every_rule() {
     for (rule, check) in RULES {
         assert_eq!(check(&sample()), [""; 0], "{rule}");
     }

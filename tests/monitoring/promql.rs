@@ -116,7 +116,7 @@ impl Walk<'_> {
             Expr::VectorSelector(selector) => Some(self.selector(selector)),
             Expr::MatrixSelector(matrix) => Some(self.selector(&matrix.vs)),
             Expr::Call(call) => self.call(call),
-            Expr::Extension(_) => panic!("the parser never makes one"),
+            Expr::Extension(_) => panic!("the parser never returns this variant"),
         }
     }
 
@@ -126,7 +126,7 @@ impl Walk<'_> {
             return Labels::new();
         };
         let Some(labels) = self.checker.series.get(name).cloned() else {
-            self.wrong.push(format!("{name}: nothing emits it"));
+            self.wrong.push(format!("{name}: no such series is exported"));
             return Labels::new();
         };
         if !selector.matchers.or_matchers.is_empty() {
@@ -165,7 +165,7 @@ impl Walk<'_> {
             }
         };
         if !fits {
-            self.wrong.push(format!("{matcher}: never one of its values"));
+            self.wrong.push(format!("{matcher}: matches no possible value"));
         }
     }
 
@@ -252,7 +252,7 @@ impl Walk<'_> {
             if let Expr::MatrixSelector(matrix) = argument.as_ref() {
                 let name = matrix.vs.name.clone().unwrap_or_default();
                 if !RISING.iter().any(|end| name.ends_with(end)) {
-                    self.wrong.push(format!("{name} is no counter"));
+                    self.wrong.push(format!("{name} is not a counter"));
                 }
             }
         }
@@ -260,7 +260,7 @@ impl Walk<'_> {
 
     fn everywhere(&mut self, name: &str) {
         if NOT_EVERYWHERE.contains(&name) {
-            self.wrong.push(format!("{name}: not every store has it"));
+            self.wrong.push(format!("{name}: not every store supports it"));
         }
     }
 
@@ -346,7 +346,7 @@ pub fn selectors(query: &str) -> Vec<VectorSelector> {
 }
 
 #[test]
-fn right_queries_have_nothing_wrong() {
+fn accepts_valid_queries() {
     let checker = Checker::new().knows("slo:x:ratio", &["job", "sloth_id"]);
     for query in [
         "sum by (tokengauge_route) (tokengauge_active_requests{job=~\"$job\"})",
@@ -363,22 +363,22 @@ fn right_queries_have_nothing_wrong() {
 }
 
 #[test]
-fn whatever_is_wrong_is_found() {
+fn finds_errors_in_queries() {
     let checker = Checker::new().knows("slo:x:ratio", &["job"]);
     for (query, told) in [
         ("sum(tokengauge_active_requests", "tokengauge_active_requests"),
-        ("tokengauge_tokens", "tokengauge_tokens: nothing emits it"),
-        ("tokengauge_time_to_seconds", "nothing emits it"),
-        ("slo:y:ratio", "nothing emits it"),
+        ("tokengauge_tokens", "tokengauge_tokens: no such series is exported"),
+        ("tokengauge_time_to_seconds", "no such series is exported"),
+        ("slo:y:ratio", "no such series is exported"),
         ("slo:x:ratio{instance=\"a\"}", "has no label instance"),
         (
             "tokengauge_active_requests{gen_ai_request_model=\"a\"}",
             "has no label gen_ai_request_model",
         ),
-        ("tokengauge_active_requests{tokengauge_state=\"wating\"}", "never one of its values"),
+        ("tokengauge_active_requests{tokengauge_state=\"wating\"}", "matches no possible value"),
         (
             "tokengauge_active_requests{tokengauge_state=~\"queued|wating\"}",
-            "never one of its values",
+            "matches no possible value",
         ),
         ("sum by (pod) (tokengauge_active_requests)", "sum has no label pod"),
         ("sum without (pod) (tokengauge_active_requests)", "sum has no label pod"),
@@ -403,10 +403,10 @@ fn whatever_is_wrong_is_found() {
             "label_replace(tokengauge_active_requests, \"a\", \"\", \"b\", \"\")",
             "label_replace has no label b",
         ),
-        ("mad_over_time(tokengauge_active_requests[5m])", "not every store has it"),
-        ("topk(3, nothing)", "nothing: nothing emits it"),
+        ("mad_over_time(tokengauge_active_requests[5m])", "not every store supports it"),
+        ("topk(3, nothing)", "nothing: no such series is exported"),
         ("{job=\"a\"}", "no name"),
-        ("rate(tokengauge_active_requests[5m])", "tokengauge_active_requests is no counter"),
+        ("rate(tokengauge_active_requests[5m])", "tokengauge_active_requests is not a counter"),
     ] {
         let wrong = checker.dashboard(query);
         assert!(wrong.iter().any(|wrong| wrong.contains(told)), "{query}: {wrong:?}");

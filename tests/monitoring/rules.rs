@@ -19,7 +19,7 @@ use tokengauge_monitoring::alerts::{Rules, divided, files, is_generated, rules};
 use crate::promql::{Checker, Labels, selectors};
 
 #[test]
-fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
+fn every_rule_selects_exported_or_recorded_series() {
     let (_, wrong) = labels_of_alerts();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -51,7 +51,7 @@ fn labels_of_alerts() -> (BTreeMap<String, Labels>, Vec<String>) {
 
 /// A label that is missing on one side never equals the label of the other side, so the inhibition would not apply.
 #[test]
-fn alerts_silence_others_by_labels_that_both_have() {
+fn inhibition_uses_labels_that_both_alerts_have() {
     let (alerts, _) = labels_of_alerts();
     let text = fs::read_to_string(root().join("alerts/alertmanager.yaml")).unwrap();
     let read: Value = serde_saphyr::from_str(&text).unwrap();
@@ -62,7 +62,7 @@ fn alerts_silence_others_by_labels_that_both_have() {
             let name = rule[side].as_array().unwrap().iter();
             let name = name.filter_map(Value::as_str).find_map(named).unwrap();
             let named: Vec<_> = alerts.iter().filter(|(it, _)| name.is_match(it)).collect();
-            assert!(!named.is_empty(), "no alert is called {name}");
+            assert!(!named.is_empty(), "no alert has the name {name}");
             named
         });
         for equal in rule["equal"].as_array().unwrap() {
@@ -83,7 +83,7 @@ fn named(matcher: &str) -> Option<regex::Regex> {
 
 /// An unfilled placeholder would parse as a comparison.
 #[test]
-fn no_mark_is_left_in_a_rule() {
+fn no_placeholder_is_left_in_a_rule() {
     let left = regex::Regex::new("<[a-z_]+>").unwrap();
     for file in files(&rules(&values()), &values().links).iter() {
         assert_eq!(left.find(file.1).map(|found| found.as_str()), None, "{}", file.0);
@@ -91,7 +91,7 @@ fn no_mark_is_left_in_a_rule() {
 }
 
 #[test]
-fn a_selector_stands_on_every_metric_that_is_emitted() {
+fn every_exported_metric_has_the_selector() {
     let mut values = values();
     values.selector = "team=\"a\"".parse().unwrap();
     let mut seen = 0;
@@ -111,7 +111,7 @@ fn a_selector_stands_on_every_metric_that_is_emitted() {
 
 /// No rule selects a bucket by its bound, because stores write bounds differently.
 #[test]
-fn no_rule_names_a_bound() {
+fn no_rule_selects_a_bucket_boundary() {
     for rule in rules(&values()).iter().flat_map(each) {
         for selector in selectors(rule.expr()) {
             let has = |matcher: &promql_parser::label::Matcher| matcher.name == "le";
@@ -121,7 +121,7 @@ fn no_rule_names_a_bound() {
 }
 
 #[test]
-fn a_rehearsal_differs_in_its_durations_and_by_exactly_that_factor() {
+fn divided_rules_differ_only_in_their_durations() {
     for by in [60, 7] {
         let by = Divisor(NonZeroU32::new(by).unwrap());
         let original = rules(&values());
@@ -254,7 +254,7 @@ fn blank(expression: &mut Expr) {
 }
 
 #[test]
-fn what_differs_in_more_than_durations_is_found() {
+fn finds_rules_that_differ_in_more_than_durations() {
     let (one, times) = without_durations("rate(x[1h] offset 5m) > 3");
     assert_eq!(times.len(), 2);
     assert_eq!(without_durations("rate(x[2h] offset 1m) > 3").0, one);
@@ -272,7 +272,7 @@ fn what_differs_in_more_than_durations_is_found() {
 
 /// The object for the Prometheus Operator contains the same groups as the rules files.
 #[test]
-fn prometheus_rule_holds_what_the_files_hold() {
+fn prometheus_rule_equals_the_files() {
     let files = files(&rules(&values()), &values().links);
     let mut groups = Vec::new();
     let mut object = Value::Null;
@@ -304,7 +304,7 @@ fn every_alert_is_tested_to_fire_and_not_to_fire() {
     }
     let known: BTreeSet<String> = alerts().into_iter().map(|alert| alert.name).collect();
     for name in tests.keys() {
-        assert!(known.contains(name), "alerts/tests names {name}, which is no alert");
+        assert!(known.contains(name), "alerts/tests contains {name}, which is not an alert");
     }
 }
 

@@ -12,7 +12,7 @@ use super::promql::Checker;
 const FOLDER: &str = "deploy/autoscaling";
 
 #[test]
-fn recipes_ask_for_what_is_emitted() {
+fn recipes_select_exported_series() {
     let checker = checker();
     let queries = queries();
     assert!(queries.len() >= 9, "{queries:?}");
@@ -38,7 +38,7 @@ fn a_trigger_is_one_number() {
 }
 
 #[test]
-fn a_name_that_is_not_emitted_is_found() {
+fn finds_a_name_that_is_not_exported() {
     let (_, wrong) = checker().rule("sum(tokengauge_queue_length{pod=\"a\"})");
     assert!(!wrong.is_empty());
     let (_, wrong) = checker().rule("sum(tokengauge_queue_depth{tokengauge_vantage=\"inside\"})");
@@ -46,7 +46,7 @@ fn a_name_that_is_not_emitted_is_found() {
 }
 
 #[test]
-fn autoscalers_name_metrics_that_the_adapter_makes() {
+fn autoscalers_use_metrics_of_the_adapter() {
     let rules = adapter();
     let made = |list: &str| -> Vec<String> {
         let rules = rules[list].as_array().unwrap().iter();

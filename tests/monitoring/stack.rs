@@ -8,7 +8,7 @@ use super::pages::{read, root};
 const FOLDER: &str = "deploy/compose";
 
 #[test]
-fn what_the_stack_mounts_is_there_and_what_it_runs_is_pinned() {
+fn mounted_files_exist_and_images_are_pinned() {
     let compose = read(&format!("{FOLDER}/compose.yaml"));
     assert!(compose.matches("image:").count() >= 6);
     assert!(mounts(&compose).len() >= 10, "{:?}", mounts(&compose));
@@ -21,7 +21,7 @@ fn what_the_stack_mounts_is_there_and_what_it_runs_is_pinned() {
 
 /// Grafana's home dashboard and the data source of exemplars must exist.
 #[test]
-fn what_grafana_is_told_fits_together() {
+fn grafana_provisioning_is_consistent() {
     let compose = read(&format!("{FOLDER}/compose.yaml"));
     let home = value(&compose, "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH");
     let file = Path::new(home).file_name().unwrap();
@@ -62,10 +62,10 @@ fn faults(compose: &str) -> Vec<String> {
     }
     for (source, options) in mounts(compose) {
         if !root().join(FOLDER).join(source).exists() {
-            faults.push(format!("not there: {source}"));
+            faults.push(format!("missing: {source}"));
         }
         if options != "ro" {
-            faults.push(format!("may be written: {source}"));
+            faults.push(format!("writable: {source}"));
         }
     }
     let ports = compose
@@ -75,7 +75,7 @@ fn faults(compose: &str) -> Vec<String> {
     faults.extend(
         ports
             .filter(|port| !port.starts_with("- \"127.0.0.1:"))
-            .map(|port| format!("open to all: {port}")),
+            .map(|port| format!("open to all addresses: {port}")),
     );
     faults
 }
@@ -103,7 +103,7 @@ fn value<'t>(text: &'t str, key: &str) -> &'t str {
 }
 
 #[test]
-fn what_is_wrong_with_a_stack_is_found() {
+fn finds_errors_in_a_stack() {
     let compose = "services:\n  a:\n    image: a/b\n    privileged: true\n    volumes:\n      - ./nothing:/x:ro\n      \
         - ./compose.yaml:/y\n    ports:\n      - \"9090:9090\"\n  b:\n    image: a/b:latest\n";
     assert_eq!(
@@ -112,9 +112,9 @@ fn what_is_wrong_with_a_stack_is_found() {
             "not pinned: a/b",
             "privileged: true",
             "not pinned: a/b:latest",
-            "not there: ./nothing",
-            "may be written: ./compose.yaml",
-            "open to all: - \"9090:9090\"",
+            "missing: ./nothing",
+            "writable: ./compose.yaml",
+            "open to all addresses: - \"9090:9090\"",
         ]
     );
 }

@@ -180,7 +180,7 @@ impl Server {
 #[derive(Debug)]
 struct ConnectionGuards {
     member: Member,
-    #[expect(dead_code, reason = "held for its drop: the permit is free again")]
+    #[expect(dead_code, reason = "dropping it returns the permit")]
     permit: OwnedSemaphorePermit,
 }
 

@@ -121,7 +121,7 @@ where
 #[derive(Debug)]
 pub(super) struct CountedBody<B> {
     inner: B,
-    #[expect(dead_code, reason = "held for its drop: the exchange is over")]
+    #[expect(dead_code, reason = "dropping it ends the exchange")]
     active: Option<ActiveExchange>,
 }
 

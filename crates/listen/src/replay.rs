@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_whole_preface_is_http2_and_no_byte_is_lost() {
+    async fn only_the_complete_preface_is_http2_and_no_byte_is_lost() {
         let http2 = [PREFACE.as_slice(), b"\0\0\0\x04"].concat();
         for (sent, expected) in [
             (http2.as_slice(), true),

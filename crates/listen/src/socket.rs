@@ -20,10 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
-    Unix(
-        UnixListener,
-        #[expect(dead_code, reason = "held for its drop: it removes the file")] Bound,
-    ),
+    Unix(UnixListener, #[expect(dead_code, reason = "dropping it removes the file")] Bound),
 }
 
 pub(super) enum Accepted {

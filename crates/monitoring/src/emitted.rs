@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_named_as_it_is_exposed() {
+    fn each_kind_has_its_exposed_name() {
         let emitted = emitted();
         for name in [
             "tokengauge_tokens_total",

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_does_not_differ() {
+    fn written_files_do_not_differ() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("not/there/yet");
         files().write(&inner).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_differ_is_told() {
+    fn reports_each_kind_of_difference() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         fs::write(at.join("a.json"), "1\n3\n").unwrap();
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_goes_on_differs_where_the_other_ends() {
+    fn a_longer_text_differs_where_the_other_ends() {
         for (there, line) in [("1\n2\n3\n", 3), ("1\n2", 3), ("", 1), ("1\n2 \n", 2)] {
             assert_eq!(differs_at(there, "1\n2\n"), line, "{there:?}");
         }
     }
 
     #[test]
-    fn a_folder_that_is_not_there_misses_everything() {
+    fn in_a_missing_folder_all_files_are_missing() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("nowhere");
         let missing = files().differences(&nowhere, |_| true).unwrap();

@@ -14,7 +14,7 @@
 //! The group `burst` has 500 chunks in a row, so the consumer of a channel wakes once for all of them. In the group
 //! `alone`, the consumer sleeps before each chunk, as it does when a token arrives every few milliseconds.
 //!
-//! `docs/adr/0001-the-seam.md` has the measurements that led to the chosen design.
+//! `docs/adr/0001-observation-channel.md` has the measurements that led to the chosen design.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 

@@ -91,19 +91,19 @@ impl Add<Duration> for WallTime {
 }
 
 /// Returns the current monotonic time. Costs about 25 ns.
-#[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
+#[expect(clippy::disallowed_methods, reason = "only this module reads the monotonic clock")]
 pub fn now() -> MonotonicInstant {
     MonotonicInstant(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
 /// Returns the current wall-clock time. Read once per exchange. Later timestamps are this value plus monotonic
 /// durations, so that a wall-clock step cannot make a span end before it starts.
-#[expect(clippy::disallowed_methods, reason = "this is the one home of the wall clock")]
+#[expect(clippy::disallowed_methods, reason = "only this module reads the wall clock")]
 pub fn wall_now() -> WallTime {
     WallTime(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
+#[expect(clippy::disallowed_methods, reason = "only this module reads the monotonic clock")]
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[expect(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_saturate_instead_of_wrapping() {
+    fn durations_saturate_instead_of_wrapping() {
         assert_eq!(
             MonotonicInstant::from_secs(1).since(MonotonicInstant::from_secs(3)),
             Duration::ZERO
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn now_never_goes_back() {
+    fn now_never_decreases() {
         let first = now();
         assert!(now() >= first);
     }

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_at_a_character_and_holds_no_control_characters() {
+    fn truncates_names_at_a_character_and_removes_control_characters() {
         let long = "é".repeat(LONGEST_NAME);
         let name = Name::new(&long).unwrap();
         assert!(name.as_str().len() <= LONGEST_NAME && long.starts_with(name.as_str()));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_a_value_is_other_and_counted() {
+    fn values_beyond_the_limit_become_other_and_are_counted() {
         let limits = CardinalityLimits { models: 2, ..CardinalityLimits::default() };
         let gate =
             CardinalityLimiter::new(limits, [(Dimension::Model, Label::known("configured"))]);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_names_take_a_bounded_number_of_places() {
+    fn a_million_names_take_a_bounded_number_of_labels() {
         let gate = CardinalityLimiter::new(CardinalityLimits::default(), []);
         for n in 0..1_000_000 {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text_anywhere() {
+    fn a_star_matches_any_text() {
         for (pattern, text, expected) in [
             ("gpt-4o", "gpt-4o", true),
             ("gpt-4o", "gpt-4o-mini", false),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_patterns_the_one_with_more_letters_is_narrower() {
+    fn a_pattern_with_more_letters_is_narrower() {
         let narrowness = |pattern: &str| GlobPattern::new(pattern).narrowness();
         let rising = ["**", "*", "llama*", "*llama-3*", "llama-3*", "llama-3.1"];
         for pair in rising.windows(2) {

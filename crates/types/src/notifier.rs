@@ -14,7 +14,7 @@ const QUIET: u8 = 0;
 const DUE: u8 = 1;
 const INSIDE: u8 = 2;
 /// Inside a poll, and woken.
-const RUNG: u8 = 3;
+const WOKEN: u8 = 3;
 
 /// Maximum number of rounds per poll that the inner future causes by waking itself. Afterwards the task yields.
 pub const MOST_ROUNDS: usize = 8;
@@ -28,10 +28,10 @@ pub struct Notifier {
 impl Notifier {
     /// Creates a notifier and the waker that triggers it.
     pub fn new() -> (Arc<Self>, Waker) {
-        let bell =
+        let notifier =
             Arc::new(Self { state: AtomicU8::new(DUE), outer: Mutex::new(Waker::noop().clone()) });
-        let waker = Waker::from(Arc::clone(&bell));
-        (bell, waker)
+        let waker = Waker::from(Arc::clone(&notifier));
+        (notifier, waker)
     }
 
     /// Begins a poll for the task that `outer` wakes. Returns whether the inner future must be polled.
@@ -74,11 +74,11 @@ impl Wake for Notifier {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let ring = |state| match state {
-            INSIDE | RUNG => Some(RUNG),
+        let mark_woken = |state| match state {
+            INSIDE | WOKEN => Some(WOKEN),
             _ => Some(DUE),
         };
-        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, ring);
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, mark_woken);
         if matches!(before, Ok(QUIET | DUE)) {
             self.outer.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
         }
@@ -101,40 +101,40 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_inside_a_poll_is_noted_and_one_outside_is_passed_on() {
+    fn records_a_wake_inside_a_poll_and_forwards_a_wake_outside() {
         let counter = Arc::<Counter>::default();
         let outer = Waker::from(Arc::clone(&counter));
         let woken = || counter.0.load(Ordering::Relaxed);
-        let (bell, waker) = Notifier::new();
+        let (notifier, waker) = Notifier::new();
 
-        assert!(bell.enter(&outer), "what was never polled is due");
+        assert!(notifier.enter(&outer), "a first poll is due");
         waker.wake_by_ref();
         waker.wake_by_ref();
-        assert!(!bell.leave(), "the poll is not over: it rang");
-        assert!(bell.leave());
-        assert_eq!(woken(), 0, "nobody was woken by what happened inside");
+        assert!(!notifier.leave(), "a wake during the poll requires another round");
+        assert!(notifier.leave());
+        assert_eq!(woken(), 0, "a wake inside a poll is not forwarded");
 
         waker.wake_by_ref();
         assert_eq!(woken(), 1);
         let other = Arc::<Counter>::default();
-        assert!(bell.enter(&Waker::from(Arc::clone(&other))));
-        assert!(bell.leave());
+        assert!(notifier.enter(&Waker::from(Arc::clone(&other))));
+        assert!(notifier.leave());
         waker.wake_by_ref();
         let counts = (woken(), other.0.load(Ordering::Relaxed));
-        assert_eq!(counts, (1, 1), "the last task is woken");
+        assert_eq!(counts, (1, 1), "only the latest task is woken");
     }
 
     #[test]
-    fn what_did_not_ring_is_not_due() {
-        let (bell, waker) = Notifier::new();
+    fn without_a_wake_no_poll_is_due() {
+        let (notifier, waker) = Notifier::new();
         let outer = Waker::noop();
-        assert!(bell.enter(outer) && bell.leave());
-        assert!(!bell.enter(outer), "nothing happened since");
+        assert!(notifier.enter(outer) && notifier.leave());
+        assert!(!notifier.enter(outer), "no poll is due without a wake");
         waker.wake_by_ref();
-        bell.leave_anyway();
-        assert!(bell.enter(outer), "it rang inside and nobody answered");
-        assert!(bell.leave());
-        bell.remind();
-        assert!(bell.enter(outer));
+        notifier.leave_anyway();
+        assert!(notifier.enter(outer), "a wake without another round makes a poll due");
+        assert!(notifier.leave());
+        notifier.remind();
+        assert!(notifier.enter(outer));
     }
 }

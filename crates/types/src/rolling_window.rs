@@ -1,8 +1,8 @@
 //! One value per time slot over a rolling window, in bounded memory.
 //!
 //! Slots have a fixed grid: slot *n* of width *w* covers *n·w* ≤ at < (*n* + 1)·*w*. No timer runs. An expired slot is
-//! cleared when its place in the ring is reused. A clock jump of hours therefore costs no more than a jump past the
-//! whole window.
+//! cleared when its place in the ring is reused. A clock jump of hours therefore costs the same as a jump past
+//! the whole window.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slot_after_the_last_full_one_drops_out() {
+    fn drops_the_slot_that_leaves_the_window() {
         let mut slots = RollingWindow::new(SECOND, 2);
         add(&mut slots, MonotonicInstant::from_secs(0), 7);
         add(&mut slots, MonotonicInstant::from_secs(2), 1);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_goes_where_it_belongs_or_nowhere() {
+    fn adds_late_values_to_their_slot_or_drops_them() {
         let mut slots = RollingWindow::new(SECOND, 2);
         add(&mut slots, MonotonicInstant::from_secs(10), 1);
         assert!(add(&mut slots, MonotonicInstant::from_secs(8), 5));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_empties_the_ring_at_once() {
+    fn a_clock_jump_empties_the_ring() {
         let mut slots = RollingWindow::new(Duration::from_nanos(1), 300);
         add(&mut slots, MonotonicInstant::ZERO, 1);
         assert!(add(&mut slots, MonotonicInstant::from_nanos(u64::MAX), 2));
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_without_bounds_would(
+        fn behaves_like_an_unbounded_map(
             writes in prop::collection::vec((0_u64..60, 1_u64..100), 0..80),
             full in 1_usize..12,
             (start, length) in (0_u64..60, 0_u64..60),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_retransmit_is_told_once() {
+    fn reports_each_retransmit_once() {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let connection = TcpConnection::new(end, end);
         assert_eq!([3, 3, 5, 4].map(|total| connection.tell(total)), [3, 0, 2, 0]);

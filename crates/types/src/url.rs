@@ -28,19 +28,19 @@ impl FromStr for Url {
         let authority = after_scheme.and_then(|rest| rest.split(['/', '?', '#']).next());
         if authority.is_some_and(|authority| authority.contains('@')) {
             return Err(ValueError::new(
-                "the URL holds credentials",
-                "take out what stands before the @: clients send credentials in headers, and those pass untouched",
+                "the URL contains credentials",
+                "remove the part before the @: clients send credentials in headers, which are forwarded unchanged",
             ));
         }
         if text.contains(['?', '#']) {
             return Err(ValueError::new(
                 "the URL has a query or a fragment",
-                "take it out: clients send their own, and it passes untouched",
+                "remove the query or fragment: queries of clients are forwarded unchanged",
             ));
         }
         let uri: Uri = text
             .parse()
-            .map_err(|error| ValueError::new(format!("this is no URL ({error})"), EXAMPLE))?;
+            .map_err(|error| ValueError::new(format!("not a URL ({error})"), EXAMPLE))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -51,7 +51,7 @@ impl FromStr for Url {
         };
         let host = uri.host().unwrap_or_default();
         if host.is_empty() {
-            return Err(ValueError::new("the URL names no host", EXAMPLE));
+            return Err(ValueError::new("the URL has no host", EXAMPLE));
         }
         let port_text = uri.authority().map_or("", |authority| authority.as_str());
         let has_port = port_text.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
@@ -59,7 +59,7 @@ impl FromStr for Url {
             Some(0) => return Err(ValueError::new("port 0 cannot be connected to", EXAMPLE)),
             Some(port) => port,
             None if has_port => {
-                return Err(ValueError::new("the URL's port is no number up to 65535", EXAMPLE));
+                return Err(ValueError::new("the URL's port is not a number up to 65535", EXAMPLE));
             }
             None if tls => 443,
             None => 80,
@@ -168,7 +168,7 @@ pub fn prefix(text: &str) -> Result<String, ValueError> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || !c.is_ascii() || "?#*".contains(c);
     if text.contains(odd) || text.contains("//") {
         return Err(ValueError::new(
-            format!("\"{text}\" is no path prefix"),
+            format!("\"{text}\" is not a path prefix"),
             "write a path as clients send it, without spaces, * ? # or an empty segment, such as /openai",
         ));
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_read_into_its_parts_and_written_as_it_was() {
+    fn parses_and_formats_urls() {
         let cases = [
             ("https://api.openai.com", true, "api.openai.com", 443, ""),
             ("http://10.0.0.1:8000", false, "10.0.0.1", 8000, ""),
@@ -202,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_and_never_echoed() {
+    fn rejects_invalid_urls_without_echoing_them() {
         let cases = [
             ("api.openai.com", "no scheme"),
             ("ftp://host.secret", "neither http"),
-            ("https://", "no URL"),
+            ("https://", "not a URL"),
             ("https://user:secret@host", "credentials"),
             ("https://secret@host/path", "credentials"),
             ("https://host/v1?key=secret", "query"),
@@ -214,9 +214,9 @@ mod tests {
             ("https://host:secret", "URL"),
             ("https://host:99999", "port"),
             ("https://host:0", "port 0"),
-            ("https://ho st", "no URL"),
-            ("https://höst", "no URL"),
-            ("", "no URL"),
+            ("https://ho st", "not a URL"),
+            ("https://höst", "not a URL"),
+            ("", "not a URL"),
         ];
         for (text, part) in cases {
             let error = text.parse::<Url>().unwrap_err().to_string();
@@ -224,17 +224,17 @@ mod tests {
             assert!(!error.contains("secret"), "{error}");
         }
         let path: Url = "https://host/an@sign".parse().unwrap();
-        assert_eq!(path.base_path, "/an@sign", "only before the path is @ a mark of credentials");
+        assert_eq!(path.base_path, "/an@sign", "an @ in the path is not a credential");
     }
 
     #[test]
-    fn a_page_is_a_path_or_a_url_and_keeps_its_last_slash() {
+    fn path_or_url_keeps_its_trailing_slash() {
         for text in ["/metrics", "/metrics/", "/", "http://h:8002/metrics", "https://h/metrics/"] {
             assert_eq!(text.parse::<PathOrUrl>().unwrap().to_string(), text);
         }
         let cases = [
             ("metrics", "no scheme"),
-            ("/metrics?format=x", "no path"),
+            ("/metrics?format=x", "not a path"),
             ("http://user:secret@h/metrics", "credentials"),
             ("http://h/metrics?key=secret", "query"),
         ];

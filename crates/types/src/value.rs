@@ -84,11 +84,11 @@ impl FromStr for DurationValue {
         let (number, unit) = text.split_at_checked(digits).unwrap_or_default();
         let remedy = "write a whole number and a unit (ms, s, m, h, d), such as 250ms, 30s or 5m";
         if unit.is_empty() && !number.is_empty() {
-            return Err(ValueError::new(format!("\"{text}\" has no unit of time"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" is missing a time unit"), remedy));
         }
         let scale = UNITS.iter().find(|(name, _)| *name == unit);
         let (Ok(number), Some((_, scale))) = (number.parse::<u64>(), scale) else {
-            return Err(ValueError::new(format!("\"{text}\" is no length of time"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" is not a duration"), remedy));
         };
         Ok(Self(Duration::from_millis(number.saturating_mul(*scale))))
     }
@@ -148,7 +148,7 @@ impl FromStr for ListenAddr {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         text.parse().map(Self).map_err(|_| {
             ValueError::new(
-                format!("\"{text}\" is no address to listen on"),
+                format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, 0.0.0.0:4001",
             )
         })
@@ -174,8 +174,8 @@ impl FromStr for MoneyAmount {
         let number = text.parse::<f64>().ok();
         let amount = number.filter(|number| number.is_finite() && *number >= 0.0);
         amount.map(Self).ok_or_else(|| {
-            let remedy = "write a number, such as 2.5; the currency has a key of its own";
-            ValueError::new(format!("\"{text}\" is no amount"), remedy)
+            let remedy = "write a number without the currency, such as 2.5";
+            ValueError::new(format!("\"{text}\" is not an amount of money"), remedy)
         })
     }
 }
@@ -194,7 +194,7 @@ impl FromStr for Currency {
             return Ok(Self(text.to_owned()));
         }
         let remedy = "write the three capital letters of ISO 4217, such as USD";
-        Err(ValueError::new(format!("\"{text}\" is no currency"), remedy))
+        Err(ValueError::new(format!("\"{text}\" is not a currency"), remedy))
     }
 }
 
@@ -214,27 +214,24 @@ impl FromStr for Ratio {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let remedy = "write a share above 0 and below 1, such as 99.5% or 0.995";
+        let remedy = "write a ratio above 0 and below 1, such as 99.5% or 0.995";
         let number = match text.strip_suffix('%') {
             // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
             Some(percent) => format!("{}e-2", percent.trim_end()).parse::<f64>(),
             None => text.parse::<f64>(),
         };
         let Ok(number) = number else {
-            return Err(ValueError::new(format!("\"{text}\" is no share"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" is not a ratio"), remedy));
         };
         if !(number > 0.0 && number < 1.0) {
             let remedy = if (1.0..=100.0).contains(&number) {
                 format!(
-                    "write {text}% if that is what is meant; it must lie above 0% and below 100%"
+                    "write {text}% if you mean a percentage; it must be above 0% and below 100%"
                 )
             } else {
                 remedy.to_owned()
             };
-            return Err(ValueError::new(
-                format!("{text} does not lie above 0 and below 1"),
-                remedy,
-            ));
+            return Err(ValueError::new(format!("{text} is not above 0 and below 1"), remedy));
         }
         Ok(Self(number))
     }
@@ -264,7 +261,7 @@ impl FromStr for ByteSize {
         });
         parsed.ok_or_else(|| {
             ValueError::new(
-                format!("\"{text}\" is no size"),
+                format!("\"{text}\" is not a size"),
                 "write a whole number and KiB, MiB or GiB, such as 32MiB",
             )
         })
@@ -320,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_a_unit_and_are_written_in_the_longest_that_fits() {
+    fn durations_require_a_unit_and_use_the_longest_exact_one() {
         let cases = [
             ("250ms", "250ms"),
             ("1500ms", "1500ms"),
@@ -339,11 +336,11 @@ mod tests {
             let error = read::<DurationValue>(text).unwrap_err();
             assert!(error.contains("such as 250ms, 30s or 5m"), "{text}: {error}");
         }
-        assert!(read::<DurationValue>("30").unwrap_err().contains("no unit"));
+        assert!(read::<DurationValue>("30").unwrap_err().contains("missing a time unit"));
         assert_eq!(
             "18446744073709551615d".parse::<DurationValue>().unwrap().0,
             Duration::from_millis(u64::MAX),
-            "a length too long to say saturates"
+            "a duration that is too long saturates"
         );
     }
 
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_exact_in_either_form() {
+    fn parses_ratios_exactly_in_both_forms() {
         for (text, value) in [("99.5%", 0.995), ("99.9%", 0.999), ("0.95", 0.95), ("50 %", 0.5)] {
             assert_eq!(text.parse(), Ok(Ratio(value)), "{text}");
         }
@@ -367,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_a_binary_unit() {
+    fn sizes_require_a_binary_unit() {
         for (text, written) in [("32MiB", "32MiB"), ("1024 KiB", "1MiB"), ("2GiB", "2GiB")] {
             assert_eq!(read::<ByteSize>(text).as_deref(), Ok(written), "{text}");
         }

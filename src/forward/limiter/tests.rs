@@ -37,7 +37,7 @@ fn queued(entry: Result<Entry, QueueFull>) -> Queued {
 }
 
 #[test]
-fn places_then_the_queue_then_nothing() {
+fn permits_then_queue_then_rejection() {
     let limiter = ConcurrencyLimiter::new(limit(2, 1));
     let first = admitted(limiter.enter());
     let _second = admitted(limiter.enter());

@@ -41,15 +41,15 @@ pub fn content(input: &[u8]) {
         truncated,
         left_out: _,
     } = &content;
-    assert_eq!(*output_messages, None, "nothing was answered");
+    assert_eq!(*output_messages, None, "a request has no output messages");
     let lists = [input_messages, system_instructions, tool_definitions];
-    let mut told = 0;
+    let mut captured = 0;
     for list in lists.into_iter().flatten() {
-        told += list.len();
+        captured += list.len();
         let list: Vec<Value> = serde_json::from_str(list).unwrap();
         assert!(!list.is_empty() && list.iter().all(Value::is_object), "{list:?}");
     }
     // A byte that JSON has to escape was also escaped in the request.
-    assert!(told <= LONGER * (max_bytes + GROWTH), "{told} of {max_bytes}");
+    assert!(captured <= LONGER * (max_bytes + GROWTH), "{captured} of {max_bytes}");
     assert!(body.len() <= max_bytes + (4 << 10) || *truncated, "{} of {max_bytes}", body.len());
 }

@@ -45,12 +45,12 @@ pub fn dialects(input: &[u8]) {
     let said = however_cut(&body, cuts, |pieces| call.said(pieces));
     let is_odd = |line: &&String| line.starts_with("ParseError(");
     let odd = said.iter().filter(is_odd).count();
-    assert!(odd <= body.len() + 1, "more oddities than bytes");
+    assert!(odd <= body.len() + 1, "more parse errors than bytes");
     if is_error(call.status) {
         // An error may arrive as a stream with an end marker.
         let known = |line: &&String| line.starts_with("Failed") || *line == "Done";
         let other = said.iter().find(|line| !known(line) && !is_odd(line));
-        assert_eq!(other, None, "an error said more than that it is one");
+        assert_eq!(other, None, "an error response has only errors");
     }
 }
 
@@ -139,7 +139,7 @@ pub struct Said {
 impl Said {
     pub fn note(&mut self, event: &Event<'_>) {
         if let Event::Text { choice, part, text } = event {
-            assert!(!text.is_empty(), "a text that is none");
+            assert!(!text.is_empty(), "a text event is empty");
             match &mut self.open {
                 Some((known, of, joined)) if (*known, *of) == (*choice, *part) => {
                     joined.push_str(text);

@@ -73,7 +73,7 @@ fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
         reading.told.clear();
         reading
     });
-    assert_eq!(after_another, frames, "read after another body");
+    assert_eq!(after_another, frames, "differs after another body");
 }
 
 /// A body and the way in which it arrives.

@@ -104,7 +104,7 @@ impl Reading {
         let inflater = meter.during(|| Decompressor::new(header));
         meter.assert_holds_at_most(SLACK, "before the first byte");
         Self {
-            inflater: inflater.ok().flatten().expect("it was asked for before"),
+            inflater: inflater.ok().flatten().expect("checked before"),
             meter,
             plain: Vec::new(),
             taken: 0,
@@ -124,22 +124,25 @@ impl Reading {
         });
         self.taken += piece.len() as u64;
         let allowed = FREE + RATIO * self.taken;
-        assert!(plain.len() as u64 <= allowed, "a bomb");
+        assert!(plain.len() as u64 <= allowed, "the output exceeds the bounds");
         if is_abandoned {
-            assert!(pushed.is_ok() && plain.len() == before, "told again");
+            assert!(
+                pushed.is_ok() && plain.len() == before,
+                "an abandoned body reports another error or output"
+            );
         }
         assert_eq!(pushed.is_err(), !is_abandoned && self.inflater.is_abandoned());
         if self.inflater.is_abandoned() {
-            self.meter.assert_holds_at_most(SLACK, "given up");
+            self.meter.assert_holds_at_most(SLACK, "abandoned");
         } else {
-            self.meter.assert_holds_at_most(most, "at work");
+            self.meter.assert_holds_at_most(most, "active");
         }
         self.fault = self.fault.or(pushed.err());
     }
 
     fn finish(self, is_zstd: bool) -> Inflated {
         let end = self.inflater.finish();
-        assert!(self.fault.is_none() || end.is_ok(), "told again at the end");
+        assert!(self.fault.is_none() || end.is_ok(), "an error is reported twice");
         Inflated { plain: self.plain, end: self.fault.map_or(end, Err), is_zstd }
     }
 }

@@ -12,7 +12,7 @@ impl Meter {
         let mut result = None;
         let counted = allocation_counter::measure(|| result = Some(run()));
         self.held += counted.bytes_current;
-        result.expect("it was run")
+        result.expect("the closure ran")
     }
 
     pub fn held(&self) -> usize {

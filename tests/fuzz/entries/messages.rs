@@ -70,7 +70,7 @@ fn aws(name: &[u8], payload: &[u8]) -> Vec<u8> {
     };
     let mut headers = Vec::new();
     for (name, value) in [(key, name), (b":message-type", kind)] {
-        headers.push(u8::try_from(name.len()).expect("it is one of three"));
+        headers.push(u8::try_from(name.len()).expect("one of three"));
         headers.extend(name);
         headers.push(STRING);
         headers.extend(u16::try_from(value.len()).unwrap_or(0).to_be_bytes());

@@ -35,7 +35,7 @@ pub fn requests(input: &[u8]) {
     // An invalid UTF-8 byte becomes a character of three bytes.
     assert!(facts.prompt_bytes <= 3 * read.len() as u64);
     let most_stops = facts.stop_sequences.unwrap_or(0);
-    assert!(most_stops <= read.len(), "more than there are bytes");
+    assert!(most_stops <= read.len(), "more values than bytes");
     let mut reading = Reading::of(&found);
     flood(body, 0..ROUNDS, |body| reading.push(body));
 }

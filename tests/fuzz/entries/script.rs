@@ -68,9 +68,9 @@ pub fn however_cut<T: PartialEq + std::fmt::Debug>(
 ) -> T {
     let whole = read(&[body]);
     let cut = read(&in_pieces(body, cuts));
-    assert_eq!(cut, whole, "in pieces of {cuts:?}");
+    assert_eq!(cut, whole, "split at {cuts:?}");
     let cut = read(&in_pieces(body, [1, 1]));
-    assert_eq!(cut, whole, "byte by byte");
+    assert_eq!(cut, whole, "split at every byte");
     whole
 }
 

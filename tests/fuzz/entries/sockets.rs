@@ -27,9 +27,9 @@ pub fn websocket(input: &[u8]) {
         reading.finish();
         reading.told
     });
-    assert!(messages.len() <= bytes.len() + 2, "more than one per byte");
+    assert!(messages.len() <= bytes.len() + 2, "more messages than bytes");
     let closed = messages.iter().position(Told::is_close);
-    assert!(closed.is_none_or(|at| at + 1 == messages.len()), "something was said after the close");
+    assert!(closed.is_none_or(|at| at + 1 == messages.len()), "a message follows the close");
 }
 
 #[derive(Debug, PartialEq)]

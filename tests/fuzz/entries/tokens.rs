@@ -43,7 +43,7 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
     for piece in pieces(text, cuts) {
         encoder.push(piece);
         encoder.count();
-        assert!(encoder.decided() >= decided, "a count was taken back");
+        assert!(encoder.decided() >= decided, "a count decreased");
         decided = encoder.decided();
         assert!(decided <= encoder.total() && decided <= whole);
     }
@@ -67,7 +67,7 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     let sum = |encoding: Encoding| texts.values().map(|text| encoding.count(text)).sum::<u64>();
     let native = tokengauge_llm::count::encoding_for_model(model).unwrap_or(Encoding::O200k);
     assert_eq!(totals.native, sum(native), "{model}");
-    assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count");
+    assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count differs");
     assert_eq!(totals.by_kind.iter().sum::<u64>(), totals.native);
     assert_eq!(told + u64::from(totals.standard_unreported), totals.standard);
     for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.by_kind) {

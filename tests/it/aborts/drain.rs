@@ -15,7 +15,7 @@ use crate::support::{Backend, Raw, within};
 const STREAMS: usize = 40;
 
 #[tokio::test]
-async fn a_drain_tells_every_exchange_that_it_cuts() {
+async fn a_drain_records_every_exchange_that_it_aborts() {
     let backend = Backend::start().await;
     let collector = Collector::start().await;
     let endpoint = format!("http://{}/v1/traces", collector.address);
@@ -58,7 +58,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
     let cut = format!("\"exchanges_cut\":{}", STREAMS + 1);
     assert!(process.log().contains(&cut), "{}", process.log());
     let spans = collector.spans();
-    assert_eq!(spans.len(), 2 * (STREAMS + 1), "a pair of spans for each");
+    assert_eq!(spans.len(), 2 * (STREAMS + 1), "each exchange has two spans");
     for span in spans {
         let mut faults = span.attributes.iter().filter(|it| it.key == "tokengauge.fault");
         let fault = format!("{:?}", faults.next());

@@ -186,7 +186,7 @@ async fn end(
 /// In that state hyper does not read, so it does not detect the client's close. The next writes of the upstream reveal
 /// it.
 #[tokio::test]
-async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
+async fn detects_a_disconnected_client_with_unread_data_on_the_next_writes() {
     let backend = Backend::start().await;
     let rig = Rig::start(Setup::to(backend.address)).await;
     let mut client = rig.proxy.client().await;
@@ -201,7 +201,7 @@ async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
     let cell = cell.unwrap();
     answer(&cell, Way::Close, &mut client, &mut upstream).await;
     drop(client);
-    within("the upstream to be let go", async {
+    within("the upstream connection to close", async {
         while upstream.0.write_all(b"1\r\n\n\r\n").await.is_ok() {
             tokio::task::yield_now().await;
         }

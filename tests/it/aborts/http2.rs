@@ -38,7 +38,7 @@ enum Way {
 const SHORT: Duration = Duration::from_millis(50);
 
 #[tokio::test]
-async fn rows_of_clients_that_speak_http2() {
+async fn every_row_with_http2_clients() {
     for cell in cells() {
         let ways: &[Way] = match cell.what {
             "client leaves" => &[Way::ResetStream, Way::Close],
@@ -54,7 +54,7 @@ async fn rows_of_clients_that_speak_http2() {
 }
 
 #[tokio::test]
-async fn rows_of_upstreams_that_speak_http2() {
+async fn every_row_with_http2_upstreams() {
     for cell in cells() {
         let ways: &[Way] = match cell.what {
             "client leaves"

@@ -80,7 +80,7 @@ impl Rig {
             observer.stop();
             telemetry.shutdown(FLUSH)
         });
-        assert!(ending.await.unwrap(), "everything was delivered");
+        assert!(ending.await.unwrap(), "all data was delivered");
         (collector.spans(), metrics)
     }
 }
@@ -100,10 +100,10 @@ pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
         }
     }
     let durations = moved(metrics, "http_server_request_duration_seconds_count");
-    assert_eq!(durations.len(), 1, "one duration: {durations:?}");
+    assert_eq!(durations.len(), 1, "expected one duration: {durations:?}");
     let finished = moved(metrics, "tokengauge_requests_finished_total");
     let [finished] = finished.as_slice() else {
-        panic!("finished once: {finished:?}");
+        panic!("expected one finished request: {finished:?}");
     };
     let span = client.unwrap_or(server);
     Facts {
@@ -136,7 +136,7 @@ fn label(series: &str, key: &str) -> String {
 fn attribute(span: &Span, key: &str) -> Option<String> {
     let mut found = span.attributes.iter().filter(|it| it.key == key);
     let value = found.next()?.value.as_ref()?.value.as_ref()?;
-    assert!(found.next().is_none(), "{key} stands twice");
+    assert!(found.next().is_none(), "duplicate attribute {key}");
     Some(shown(value))
 }
 

@@ -71,7 +71,7 @@ const STREAM_TIME: &str = "tokengauge_stream_time_seconds_total{";
 const HELD: f64 = 3.0;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
+async fn a_slow_client_is_not_reported_as_a_slow_model() {
     let backend = Backend::start().await;
     let rig = Rig::start(Setup::to(backend.address)).await;
     let mut client = connect(rig.proxy.address).await;
@@ -88,7 +88,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
     client.read_head().await;
     // The client reads at most 1 KiB per second, and the proxy's counter measures the time.
     let (mut told, mut next) = (0.0, 0.0);
-    within("the blocked time to be told while it lasts", async {
+    within("the backpressure time to increase during the backpressure", async {
         while told < HELD {
             if told >= next {
                 client.read_exactly(1024).await;
@@ -117,11 +117,11 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
     let blocked = seconds(span, "tokengauge.client.blocked");
     let decode = seconds(span, "tokengauge.stage.decode");
-    assert!(blocked >= 0.9 * HELD, "{blocked} s were blocked");
+    assert!(blocked >= 0.9 * HELD, "backpressure: {blocked} s");
     let slow = decode - blocked;
     assert!(
         slow < blocked / 2.0,
-        "of {decode} s of decode {slow} s are left to the model, {blocked} s are the client's"
+        "decode {decode} s, of which {slow} s without and {blocked} s with backpressure"
     );
     // The next token is overdue by the route's stall threshold, but the client causes the delay.
     let stalls = metric(&metrics, "tokengauge_stream_stalls_total{", "");
@@ -157,5 +157,5 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
     let keys: Vec<_> = span.attributes.iter().map(|it| it.key.as_str()).collect();
     assert!(!keys.contains(&"tokengauge.client.blocked"), "{keys:?}");
-    assert!(client.read_until(&body).await.ends_with(&body), "all of it is there");
+    assert!(client.read_until(&body).await.ends_with(&body), "the body is complete");
 }

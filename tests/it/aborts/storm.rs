@@ -111,7 +111,7 @@ async fn converse(mut stream: TcpStream, came: &[Notify]) {
     match kind.who {
         Who::Client | Who::Proxy => {
             let mut rest = Vec::new();
-            drop(within("to be let go", stream.read_to_end(&mut rest)).await);
+            drop(within("the connection to close", stream.read_to_end(&mut rest)).await);
             assert!(rest.is_empty());
         }
         Who::UpstreamCloses => {}
@@ -236,12 +236,12 @@ async fn leaves_nothing(kinds: Range<usize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_aborts_by_either_side_leave_nothing() {
+async fn a_thousand_aborts_by_either_side_leave_no_state() {
     leaves_nothing(UNLIMITED).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_aborts_by_a_limit_leave_nothing() {
+async fn a_thousand_aborts_by_a_limit_leave_no_state() {
     leaves_nothing(UNTIL_HEAD).await;
     leaves_nothing(WHILE_IDLE).await;
 }

@@ -41,7 +41,7 @@ fn cell(row: &'static str) -> Cell {
     let [when, what, status, outcome, fault, error, stage, tokens, usage, complete, finish, spans] =
         columns.as_slice()
     else {
-        panic!("a row of another width: {row}");
+        panic!("wrong number of columns: {row}");
     };
     let some = |text: &str| (text != "–").then(|| text.to_owned());
     Cell {

@@ -41,13 +41,13 @@ fn wide(queued: usize, inside: usize) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came() {
+async fn admits_a_thousand_clients_eight_at_a_time_in_order_of_arrival() {
     let mut backend = Holding::start().await;
     let mut setup = Setup::to(backend.address);
     setup.admission = limit(PLACES, CLIENTS, LONG);
     let rig = Rig::unexported(setup).await;
     let mut clients = gather(&rig, &mut backend).await;
-    assert!(!backend.has_another(), "nobody passes the queue");
+    assert!(!backend.has_another(), "a queued request was forwarded");
 
     // Every seventh of the waiting clients leaves, and its request leaves the queue at once.
     let leaves = |number: usize| number >= PLACES && number.is_multiple_of(7);

@@ -41,7 +41,7 @@ impl Scene {
         let mut next = self.proxy.client().await;
         next.write(GET).await;
         settle().await;
-        assert!(!self.backend.has_another().await, "it waits");
+        assert!(!self.backend.has_another().await, "the request is queued");
         end(&mut self).await;
         self.backend.accept().await.read_head().await;
     }
@@ -70,7 +70,7 @@ async fn start(request: &str) -> Scene {
 }
 
 #[tokio::test]
-async fn when_the_answer_ends() {
+async fn when_the_response_ends() {
     for (request, answer) in [
         (GET, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
         (GET, "HTTP/1.1 204 No Content\r\n\r\n"),
@@ -85,7 +85,7 @@ async fn when_the_answer_ends() {
 }
 
 #[tokio::test]
-async fn when_the_client_leaves_before_or_after_the_head() {
+async fn when_the_client_disconnects_before_or_after_the_response_headers() {
     start(GET).await.then(async |scene: &mut Scene| scene.leave()).await;
     let mut scene = start(GET).await;
     scene.upstream.write(HALF).await;
@@ -94,7 +94,7 @@ async fn when_the_client_leaves_before_or_after_the_head() {
 }
 
 #[tokio::test]
-async fn when_the_upstream_fails_before_or_after_the_head() {
+async fn when_the_upstream_fails_before_or_after_the_response_headers() {
     start(GET).await.then(async |scene: &mut Scene| scene.fail()).await;
     let mut scene = start(GET).await;
     scene.upstream.write(HALF).await;
@@ -103,7 +103,7 @@ async fn when_the_upstream_fails_before_or_after_the_head() {
 }
 
 #[tokio::test]
-async fn when_a_time_limit_runs_out() {
+async fn when_a_timeout_expires() {
     let limits = [
         |setup: &mut Setup| setup.upstream.timeouts.head = Some(SHORT),
         |setup: &mut Setup| setup.upstream.timeouts.total = Some(SHORT),
@@ -124,7 +124,7 @@ async fn when_a_time_limit_runs_out() {
 }
 
 #[tokio::test]
-async fn when_nothing_is_ever_sent_on() {
+async fn when_the_request_is_never_forwarded() {
     let unreachable = Backend::start().await;
     let mut setup = Setup::to(unreachable.address);
     drop(unreachable);
@@ -142,7 +142,7 @@ async fn when_nothing_is_ever_sent_on() {
 }
 
 #[tokio::test]
-async fn when_a_tunnel_closes_and_not_before() {
+async fn only_when_a_tunnel_closes() {
     let mut scene = start(UPGRADE).await;
     scene.upstream.write(SWITCHING).await;
     scene.client.read_head().await;
@@ -157,7 +157,7 @@ async fn when_a_tunnel_closes_and_not_before() {
 }
 
 #[tokio::test]
-async fn when_a_drains_time_is_up() {
+async fn when_the_drain_times_out() {
     let mut scene = start(UPGRADE).await;
     scene.upstream.write(SWITCHING).await;
     scene.client.read_head().await;

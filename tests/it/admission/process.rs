@@ -33,7 +33,7 @@ async fn queued(process: &Process) -> Raw<TcpStream> {
 }
 
 #[tokio::test]
-async fn a_reload_lets_in_and_a_drain_sends_away() {
+async fn a_reload_admits_and_a_drain_rejects_queued_requests() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
@@ -61,6 +61,6 @@ async fn a_reload_lets_in_and_a_drain_sends_away() {
     process.signal("TERM");
     assert!(third.read_head().await.starts_with("HTTP/1.1 503 "));
     at_first.write(DONE).await;
-    assert_eq!(first.read_to_end().await, DONE.as_bytes(), "it may finish");
+    assert_eq!(first.read_to_end().await, DONE.as_bytes(), "the running stream may finish");
     assert_eq!(process.ended().await.code(), Some(0));
 }

@@ -77,7 +77,7 @@ async fn sent(client: JoinHandle<Raw<TcpStream>>) -> Raw<TcpStream> {
 }
 
 #[tokio::test]
-async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come_again() {
+async fn a_full_queue_and_a_queue_timeout_return_429_with_retry_after() {
     let wait = Duration::from_millis(1_200);
     let mut busy = Busy::start(limit(1, 1, wait)).await;
     let mut waits = sent(busy.waiting(GET).await).await;
@@ -92,7 +92,7 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
     assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
     assert!(head.contains("retry-after: 2\r\n"), "{head}");
     let message = error["error"]["message"].as_str().unwrap();
-    assert!(message.contains("in time"), "{message}");
+    assert!(message.contains("queue timeout"), "{message}");
     busy.finish().await;
     let words = busy.proxy.words().await;
     let refused = "Own(429) End(Rejected(Overload))";
@@ -115,7 +115,7 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
 }
 
 #[tokio::test]
-async fn who_waits_goes_on_when_there_is_a_place_and_its_body_is_untouched() {
+async fn a_queued_request_continues_with_a_free_permit_and_an_unchanged_body() {
     // The large body exceeds hyper's buffers and the proxy's buffer for queued bodies, and the short one fits. Both are
     // sent with and without a length.
     let large = "0123456789abcdef".repeat(64 * 1024);
@@ -134,7 +134,7 @@ async fn passes_after_waiting(body: &str, request: &str) {
     let mut busy = Busy::start(limit(1, 1, LONG)).await;
     let client = busy.waiting(request).await;
     settle().await;
-    assert!(!busy.backend.has_another().await, "it waits");
+    assert!(!busy.backend.has_another().await, "the request is queued");
     busy.finish().await;
     let head = busy.upstream.read_head().await.to_ascii_lowercase();
     if head.contains("content-length") {
@@ -156,7 +156,7 @@ async fn passes_after_waiting(body: &str, request: &str) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had_sent() {
+async fn a_client_that_disconnects_leaves_the_queue_whatever_it_has_sent() {
     let whole = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12345";
     let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12";
     let prompt = "0123456789abcdef".repeat(3 * 1024);
@@ -173,7 +173,7 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
         let client = sent(busy.waiting(request).await).await;
         settle().await;
         drop(client);
-        within("the end of what waited", async {
+        within("the end of the queued request", async {
             while busy.proxy.channel.open_exchanges() > 1 {
                 tokio::task::yield_now().await;
             }
@@ -191,7 +191,7 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
 }
 
 #[tokio::test]
-async fn who_asks_whether_to_send_its_body_is_told_so_when_it_is_let_in() {
+async fn a_client_that_expects_100_continue_gets_it_when_admitted() {
     let mut busy = Busy::start(limit(1, 1, LONG)).await;
     let request = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     let mut client = sent(busy.waiting(request).await).await;
@@ -207,7 +207,7 @@ async fn who_asks_whether_to_send_its_body_is_told_so_when_it_is_let_in() {
 }
 
 #[tokio::test]
-async fn a_drain_sends_away_who_waits_and_lets_finish_what_goes_on() {
+async fn a_drain_rejects_queued_requests_and_finishes_running_ones() {
     let mut busy = Busy::start(limit(1, 5, LONG)).await;
     let mut waits = sent(busy.waiting(GET).await).await;
     busy.proxy.forwarder.drain();
@@ -216,7 +216,7 @@ async fn a_drain_sends_away_who_waits_and_lets_finish_what_goes_on() {
     assert_eq!(error["error"]["type"], "tokengauge_draining");
     let mut late = busy.proxy.client().await;
     late.write(GET).await;
-    assert!(late.read_head().await.starts_with("HTTP/1.1 503 "), "it would have to wait");
+    assert!(late.read_head().await.starts_with("HTTP/1.1 503 "), "a new request would be queued");
     busy.finish().await;
     let words = busy.proxy.words().await;
     assert!(words[0].ends_with("Complete"), "{words:?}");
@@ -225,7 +225,7 @@ async fn a_drain_sends_away_who_waits_and_lets_finish_what_goes_on() {
 }
 
 #[tokio::test]
-async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
+async fn a_reload_changes_the_limit_for_queued_and_running_requests() {
     let mut busy = Busy::start(limit(1, 9, LONG)).await;
     let mut waiting = Vec::new();
     for _ in 0..4 {
@@ -237,15 +237,15 @@ async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
         upstream.read_head().await;
     }
     settle().await;
-    assert!(!busy.backend.has_another().await, "two more, and no third");
+    assert!(!busy.backend.has_another().await, "two more requests are admitted, but not a third");
     busy.proxy.limit(limit(1, 9, LONG));
     busy.finish().await;
     upstreams[0].write(DONE).await;
     settle().await;
-    assert!(!busy.backend.has_another().await, "one is left, and that is the limit");
+    assert!(!busy.backend.has_another().await, "one request is running, which is the limit");
     busy.proxy.limit(None);
     // These requests may reuse connections that have become idle.
-    within("all to be let in", async {
+    within("all requests to be admitted", async {
         while busy.proxy.admitted() < 5 {
             tokio::task::yield_now().await;
         }
@@ -254,7 +254,7 @@ async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
 }
 
 #[tokio::test]
-async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
+async fn a_queued_stream_does_not_block_others_of_its_connection() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.admission = limit(1, 1, LONG);
@@ -286,7 +286,7 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     assert_eq!(refused.status(), 429);
     // If a queued stream is reset, its request leaves the queue.
     second.abort();
-    within("the end of what waited", async {
+    within("the end of the queued request", async {
         while proxy.channel.open_exchanges() > 1 {
             tokio::task::yield_now().await;
         }

@@ -35,7 +35,7 @@ async fn a_length_framed_body_passes_both_ways() {
 }
 
 #[tokio::test]
-async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_before_any() {
+async fn forwards_headers_before_the_body_and_each_write_before_the_next() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -95,7 +95,7 @@ async fn a_body_framed_by_close_is_chunked_for_the_client_and_complete() {
 }
 
 #[tokio::test]
-async fn a_large_body_passes_whole_both_ways() {
+async fn a_large_body_passes_completely_both_ways() {
     let body: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
@@ -116,7 +116,7 @@ async fn a_large_body_passes_whole_both_ways() {
         client.read_exactly(body.len()).await
     };
     let ((), echoed) = tokio::join!(echo, ask);
-    assert!(echoed == body, "the echo is the body");
+    assert!(echoed == body, "the echo equals the body");
     proxy.words().await;
     assert!(proxy.observed(Direction::Request) == body);
     assert!(proxy.observed(Direction::Response) == body);
@@ -124,7 +124,7 @@ async fn a_large_body_passes_whole_both_ways() {
 
 /// Tests that an active upload does not wait until the client reads the response.
 #[tokio::test]
-async fn an_echo_that_answers_early_does_not_stop_the_upload() {
+async fn an_early_echo_response_does_not_stop_the_upload() {
     const LEN: usize = 16 * 1024 * 1024;
     let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;

@@ -9,7 +9,7 @@ use crate::support::{Backend, Proxy, Setup, within};
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
-async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
+async fn forwards_bytes_beyond_the_budget_and_reports_them_as_a_gap() {
     const LEN: usize = 1024 * 1024;
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
@@ -21,20 +21,20 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
     upstream.write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n")).await;
     client.read_head().await;
     let (_, received) = tokio::join!(upstream.write(&body), client.read_exactly(LEN));
-    assert!(received == body, "the stream flows on, whole");
+    assert!(received == body, "the stream is complete");
     let words = proxy.words().await;
     let gap = words[0].rsplit("Gap(Response, ").next().unwrap();
     let gap: usize = gap.split(')').next().unwrap().parse().unwrap();
     let seen = proxy.observed(Direction::Response).len();
     assert!(seen > 0 && seen <= 128 * 1024, "{seen}");
-    assert_eq!(seen + gap, LEN, "what was not seen is told: {words:?}");
-    assert!(words[0].ends_with("Complete"), "words are never lost: {words:?}");
+    assert_eq!(seen + gap, LEN, "the gap has the number of unobserved bytes: {words:?}");
+    assert!(words[0].ends_with("Complete"), "events are never lost: {words:?}");
     assert_eq!(proxy.channel.lost().bytes, gap as u64);
     assert_eq!(proxy.channel.lost().exchanges, 1);
 }
 
 #[tokio::test]
-async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
+async fn an_exchange_with_a_full_shard_is_not_observed_at_all() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.tee.shards = 1;
@@ -46,11 +46,11 @@ async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
     client.read_until("\r\n\r\nok").await;
     assert_eq!(proxy.words().await, Vec::<String>::new());
     assert_eq!(proxy.channel.lost().exchanges, 1);
-    assert_eq!(proxy.channel.lost().bytes, 0, "it is counted once, as an exchange");
+    assert_eq!(proxy.channel.lost().bytes, 0, "one exchange is counted");
 }
 
 #[tokio::test]
-async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
+async fn a_drain_finishes_streams_and_accepts_no_new_ones() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut idle = proxy.client().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
@@ -67,7 +67,7 @@ async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
+async fn aborts_and_records_exchanges_that_outlast_the_drain() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
@@ -75,7 +75,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
     let connections = proxy.stop().await;
     assert_eq!(connections.finish(Duration::ZERO).await, 1);
     proxy.forwarder.abort();
-    within("cut", connections.cut()).await;
+    within("abort", connections.cut()).await;
     assert_eq!(client.read_to_end().await, b"");
     assert_eq!(upstream.read_to_end().await, b"");
     let words = proxy.words().await;
@@ -84,7 +84,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
 
 /// Tests 2,000 chunks in one shard, which stay in order regardless of the drain's timing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn order_within_an_exchange_is_total_while_it_is_drained() {
+async fn events_of_an_exchange_stay_in_order_while_drained() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     let writing = tokio::spawn(async move {

@@ -30,7 +30,7 @@ async fn nobody() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_a_502_that_says_so() {
+async fn a_refused_connection_returns_502_with_the_reason() {
     let mut proxy = Proxy::to(nobody().await).await;
     let (status, error) = answer_to(&proxy, GET).await;
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
@@ -43,7 +43,7 @@ async fn a_refused_connection_is_a_502_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_a_502() {
+async fn an_unresolvable_name_returns_502() {
     let mut setup = Setup::to(nobody().await);
     setup.upstream.host = "no-such-host.invalid".to_owned();
     let mut proxy = setup.start().await;
@@ -54,7 +54,7 @@ async fn a_name_that_does_not_resolve_is_a_502() {
 }
 
 #[tokio::test]
-async fn no_head_in_time_is_a_504_and_closes_the_upstream() {
+async fn a_header_timeout_returns_504_and_closes_the_upstream() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.upstream.timeouts.head = Some(Duration::from_millis(50));
@@ -74,7 +74,7 @@ async fn no_head_in_time_is_a_504_and_closes_the_upstream() {
 }
 
 #[tokio::test]
-async fn silence_beyond_the_idle_limit_truncates() {
+async fn the_idle_limit_truncates_a_silent_stream() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.upstream.timeouts.idle = Some(Duration::from_millis(50));
@@ -93,7 +93,7 @@ async fn silence_beyond_the_idle_limit_truncates() {
 }
 
 #[tokio::test]
-async fn a_total_limit_ends_a_stream_that_still_flows() {
+async fn the_total_limit_ends_an_active_stream() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.upstream.timeouts.total = Some(Duration::from_millis(200));
@@ -107,7 +107,7 @@ async fn a_total_limit_ends_a_stream_that_still_flows() {
 }
 
 #[tokio::test]
-async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
+async fn a_close_before_the_headers_returns_502_without_a_retry() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let asking = answer_to(&proxy, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na");
     let closing = async {
@@ -118,7 +118,7 @@ async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
     let ((status, error), ()) = tokio::join!(asking, closing);
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
     assert_eq!(error["error"]["type"], "tokengauge_upstream_closed");
-    assert!(!backend.has_another().await, "the request was sent once");
+    assert!(!backend.has_another().await, "the request was not retried");
     assert_eq!(
         proxy.words().await,
         [
@@ -128,7 +128,7 @@ async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_a_502() {
+async fn a_response_that_is_not_http_returns_502() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let asking = answer_to(&proxy, GET);
     let answering = async {
@@ -145,7 +145,7 @@ async fn what_is_not_http_is_a_502() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
+async fn a_close_mid_chunk_truncates_and_never_ends_cleanly() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}5\r\nhello\r\n5\r\nwo")).await;
@@ -163,7 +163,7 @@ async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
 }
 
 #[tokio::test]
-async fn a_length_framed_body_that_breaks_off_truncates() {
+async fn an_incomplete_length_framed_body_is_truncated() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await;
@@ -175,13 +175,13 @@ async fn a_length_framed_body_that_breaks_off_truncates() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
+async fn a_client_disconnect_mid_stream_closes_the_upstream() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
     client.read_until("a\r\n").await;
     drop(client);
-    assert_eq!(upstream.read_to_end().await, b"", "nothing more is written, and then it is closed");
+    assert_eq!(upstream.read_to_end().await, b"", "the connection closes without more data");
     assert_eq!(
         proxy.words().await,
         [
@@ -191,7 +191,7 @@ async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
+async fn a_client_disconnect_before_the_headers_closes_the_upstream() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (client, mut upstream) = proxy.exchange(&backend, GET).await;
     drop(client);
@@ -203,14 +203,14 @@ async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
+async fn an_aborted_upload_is_recorded_as_a_client_error() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (client, mut upstream) = proxy
         .exchange(&backend, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
         .await;
     assert_eq!(upstream.read_exactly(3).await, b"abc");
     drop(client);
-    assert_eq!(upstream.read_to_end().await, b"", "the upload does not end cleanly either");
+    assert_eq!(upstream.read_to_end().await, b"", "the upload is incomplete, too");
     assert_eq!(
         proxy.words().await,
         ["Open Admitted Connected RequestHeadSent Arrival(Request) End(RequestBodyFailed)"]
@@ -218,7 +218,7 @@ async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
+async fn reuses_idle_connections_and_not_closed_ones() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -252,20 +252,20 @@ async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_upstream_means_to_close_is_not_kept() {
+async fn does_not_pool_a_connection_that_the_upstream_will_close() {
     let (backend, proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
     upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na").await;
     let head = client.read_head().await;
     assert!(!head.to_ascii_lowercase().contains("connection"), "{head}");
     assert_eq!(client.read_exactly(1).await, b"a");
-    assert_eq!(upstream.read_to_end().await, b"", "closed, not pooled");
+    assert_eq!(upstream.read_to_end().await, b"", "the connection is closed and not pooled");
     client.write(GET).await;
     backend.accept().await.read_head().await;
 }
 
 #[tokio::test]
-async fn no_route_is_a_404_and_overload_a_429() {
+async fn no_route_returns_404_and_overload_429() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.prefix = "/v1".to_owned();
@@ -293,5 +293,5 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let words = proxy.words().await;
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
     assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
-    assert!(words[3].ends_with("End(ClientDisconnected)"), "the place was free again: {words:?}");
+    assert!(words[3].ends_with("End(ClientDisconnected)"), "the permit was returned: {words:?}");
 }

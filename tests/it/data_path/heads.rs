@@ -34,7 +34,7 @@ async fn case_repetition_and_values_are_kept_both_ways() {
             "authorization: Bearer k",
             "TraceParent: kept"
         ],
-        "nothing is added: no Via, no X-Forwarded-For, no Connection"
+        "no header is added: no Via, no X-Forwarded-For, no Connection"
     );
     upstream
         .write(b"HTTP/1.1 413 Too Big\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nX-Odd: \xe9\r\ncontent-length: 0\r\n\r\n")
@@ -49,12 +49,12 @@ async fn case_repetition_and_values_are_kept_both_ways() {
             "X-Odd: \u{fffd}",
             "content-length: 0"
         ],
-        "nothing is added: no Date, no Server"
+        "no header is added: no Date, no Server"
     );
 }
 
 #[tokio::test]
-async fn headers_of_one_hop_end_here() {
+async fn removes_hop_by_hop_headers() {
     let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
@@ -77,7 +77,7 @@ async fn headers_of_one_hop_end_here() {
 }
 
 #[tokio::test]
-async fn the_host_is_kept_only_where_asked_for() {
+async fn preserves_the_host_only_if_configured() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.upstream.keep_host = true;
@@ -86,7 +86,7 @@ async fn the_host_is_kept_only_where_asked_for() {
 }
 
 #[tokio::test]
-async fn the_prefix_is_stripped_and_the_base_path_put_before() {
+async fn strips_the_prefix_and_prepends_the_base_path() {
     for (path, expected) in [
         ("/openai/chat?x=1", "/v1/chat?x=1"),
         ("/openai", "/v1"),
@@ -117,7 +117,7 @@ async fn an_absolute_target_and_an_asterisk_pass() {
 }
 
 #[tokio::test]
-async fn only_allowed_headers_and_no_query_cross_the_seam() {
+async fn only_allowed_headers_and_no_query_reach_the_observer() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
@@ -139,7 +139,7 @@ async fn only_allowed_headers_and_no_query_cross_the_seam() {
 }
 
 #[tokio::test]
-async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
+async fn rejects_100_000_header_lines_without_forwarding() {
     let (backend, proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     let (mut from, mut to) = client.0.split();
@@ -160,12 +160,12 @@ async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     settle().await;
-    assert!(!backend.has_another().await, "nothing went upstream");
+    assert!(!backend.has_another().await, "no request was forwarded");
     assert_eq!(proxy.channel.open_exchanges(), 0);
 }
 
 #[tokio::test]
-async fn of_a_query_only_the_model_may_be_known() {
+async fn records_only_the_model_of_a_query() {
     for (query, known) in [
         ("key=secret1&model=gpt-realtime&sig=secret2", Some("gpt-realtime")),
         ("api-version=secret1&deployment=my%2Dmodel", Some("my-model")),
@@ -178,7 +178,11 @@ async fn of_a_query_only_the_model_may_be_known() {
         client.write(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
         let mut upstream = backend.accept().await;
         let head = upstream.read_head().await;
-        assert_eq!(lines(&head)[0], format!("GET {target} HTTP/1.1"), "it passes untouched");
+        assert_eq!(
+            lines(&head)[0],
+            format!("GET {target} HTTP/1.1"),
+            "the target is forwarded unchanged"
+        );
         drop((client, upstream));
         proxy.words().await;
         let opened = proxy.opened();

@@ -24,7 +24,7 @@ const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[tokio::test]
-async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
+async fn an_upgrade_passes_bytes_both_ways_even_directly_after_the_101() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
@@ -57,13 +57,16 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
         "{words:?}"
     );
     let end = " Closed(Request) Closed(Response) Complete";
-    assert!(words[0].ends_with(end), "who left, and how it ended: {words:?}");
+    assert!(
+        words[0].ends_with(end),
+        "the events name the side that closed and the ending: {words:?}"
+    );
     assert_eq!(proxy.observed(Direction::Request), b"ping");
     assert_eq!(proxy.observed(Direction::Response), b"earlypong");
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_is_an_ordinary_answer() {
+async fn a_refused_upgrade_is_an_ordinary_response() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
@@ -78,7 +81,7 @@ async fn a_refused_upgrade_is_an_ordinary_answer() {
 }
 
 #[tokio::test]
-async fn an_upgraded_exchange_outlasting_the_drain_is_cut() {
+async fn aborts_an_upgraded_exchange_that_outlasts_the_drain() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let mut client = proxy.client().await;
     client
@@ -114,7 +117,7 @@ where
 ///
 /// Such a WebSocket is an extended CONNECT (RFC 8441), which a client may send only after an offer.
 #[tokio::test]
-async fn no_websocket_is_offered_over_http2() {
+async fn does_not_offer_websockets_over_http2() {
     let (backend, proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let handshake =
@@ -136,7 +139,7 @@ async fn no_websocket_is_offered_over_http2() {
 }
 
 #[tokio::test]
-async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
+async fn accepts_http2_with_prior_knowledge_and_forwards_http1() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut sender = http2::<_, Empty<Bytes>>(stream).await;
@@ -233,7 +236,7 @@ async fn grpc_passes_over_http2_with_its_trailers() {
         assert_eq!(body.to_bytes().as_ref(), b"\0\0\0\0\x02hi");
     }
     let backend = serving.await.unwrap();
-    assert!(!backend.has_another().await, "one connection for all streams");
+    assert!(!backend.has_another().await, "all streams share one connection");
     let rest = "RequestHeadSent Arrival(Request) RequestBodySent Head(200) Arrival(Response) Trailers(Response) Complete";
     assert_eq!(
         proxy.words().await,
@@ -303,7 +306,7 @@ impl Certificate {
 }
 
 #[tokio::test]
-async fn tls_comes_in_with_either_http_by_alpn() {
+async fn terminates_tls_with_http1_or_http2_by_alpn() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
@@ -332,7 +335,7 @@ async fn tls_comes_in_with_either_http_by_alpn() {
 }
 
 #[tokio::test]
-async fn tls_goes_out_and_an_unknown_issuer_is_a_502() {
+async fn connects_with_tls_and_an_unknown_issuer_returns_502() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
@@ -364,7 +367,7 @@ async fn tls_goes_out_and_an_unknown_issuer_is_a_502() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_only_chooses_http1_gets_http1() {
+async fn an_upstream_that_supports_only_http1_gets_http1() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
@@ -383,7 +386,7 @@ async fn an_upstream_that_only_chooses_http1_gets_http1() {
 }
 
 #[tokio::test]
-async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
+async fn reports_connect_stages_for_the_connecting_and_the_waiting_request() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
@@ -429,7 +432,7 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
         assert!(!all.is_zero() && all <= stage, "{all:?} of {stage:?}");
     }
     let (one, two) = (made.connection.as_ref(), waited.connection.as_ref());
-    assert!(Arc::ptr_eq(one.unwrap(), two.unwrap()), "it is the same connection");
+    assert!(Arc::ptr_eq(one.unwrap(), two.unwrap()), "the connection is reused");
 }
 
 fn connected(proxy: &Proxy, exchange: u64) -> &ConnectTimings {
@@ -444,7 +447,7 @@ fn connected(proxy: &Proxy, exchange: u64) -> &ConnectTimings {
 }
 
 #[tokio::test]
-async fn an_https_upstream_is_reached_through_a_tunnel_of_the_proxy() {
+async fn reaches_an_https_upstream_through_a_proxy_tunnel() {
     let certificate = Certificate::new();
     let between = Backend::start().await;
     let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
@@ -475,7 +478,7 @@ async fn an_https_upstream_is_reached_through_a_tunnel_of_the_proxy() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_the_tunnel_is_a_502() {
+async fn a_refused_proxy_tunnel_returns_502() {
     let between = Backend::start().await;
     let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
     setup.upstream.tls = true;
@@ -493,7 +496,7 @@ async fn a_proxy_that_refuses_the_tunnel_is_a_502() {
 }
 
 #[tokio::test]
-async fn an_http_upstream_is_asked_of_the_proxy_by_its_whole_target() {
+async fn sends_the_absolute_url_of_an_http_upstream_to_the_proxy() {
     let between = Backend::start().await;
     let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
     setup.upstream.host = "upstream.example".to_owned();
@@ -516,7 +519,7 @@ async fn an_http_upstream_is_asked_of_the_proxy_by_its_whole_target() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_is_served_and_taken_over_when_nobody_listens_on_it() {
+async fn serves_a_unix_socket_and_replaces_an_unused_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("proxy.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -533,7 +536,7 @@ async fn a_unix_socket_is_served_and_taken_over_when_nobody_listens_on_it() {
     proxy.words().await;
     assert_eq!(proxy.opened().client, None);
     drop(proxy.stop().await);
-    assert!(!path.exists(), "the file goes with the listener");
+    assert!(!path.exists(), "the listener removes its file");
 }
 
 fn through(address: std::net::SocketAddr, credentials: Option<&str>) -> tokengauge::forward::Proxy {

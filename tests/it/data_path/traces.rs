@@ -48,7 +48,7 @@ async fn passed_on(setup: Setup, backend: &Backend, headers: &[String]) -> Vec<S
 }
 
 #[tokio::test]
-async fn by_default_every_byte_of_every_trace_header_passes() {
+async fn by_default_trace_headers_pass_unchanged() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.propagation = everything(|| true);
@@ -60,7 +60,7 @@ async fn by_default_every_byte_of_every_trace_header_passes() {
 }
 
 #[tokio::test]
-async fn a_trace_that_is_continued_changes_in_its_own_headers_only() {
+async fn continuing_a_trace_changes_only_trace_headers() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.trace = TraceHeaders::Continue;
@@ -93,7 +93,7 @@ async fn a_trace_that_is_continued_changes_in_its_own_headers_only() {
 }
 
 #[tokio::test]
-async fn only_what_is_listed_is_written() {
+async fn writes_only_the_listed_formats() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.trace = TraceHeaders::Continue;

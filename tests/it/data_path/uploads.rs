@@ -18,12 +18,12 @@ fn uploaded(proxy: &mut Proxy) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
+async fn an_upload_without_its_last_byte_is_not_complete() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, head()).await;
     let sending = async { client.write(vec![b'x'; LENGTH - 1]).await };
     let (_, received) = tokio::join!(sending, upstream.read_exactly(LENGTH - 1));
-    assert_eq!(received.len(), LENGTH - 1, "the upstream has all but a byte");
+    assert_eq!(received.len(), LENGTH - 1, "the upstream has all bytes except one");
     settle().await;
     assert!(!uploaded(&mut proxy));
     client.write("x").await;
@@ -38,7 +38,7 @@ async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_does_not_read_holds_the_upload_open() {
+async fn an_upload_stays_open_while_the_upstream_does_not_read() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let (mut client, mut upstream) = proxy.exchange(&backend, head()).await;
     let (mut reading, mut writing) = client.0.split();
@@ -56,7 +56,7 @@ async fn an_upstream_that_does_not_read_holds_the_upload_open() {
             break;
         }
     }
-    assert!(sent < LENGTH, "the client is held up by an upstream that is");
+    assert!(sent < LENGTH, "backpressure of the upstream reaches the client");
     assert!(!uploaded(&mut proxy));
     let sending = async { within("upload", writing.write_all(&body[sent..])).await.unwrap() };
     let receiving = async {

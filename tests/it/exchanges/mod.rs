@@ -23,7 +23,7 @@ use fixture::Fixture;
 const EVERY_SPLIT: usize = 2_000;
 
 #[test]
-fn every_exchange_has_its_golden_record() {
+fn every_exchange_has_its_expected_record() {
     for fixture in Fixture::all() {
         let record = fixture.play(&[&fixture.body]);
         let mut settings = insta::Settings::clone_current();
@@ -36,17 +36,22 @@ fn every_exchange_has_its_golden_record() {
 }
 
 #[test]
-fn a_record_does_not_depend_on_how_the_answer_is_cut() {
+fn a_record_does_not_depend_on_how_the_response_is_split() {
     for fixture in Fixture::all() {
         let body = &fixture.body;
         let whole = summary::of(&fixture.play(&[body]));
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
-        assert_eq!(summary::of(&fixture.play(&bytes)), whole, "{}, byte by byte", fixture.name());
+        assert_eq!(
+            summary::of(&fixture.play(&bytes)),
+            whole,
+            "{}, split at every byte",
+            fixture.name()
+        );
         let step = body.len().div_ceil(EVERY_SPLIT).max(1);
         for at in (0..=body.len()).step_by(step) {
             let (first, second) = body.split_at(at);
             let cut = summary::of(&fixture.play(&[first, second]));
-            assert_eq!(cut, whole, "{}, cut at {at}", fixture.name());
+            assert_eq!(cut, whole, "{}, split at {at}", fixture.name());
         }
     }
 }
@@ -63,19 +68,19 @@ fn every_api_has_its_fixtures_and_is_detected_as_itself() {
         let fixtures = shapes.get(api.as_str()).map_or(&[][..], Vec::as_slice);
         assert!(!fixtures.is_empty(), "{} has no fixture", api.as_str());
         let answered = fixtures.iter().any(|fixture| fixture.status < 400);
-        assert!(answered, "{} has no answer", api.as_str());
+        assert!(answered, "{} has no response", api.as_str());
     }
 }
 
 /// Tests the documentation's table, which is generated from the golden records and lists the values that are read from
 /// each API.
 #[test]
-fn the_documentation_holds_what_is_read_from_each() {
+fn the_documentation_lists_the_values_of_each_api() {
     let table = table();
     let documentation = include_str!("../../../docs/reference/api-formats.md");
     assert!(
         documentation.contains(&table),
-        "docs/reference/api-formats.md does not say what the fixtures show; its table should read:\n{table}"
+        "docs/reference/api-formats.md differs from the fixtures; its table should be:\n{table}"
     );
 }
 

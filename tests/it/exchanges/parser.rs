@@ -95,7 +95,7 @@ fn facts_of_record(record: &Record) -> Value {
     })
 }
 
-/// Returns the reasons that the provider gives. The observer adds a reason of its own to a truncated stream.
+/// Returns the reasons that the provider gives. The observer adds its own reason to a truncated stream.
 fn provider_reasons<'a>(reasons: impl Iterator<Item = &'a Name>, complete: bool) -> Value {
     let given = reasons.map(Name::as_str).filter(|reason| complete || *reason != TRUNCATED);
     json!(given.collect::<Vec<_>>())

@@ -113,7 +113,7 @@ fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_gets_what_inject_says() {
+async fn a_pod_gets_the_same_sidecar_as_from_inject() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     for name in ["outbound", "inbound", "bare", "disabled", "misspelt", "dry-run", "v1beta1"] {
         let text = review(name);
@@ -145,7 +145,7 @@ async fn a_pod_gets_what_inject_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_sent_the_pod_is_allowed_or_the_status_says_why() {
+async fn allows_every_pod_or_returns_an_error_status() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let good = review("outbound");
     let with = |from: &str, to: &str| {
@@ -188,7 +188,7 @@ async fn whatever_is_sent_the_pod_is_allowed_or_the_status_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_of_other_types_than_a_pods_are_answered() {
+async fn answers_reviews_with_values_of_wrong_types() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let good = review("outbound");
     // The objects have parts of other types than a pod has. The process must survive every result of `inject`.
@@ -232,7 +232,7 @@ async fn parts_of_other_types_than_a_pods_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_no_uid_is_told_why() {
+async fn explains_why_a_review_without_uid_is_rejected() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let good = review("outbound");
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(40_000), "]".repeat(40_000));
@@ -260,7 +260,7 @@ async fn what_has_no_uid_is_told_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_requests_are_told_what_is_wrong_with_them() {
+async fn explains_why_other_requests_are_rejected() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let request = |method: Method, path: &str, kind: &str| {
         Request::builder()
@@ -290,7 +290,7 @@ async fn other_requests_are_told_what_is_wrong_with_them() {
     let mut slow = injector.client(false).connect(injector.process.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 12];
-    within("an answer to a slow body", slow.read_exact(&mut answer)).await.unwrap();
+    within("a response to a slow body", slow.read_exact(&mut answer)).await.unwrap();
     assert_eq!(answer, b"HTTP/1.1 408");
     let mut broken = injector.client(false).connect(injector.process.address).await.unwrap();
     broken.write_all(head.as_bytes()).await.unwrap();
@@ -302,7 +302,7 @@ async fn other_requests_are_told_what_is_wrong_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_change_under_load_and_no_review_fails() {
+async fn no_review_fails_while_certificates_change_under_load() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let other = Authority::new("two");
     let both = format!("{}{}", injector.authority.pem, other.pem);
@@ -355,7 +355,7 @@ async fn certificates_change_under_load_and_no_review_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_certificate_it_is_not_ready() {
+async fn is_not_ready_without_a_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| tls::text(&folder.path().join(name));
     let arguments = ["--no-events", "--cert", &path("tls.crt"), "--key", &path("tls.key")];
@@ -374,7 +374,7 @@ async fn without_a_certificate_it_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_share_one_secret_and_put_the_bundle_right() {
+async fn replicas_share_one_secret_and_repair_the_bundle() {
     let api = Api::start(2).await;
     let mut arguments = api.arguments();
     let own =
@@ -421,7 +421,7 @@ async fn replicas_share_one_secret_and_put_the_bundle_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_a_pod_is_an_event_on_its_owner() {
+async fn creates_an_event_on_the_owner_of_a_pod() {
     let api = Api::start(0).await;
     let injector = Injector::start(&api.arguments()).await;
     for name in ["dry-run", "outbound", "outbound", "misspelt", "bare"] {
@@ -463,7 +463,7 @@ async fn what_became_of_a_pod_is_an_event_on_its_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn told_to_stop_it_is_unready_and_serves_on_for_the_delay() {
+async fn after_sigterm_it_is_unready_and_serves_during_the_delay() {
     let delay = ["--no-events", "--shutdown-delay", "2s"];
     let mut injector = Injector::start(&delay.map(str::to_owned)).await;
     injector.process.signal("TERM");

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_divided_and_nothing_else_is() {
+    fn divides_durations_only() {
         let by = Divisor(NonZeroU32::new(60).unwrap());
         for (expr, expected) in [
             ("rate(x[5m])", "rate(x[5s])"),

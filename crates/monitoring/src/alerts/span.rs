@@ -47,7 +47,7 @@ impl FromStr for Span {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no length of time; write a number and a unit (ms, s, m, h, d), such as 30s or 5m"
+                "\"{text}\" is not a duration; write a number and a unit (ms, s, m, h, d), such as 30s or 5m"
             )
         };
         let mut units = UNITS.iter();
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_told_as_promql_does() {
+    fn parses_and_formats_promql_durations() {
         for (text, millis, told) in [
             ("5m", 300_000, "5m"),
             ("1h30m", 5_400_000, "1h30m"),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_division_rounds_to_the_millisecond_and_never_to_nothing() {
+    fn division_rounds_to_milliseconds_and_never_to_zero() {
         let by = |n| Divisor(NonZeroU32::new(n).unwrap());
         assert_eq!(by(60).of(Span::hours(1)), Span::minutes(1));
         assert_eq!(by(7).of(Span::minutes(5)).to_string(), "42s857ms");

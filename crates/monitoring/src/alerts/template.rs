@@ -138,7 +138,7 @@ mod tests {
     use crate::alerts::values::defaults;
 
     #[test]
-    fn placeholders_are_filled_and_an_empty_selector_leaves_no_trace() {
+    fn fills_placeholders_and_drops_empty_selectors() {
         let text = "
             - name: a
               interval: 1m
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_formatted_in_per_cent() {
+    fn formats_ratios_as_percentages() {
         assert_eq!(percent("0.07"), "7 %");
         assert_eq!(thresholds("<provider.down_share%> <no.key>", &defaults()), "90 % <no.key>");
     }
 
     #[test]
-    fn without_jobs_there_is_no_alert_on_them() {
+    fn without_jobs_no_alert_on_jobs_exists() {
         let text = include_str!("health.yaml");
         let count = |values: &Values| groups(text, values)[0].rules.len();
         let mut values = defaults();

@@ -164,7 +164,9 @@ impl FromStr for Share {
             None => number(text),
         };
         number.filter(|share| *share > 0.0 && *share <= 1.0).map(Self).ok_or_else(|| {
-            format!("\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05")
+            format!(
+                "\"{text}\" is not a ratio; write one above 0% and up to 100%, such as 5% or 0.05"
+            )
         })
     }
 }
@@ -183,10 +185,9 @@ impl FromStr for Factor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        number(text)
-            .filter(|factor| *factor > 0.0)
-            .map(Self)
-            .ok_or_else(|| format!("\"{text}\" is no number above 0; write one, such as 3 or 14.4"))
+        number(text).filter(|factor| *factor > 0.0).map(Self).ok_or_else(|| {
+            format!("\"{text}\" is not a number above 0; write one, such as 3 or 14.4")
+        })
     }
 }
 
@@ -261,7 +262,7 @@ impl FromStr for Selector {
             let matcher = MATCHER.as_ref().and_then(|matcher| matcher.find(rest));
             let Some(after) = matcher.and_then(|found| rest.get(found.end()..)) else {
                 return Err(format!(
-                    "\"{rest}\" is no list of matchers; write labels with values in double quotes, such as \
+                    "\"{rest}\" is not a list of matchers; write labels with values in double quotes, such as \
                      'cluster=\"prod\", team=~\"a|b\"'"
                 ));
             };
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_value_is_read_in_its_units() {
+    fn parses_selectors_and_texts() {
         assert_eq!(
             "a=\"b\", c=~\"d|e\"".parse::<Selector>().unwrap().as_str(),
             "a=\"b\", c=~\"d|e\""
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_refused_with_its_remedy() {
+    fn rejects_invalid_selectors_and_texts() {
         for wrong in ["a", "a=b", "a=\"b", "a=\"b\" c=\"d\"", "a=\"b\"} or x{", ","] {
             assert!(wrong.parse::<Selector>().unwrap_err().contains("such as"), "{wrong}");
         }

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_stand_only_where_they_must() {
+    fn quotes_only_where_necessary() {
         for (text, expected) in [
             ("slo:sli_error:ratio_rate5m", "slo:sli_error:ratio_rate5m"),
             ("https://a.b/c", "https://a.b/c"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_folded_is_read_back_word_for_word() {
+    fn folded_text_reads_back_unchanged() {
         let words = "{{ $labels.job }}: ".to_owned() + &"a few words, # and more: ".repeat(20);
         let mut out = Writer::default();
         out.folded(2, "description", words.trim());

@@ -486,7 +486,7 @@ mod tests {
     const LONGEST: usize = 16 * 1024;
 
     #[test]
-    fn no_query_is_too_long_for_a_store() {
+    fn no_query_exceeds_the_length_limit_of_stores() {
         let json = dashboard().json();
         let texts: Vec<&str> = panels(&json).flat_map(queries).collect();
         assert!(texts.len() > 50, "{}", texts.len());
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_asks_for_its_own_and_nothing_is_left_open() {
+    fn each_side_selects_its_own_series_and_fills_all_placeholders() {
         for (side, own, other) in [(Side::A, "_a\"", "_b\""), (Side::B, "_b\"", "_a\"")] {
             for (_, _, question) in SPEED.iter().chain(PRICE) {
                 let text = asked(question, side, Over::Shown);

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panels_flow_and_never_overlap() {
+    fn panels_never_overlap() {
         let mut flow = Flow { x: 0, y: 1, bottom: 1 };
         let places: Vec<_> = [(12, 8), (6, 4), (6, 4), (12, 8), (24, 2)]
             .into_iter()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collapsed_row_holds_its_panels_and_takes_one_line() {
+    fn a_collapsed_row_contains_its_panels_and_takes_one_line() {
         let panel = "{title: A, type: stat, unit: none, description: a, query: \"1\"}";
         let text = format!(
             "{{uid: d, title: D, description: d, scope: process, rows: [\

@@ -40,10 +40,10 @@ pub fn faults(dashboard: &Value) -> Vec<String> {
         }
         for query in queries {
             if has_marker(query) {
-                fault(&format!("a marker that stands for nothing: {query}"));
+                fault(&format!("unknown marker: {query}"));
             }
             for word in words(query).filter(|word| ours(word) && !known.contains(*word)) {
-                fault(&format!("{word} is no metric and no label"));
+                fault(&format!("{word} is neither a metric nor a label"));
             }
         }
     }
@@ -113,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_panel_has_no_fault() {
+    fn accepts_a_complete_panel() {
         assert_eq!(panel(|_| {}), [""; 0]);
     }
 
     #[test]
-    fn each_fault_is_found() {
+    fn finds_each_fault() {
         for (path, value, told) in [
             ("/title", json!(" "), "no title"),
             ("/description", json!(""), "no description"),
@@ -128,17 +128,17 @@ mod tests {
             (
                 "/targets/0/expr",
                 json!("tokengauge_active_request"),
-                "tokengauge_active_request is no metric and no label",
+                "tokengauge_active_request is neither a metric nor a label",
             ),
             (
                 "/targets/0/expr",
                 json!("sum by (tokengauge_rout) (tokengauge_active_requests)"),
-                "tokengauge_rout is no metric and no label",
+                "tokengauge_rout is neither a metric nor a label",
             ),
             (
                 "/targets/0/expr",
                 json!("tokengauge_active_requests{<lanes>}"),
-                "a marker that stands for nothing: tokengauge_active_requests{<lanes>}",
+                "unknown marker: tokengauge_active_requests{<lanes>}",
             ),
         ] {
             let found = panel(|panel| *panel.pointer_mut(path).unwrap() = value);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_quotation_marks_is_no_name() {
+    fn quoted_text_is_not_a_name() {
         let query = "label_replace(tokengauge_active_requests, \"x\", \"tokengauge_nothing\", \"job\", \"\")";
         let found = panel(|panel| *panel.pointer_mut("/targets/0/expr").unwrap() = json!(query));
         assert_eq!(found, [""; 0]);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_are_replaced_down_to_the_last() {
+    fn replaces_all_markers() {
         let text = expanded("sum(\n    rate(x_total{<call>, a=\"b\"}[5m])\n)");
         assert!(text.starts_with("sum( rate(x_total{job=~\"$job\", "), "{text}");
         assert!(text.contains("gen_ai_request_model=~\"$model\", a=\"b\"}[5m])"));

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_counted_as_grafana_does() {
+    fn numbers_queries_as_grafana_does() {
         let ids: Vec<String> = [0, 1, 25, 26, 27].into_iter().map(ref_id).collect();
         assert_eq!(ids, ["A", "B", "Z", "AA", "AB"]);
     }

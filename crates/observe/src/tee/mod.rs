@@ -2,8 +2,8 @@
 //!
 //! For every frame the tee takes a timestamp, copies the bytes into a bounded buffer and passes the frame on. It does
 //! not parse, allocates nothing per chunk, holds no lock for longer than a copy, and has no error type, so the observer
-//! cannot affect a stream. One observer thread drains the buffers in batches. `docs/adr/0001-the-seam.md` has the
-//! measurements that chose this design over a channel of `Bytes` and over parsing in place.
+//! cannot affect a stream. One observer thread drains the buffers in batches. `docs/adr/0001-observation-channel.md`
+//! has the measurements that chose this design over a channel of `Bytes` and over parsing in place.
 //!
 //! Bytes are copied rather than cloned: a clone of `Bytes` would pin hyper's read buffer and force it to allocate
 //! another one.

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_header_that_can_hold_a_credential_may_cross() {
+    fn no_allowed_header_can_contain_a_credential() {
         for name in REQUEST_HEADERS.iter().chain(&RESPONSE_HEADERS) {
             let forbidden = [
                 "authorization",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_allowed_headers_the_first_value_is_picked() {
+    fn takes_the_first_value_of_an_allowed_header() {
         let mut map = http::HeaderMap::new();
         map.append("X-Request-Id", http::HeaderValue::from_static("first"));
         map.append("x-request-id", http::HeaderValue::from_static("second"));

@@ -32,7 +32,7 @@ pub fn board(input: &[u8]) {
     let scene = Scene::of(script);
     let mut playing = Playing::new();
     let moments = scene.moments();
-    let end = *moments.last().expect("there is the end's");
+    let end = *moments.last().expect("the end has an entry");
     for id in SIDE_BY_SIDE {
         playing.say(id, ACCEPT, ObserverEvent::RequestHead(Box::new(scene.open())), b"");
     }
@@ -107,7 +107,7 @@ impl Playing {
         assert_eq!((self.board.in_flight(), active), (0, 0), "still in flight");
         let records = self.records.lock().expect("nothing panicked");
         let ended: Vec<_> = records.iter().map(|told| told.exchange).collect();
-        assert_eq!(ended, SIDE_BY_SIDE, "each has one record");
+        assert_eq!(ended, SIDE_BY_SIDE, "each exchange has one record");
         for told in records.iter() {
             assert!(!told.broke_off, "a stage panicked");
             let [made, expected] = told.spans;

@@ -19,7 +19,7 @@ pub fn check(scene: &Scene, played: &Played) {
     assert_eq!(
         Some(record.stages.total()),
         record.points.duration(),
-        "the stages do not add up: {:?}",
+        "the stages do not add up to the total: {:?}",
         record.points
     );
     counts_every_byte(scene, record);
@@ -97,7 +97,7 @@ fn outcome_makes_sense(record: &Record) {
     assert!(!timed_out || ok || record.outcome == Outcome::Timeout);
     if ok && record.ending != Ending::Complete {
         let cut = call.is_none_or(|call| call.complete == Completeness::Cut);
-        assert!(streamed && !cut, "only a stream can be over before its body");
+        assert!(streamed && !cut, "only a stream can end before its body");
     }
     if record.http.status.is_some_and(|status| status >= 400) && !refused && !timed_out {
         assert_eq!(record.outcome, Outcome::Error);
@@ -142,9 +142,11 @@ fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
         (false, Completeness::Cut) => assert!(!delivered || has(record, ParseError::Encoding)),
         (true, Completeness::True) => {
             let cut = delivered && record.outcome == Outcome::Truncated;
-            assert!(!cut, "complete and truncated");
+            assert!(!cut, "a response is both complete and truncated");
         }
-        (true, Completeness::Cut) => assert_ne!(record.outcome, Outcome::Ok, "cut and well"),
+        (true, Completeness::Cut) => {
+            assert_ne!(record.outcome, Outcome::Ok, "an aborted exchange is successful")
+        }
     }
 }
 
@@ -173,6 +175,6 @@ fn output_adds_up(scene: &Scene, played: &Played, output: &Output) {
     });
     // A second response head restarts the response, but samples of the first one remain reported.
     if scene.heads().count() <= 1 {
-        assert_eq!(standard.sum::<u64>(), output.standard, "told and counted");
+        assert_eq!(standard.sum::<u64>(), output.standard, "samples differ from the record");
     }
 }

@@ -33,7 +33,7 @@ pub fn exchange(input: &[u8]) {
         check(&scene, &cut);
         // The amount that is decoded from a broken encoded body depends on the piece that contains the error.
         if !is_undecodable(&whole.record) && !is_undecodable(&cut.record) {
-            assert_eq!(told(&cut.record), told(&whole.record), "cut by {cuts:?}");
+            assert_eq!(told(&cut.record), told(&whole.record), "split at {cuts:?}");
         }
     }
 }

@@ -184,7 +184,7 @@ impl Scene {
                 exchange.series();
             }
         }
-        let end = *moments.last().expect("there is the end's");
+        let end = *moments.last().expect("the end has an entry");
         let record = exchange.end(end, self.ending, &mut |sample| samples.push(sample));
         Played { record, samples }
     }
@@ -310,7 +310,7 @@ impl Answer {
 }
 
 fn slash() -> Name {
-    Name::new("/").expect("it is not empty")
+    Name::new("/").expect("not empty")
 }
 
 fn connected(reused: bool) -> ObserverEvent {
@@ -341,7 +341,7 @@ fn message(direction: Direction, script: &mut Script<'_>) -> What {
         Direction::Request => (0x80, &[0; 4]),
         Direction::Response => (0, &[]),
     };
-    let length = u16::try_from(payload.len()).expect("it was counted by two bytes");
+    let length = u16::try_from(payload.len()).expect("a two-byte number fits");
     let length = match u8::try_from(length).ok().filter(|length| *length < 126) {
         Some(length) => vec![masked | length],
         None => [&[masked | 126], &length.to_be_bytes()[..]].concat(),
