@@ -30,10 +30,11 @@ pub struct Facts {
 
 const PAGE: &str = include_str!("../../../docs/reference/outcomes.md");
 
-/// Returns every row, in order.
+/// Returns every row of the page's first table, in order.
 pub fn cells() -> Vec<Cell> {
-    let rows = PAGE.lines().filter(|line| line.starts_with("| "));
-    rows.skip(1).map(cell).collect()
+    let table = PAGE.lines().skip_while(|line| !line.starts_with('|'));
+    // The first two lines are the column names and the delimiter.
+    table.take_while(|line| line.starts_with('|')).skip(2).map(cell).collect()
 }
 
 fn cell(row: &'static str) -> Cell {
