@@ -9,7 +9,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
-use tokengauge_telemetry::span::{self, SpanLimits};
+use tokengauge_telemetry::span;
 use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -40,12 +40,11 @@ impl Stage {
         let limits = CardinalityLimits::default();
         let (instruments, _) =
             Instruments::new(&config, limits, SnapshotSource::new(StateSnapshot::default));
-        let style = SpanLimits::new(None);
         let sinks = Sinks {
             instruments,
             record: Box::new(move |record| {
                 if spans {
-                    black_box(span::encode_spans(record, &style, SamplingDecision::default()));
+                    black_box(span::encode_spans(record, None, SamplingDecision::default()));
                 }
             }),
         };

@@ -15,7 +15,7 @@ use opentelemetry::KeyValue;
 use rustc_hash::FxHashMap;
 
 use crate::catalog::Metric;
-use crate::config::{Config, ExemplarFilter};
+use crate::config::{Config, ExemplarFilter, Signal};
 use crate::sampling::Sampler;
 use crate::span;
 use tokengauge_measure::record::Record;
@@ -85,7 +85,7 @@ impl Exemplars {
         let eligible = match config.exemplars {
             ExemplarFilter::AlwaysOff => ExemplarPolicy::None,
             ExemplarFilter::AlwaysOn => ExemplarPolicy::All,
-            ExemplarFilter::TraceBased if config.sends_traces() => {
+            ExemplarFilter::TraceBased if config.sends(Signal::Traces) => {
                 ExemplarPolicy::Sampled(config.sampler)
             }
             ExemplarFilter::TraceBased => ExemplarPolicy::None,

@@ -3,19 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
+use crate::attributes::word;
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::health;
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Signal {
-    Logs,
-    Metrics,
-    Traces,
-}
+pub use crate::config::Signal;
+use tokengauge_types::label_values;
 
 /// Reason why an item was never delivered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,7 +27,7 @@ pub struct ExportCounters([SignalCounters; Signal::ALL.len()]);
 struct SignalCounters {
     succeeded: AtomicU64,
     failed: AtomicU64,
-    dropped: [AtomicU64; DropReason::ALL.len()],
+    dropped: DropCounters,
 }
 
 impl ExportCounters {
@@ -45,11 +40,11 @@ impl ExportCounters {
 
     /// Counts spans, log records or collections of metrics that are never delivered.
     pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: usize) {
-        self.dropped_counter(signal, reason).fetch_add(items as u64, Ordering::Relaxed);
+        self.of(signal).dropped.add(reason, items);
     }
 
     pub fn dropped(&self, signal: Signal, reason: DropReason) -> u64 {
-        self.dropped_counter(signal, reason).load(Ordering::Relaxed)
+        self.of(signal).dropped.get(reason)
     }
 
     /// Registers the counters as metrics.
@@ -59,10 +54,8 @@ impl ExportCounters {
             for signal in Signal::ALL {
                 let of = counters.of(signal);
                 for (result, count) in [("failed", &of.failed), ("ok", &of.succeeded)] {
-                    let attributes = [
-                        KeyValue::new(key::RESULT.key, result),
-                        KeyValue::new(key::SIGNAL.key, signal.as_str()),
-                    ];
+                    let attributes =
+                        [word(key::RESULT, result), word(key::SIGNAL, signal.as_str())];
                     counter.observe(count.load(Ordering::Relaxed), &attributes);
                 }
             }
@@ -72,8 +65,8 @@ impl ExportCounters {
             for signal in Signal::ALL {
                 for reason in DropReason::ALL {
                     let attributes = [
-                        KeyValue::new(key::DROP_REASON.key, reason.as_str()),
-                        KeyValue::new(key::SIGNAL.key, signal.as_str()),
+                        word(key::DROP_REASON, reason.as_str()),
+                        word(key::SIGNAL, signal.as_str()),
                     ];
                     counter.observe(counters.dropped(signal, reason), &attributes);
                 }
@@ -81,7 +74,7 @@ impl ExportCounters {
         });
     }
 
-    const fn of(&self, signal: Signal) -> &SignalCounters {
+    fn of(&self, signal: Signal) -> &SignalCounters {
         let [logs, metrics, traces] = &self.0;
         match signal {
             Signal::Logs => logs,
@@ -89,9 +82,23 @@ impl ExportCounters {
             Signal::Traces => traces,
         }
     }
+}
 
-    const fn dropped_counter(&self, signal: Signal, reason: DropReason) -> &AtomicU64 {
-        let [queue_full, failed, shutdown] = &self.of(signal).dropped;
+/// Number of dropped items by reason.
+#[derive(Debug, Default)]
+pub struct DropCounters([AtomicU64; DropReason::ALL.len()]);
+
+impl DropCounters {
+    pub fn add(&self, reason: DropReason, items: usize) {
+        self.of(reason).fetch_add(items as u64, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.of(reason).load(Ordering::Relaxed)
+    }
+
+    const fn of(&self, reason: DropReason) -> &AtomicU64 {
+        let [queue_full, failed, shutdown] = &self.0;
         match reason {
             DropReason::QueueFull => queue_full,
             DropReason::Failed => failed,
@@ -100,26 +107,8 @@ impl ExportCounters {
     }
 }
 
-impl Signal {
-    pub const ALL: [Self; 3] = [Self::Logs, Self::Metrics, Self::Traces];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Logs => "logs",
-            Self::Metrics => "metrics",
-            Self::Traces => "traces",
-        }
-    }
-}
-
-impl DropReason {
-    pub const ALL: [Self; 3] = [Self::QueueFull, Self::Failed, Self::Shutdown];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::Failed => "failed",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
+label_values!(DropReason {
+    QueueFull = "queue_full",
+    Failed = "failed",
+    Shutdown = "shutdown",
+});

@@ -1,19 +1,17 @@
 //! Gauges, and counters that other components keep. Their values are read from the snapshot that the metrics reader
 //! takes before each collection.
 
-#![expect(
-    clippy::excessive_nesting,
-    reason = "a callback that loops over readings, some of which are absent"
-)]
-
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
-use tokengauge_measure::drift::Direction;
+use tokengauge_measure::cost::TokenPrice;
+use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
-use tokengauge_measure::load::{LimitType, RateLimitReading, RequestPhase, Throughput};
+use tokengauge_measure::load::{
+    LimitType, RateLimitReading, RequestPhase, RouteReading, Throughput,
+};
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
 use tokengauge_measure::timing::StallPhase;
@@ -21,7 +19,10 @@ use tokengauge_measure::timing::StallPhase;
 use crate::attributes::{label, of_budget, of_flow, of_lane, sorted, with, word};
 use crate::builders::Observed;
 use crate::catalog::attributes as key;
-use crate::catalog::{Metric, health, tokengauge};
+use crate::catalog::{Attribute, Metric, health, tokengauge};
+use crate::export_counters::DropReason;
+use crate::process::ProcessStats;
+use crate::request_log::LineCounts;
 use crate::series_limits::SeriesLimits;
 use crate::snapshot::{BudgetReading, StateSnapshot};
 
@@ -30,15 +31,12 @@ pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
 pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
     let registrar = Registrar { meter, current, limits };
-    registrar.load();
-    registrar.streams();
-    registrar.flows();
+    registrar.routes();
+    registrar.models();
     registrar.rate_limits();
     registrar.objectives();
     registrar.backends();
-    registrar.scrapes();
     registrar.budgets();
-    registrar.observer();
     registrar.logs_and_labels();
     registrar.process();
 }
@@ -48,6 +46,15 @@ struct Registrar<'a> {
     meter: &'a Meter,
     current: &'a Current,
     limits: SeriesLimits,
+}
+
+/// The readings that several metrics share.
+struct Group<R> {
+    readings: fn(&StateSnapshot) -> &[R],
+    /// Maximum number of readings. Further ones are not exported.
+    most: usize,
+    /// Returns the attributes of a reading, or `None` if it is not exported.
+    base: fn(&R) -> Option<Vec<KeyValue>>,
 }
 
 impl Registrar<'_> {
@@ -70,134 +77,142 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers a metric with one series per reading. A series is absent if `point` returns `None`.
-    fn rows<R: 'static, T: Observed>(
+    /// Registers a metric with one series per reading. A series is absent if `value` returns `None`.
+    fn one_each<R: 'static, T: Observed>(
         &self,
         metric: &Metric,
-        readings: fn(&StateSnapshot) -> &[R],
-        point: impl Fn(&R) -> Option<(T, Vec<KeyValue>)> + Send + Sync + 'static,
+        group: &Group<R>,
+        value: fn(&R) -> Option<T>,
     ) {
+        let Group { readings, most, base } = *group;
         self.series(metric, move |snapshot, instrument| {
-            for (value, attributes) in readings(snapshot).iter().filter_map(&point) {
-                instrument.observe(value, &attributes);
+            let points = readings(snapshot).iter().take(most);
+            for (value, base) in points.filter_map(|reading| value(reading).zip(base(reading))) {
+                instrument.observe(value, &base);
             }
         });
     }
 
-    fn load(&self) {
-        let lanes = self.limits.lanes;
-        self.series(&tokengauge::ACTIVE_REQUESTS, move |snapshot, counter| {
-            for reading in snapshot.load.lanes.iter().take(lanes) {
-                let base = of_lane(&reading.lane);
-                for (state, count) in RequestPhase::ALL.into_iter().zip(reading.active) {
-                    let count = i64::try_from(count).unwrap_or(i64::MAX);
-                    counter.observe(count, &with(&base, &[word(key::STATE, state.as_str())]));
+    /// Registers a metric with one series per reading and label. A series is absent if its value is `None`.
+    fn labelled<R: 'static, T: Observed, const N: usize>(
+        &self,
+        metric: &Metric,
+        group: &Group<R>,
+        (attribute, labels): (Attribute, [&'static str; N]),
+        values: fn(&R) -> [Option<T>; N],
+    ) {
+        let Group { readings, most, base } = *group;
+        self.series(metric, move |snapshot, instrument| {
+            let points = readings(snapshot).iter().take(most);
+            for (values, base) in points.filter_map(|it| Some((values(it), base(it)?))) {
+                for (label, value) in labels.into_iter().zip(values) {
+                    let attributes = || with(&base, &[word(attribute, label)]);
+                    value.into_iter().for_each(|value| instrument.observe(value, &attributes()));
                 }
             }
         });
-        self.series(&tokengauge::QUEUE_DEPTH, move |snapshot, gauge| {
-            for reading in snapshot.load.lanes.iter().take(lanes) {
+    }
+
+    /// Requests in flight, queues and stalled streams of each route.
+    fn routes(&self) {
+        let lanes: Group<RouteReading> = Group {
+            readings: |snapshot| &snapshot.load.lanes,
+            most: self.limits.lanes,
+            base: |reading| Some(of_lane(&reading.lane)),
+        };
+        let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
+        self.labelled(&tokengauge::ACTIVE_REQUESTS, &lanes, states, |reading| {
+            reading.active.map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
+        });
+        let awaited = (key::AWAITED, StallPhase::ALL.map(StallPhase::as_str));
+        self.labelled(&tokengauge::STREAM_STALLED, &lanes, awaited, |reading| {
+            reading.silence.map(|silence| Some(silence.stalled))
+        });
+        self.labelled(&tokengauge::STREAM_IDLE, &lanes, awaited, |reading| {
+            reading.silence.map(|silence| Some(silence.longest?.as_secs_f64()))
+        });
+        let with_bound: Group<RouteReading> = Group {
+            base: |reading| {
                 let bound = word(key::BOUND, reading.bound().as_str());
-                gauge.observe(reading.queue_depth(), &with(&of_lane(&reading.lane), &[bound]));
-            }
-        });
-    }
-
-    fn streams(&self) {
-        let lanes = self.limits.lanes;
-        self.series(&tokengauge::STREAM_STALLED, move |snapshot, gauge| {
-            for reading in snapshot.load.lanes.iter().take(lanes) {
-                let base = of_lane(&reading.lane);
-                for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
-                    let own = [word(key::AWAITED, awaited.as_str())];
-                    gauge.observe(silence.stalled, &with(&base, &own));
-                }
-            }
-        });
-        self.series(&tokengauge::STREAM_IDLE, move |snapshot, gauge| {
-            for reading in snapshot.load.lanes.iter().take(lanes) {
-                let base = of_lane(&reading.lane);
-                for (awaited, silence) in StallPhase::ALL.into_iter().zip(reading.silence) {
-                    if let Some(longest) = silence.longest {
-                        let own = [word(key::AWAITED, awaited.as_str())];
-                        gauge.observe(longest.as_secs_f64(), &with(&base, &own));
-                    }
-                }
-            }
-        });
+                Some(with(&of_lane(&reading.lane), &[bound]))
+            },
+            ..lanes
+        };
+        self.one_each(&tokengauge::QUEUE_DEPTH, &with_bound, |reading| Some(reading.queue_depth()));
     }
 
     /// Throughput and workload drift of each model.
-    fn flows(&self) {
-        let flows = self.limits.series;
+    fn models(&self) {
+        let most = self.limits.series;
         self.series(&tokengauge::THROUGHPUT, move |snapshot, gauge| {
-            for flow in snapshot.load.flows.iter().take(flows) {
+            for flow in snapshot.load.flows.iter().take(most) {
                 let base = of_flow(&flow.flow);
                 observe_throughput(gauge, &base, "input", &flow.input);
                 observe_throughput(gauge, &base, "output", &flow.output);
             }
         });
-        self.series(&tokengauge::DRIFT_WORKLOAD, move |snapshot, gauge| {
-            for reading in snapshot.drift.flows.iter().take(flows) {
-                let base = of_flow(&reading.flow);
-                for (direction, lengths) in Direction::ALL.into_iter().zip(reading.lengths) {
-                    if let Some(index) = lengths.index {
-                        let own = [word(key::TOKEN_TYPE, direction.as_str())];
-                        gauge.observe(index, &with(&base, &own));
-                    }
-                }
-            }
+        let drift: Group<ModelDrift> = Group {
+            readings: |snapshot| &snapshot.drift.flows,
+            most,
+            base: |reading| Some(of_flow(&reading.flow)),
+        };
+        let directions = (key::TOKEN_TYPE, Direction::ALL.map(Direction::as_str));
+        self.labelled(&tokengauge::DRIFT_WORKLOAD, &drift, directions, |reading| {
+            reading.lengths.map(|lengths| lengths.index)
         });
     }
 
     /// Remaining requests and tokens of the provider's rate limits.
     fn rate_limits(&self) {
-        let most = self.limits.series * LimitType::ALL.len();
-        let count = |metric: &Metric,
-                     value: fn(&RateLimitReading) -> Option<u64>,
-                     applies: fn(LimitType) -> bool| {
-            let with_type = metric.has(key::LIMITED);
-            self.series(metric, move |snapshot, gauge| {
-                let readings = snapshot.load.quotas.iter().take(most);
-                for reading in readings.filter(|reading| applies(reading.limited)) {
-                    if let Some(value) = value(reading) {
-                        gauge.observe(value, &of_rate_limit(reading, with_type));
-                    }
-                }
-            });
+        // The names of metrics of requests contain the type of the limit.
+        let requests: Group<RateLimitReading> = Group {
+            readings: |snapshot| &snapshot.load.quotas,
+            most: self.limits.series * LimitType::ALL.len(),
+            base: |reading| Some(of_flow(&reading.flow)),
         };
-        let requests = |limited| limited == LimitType::Requests;
-        let tokens = |limited| limited != LimitType::Requests;
-        count(
-            &tokengauge::QUOTA_REQUESTS_REMAINING,
-            |reading| reading.allowance.remaining,
-            requests,
-        );
-        count(&tokengauge::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, requests);
-        count(&tokengauge::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, tokens);
-        count(&tokengauge::QUOTA_TOKENS_LIMIT, |reading| reading.allowance.limit, tokens);
-        self.series(&tokengauge::QUOTA_RESET, move |snapshot, gauge| {
-            for reading in snapshot.load.quotas.iter().take(most) {
-                if let Some(reset) = reading.allowance.reset {
-                    gauge.observe(reset.as_secs_f64(), &of_rate_limit(reading, true));
-                }
-            }
+        self.one_each(&tokengauge::QUOTA_REQUESTS_REMAINING, &requests, |reading| {
+            reading.allowance.remaining.filter(|_| reading.limited == LimitType::Requests)
+        });
+        self.one_each(&tokengauge::QUOTA_REQUESTS_LIMIT, &requests, |reading| {
+            reading.allowance.limit.filter(|_| reading.limited == LimitType::Requests)
+        });
+        let any: Group<RateLimitReading> = Group {
+            base: |reading| {
+                let limited = word(key::LIMITED, reading.limited.as_str());
+                Some(with(&of_flow(&reading.flow), &[limited]))
+            },
+            ..requests
+        };
+        self.one_each(&tokengauge::QUOTA_TOKENS_REMAINING, &any, |reading| {
+            reading.allowance.remaining.filter(|_| reading.limited != LimitType::Requests)
+        });
+        self.one_each(&tokengauge::QUOTA_TOKENS_LIMIT, &any, |reading| {
+            reading.allowance.limit.filter(|_| reading.limited != LimitType::Requests)
+        });
+        self.one_each(&tokengauge::QUOTA_RESET, &any, |reading| {
+            Some(reading.allowance.reset?.as_secs_f64())
         });
     }
 
     fn objectives(&self) {
-        self.series(&tokengauge::SLO_EVENTS, |snapshot, counter| {
-            for reading in &snapshot.slo {
-                let base = of_objective(reading);
-                for (result, count) in [("good", reading.good), ("bad", reading.bad)] {
-                    counter.observe(count, &with(&base, &[word(key::RESULT, result)]));
-                }
-            }
+        let objectives: Group<slo::Reading> = Group {
+            readings: |snapshot| &snapshot.slo,
+            most: usize::MAX,
+            base: |reading| {
+                Some(sorted(vec![
+                    label(key::SLO, &reading.objective.name),
+                    word(key::INDICATOR, reading.objective.indicator.as_str()),
+                ]))
+            },
+        };
+        let results = (key::RESULT, ["good", "bad"]);
+        self.labelled(&tokengauge::SLO_EVENTS, &objectives, results, |reading| {
+            [Some(reading.good), Some(reading.bad)]
         });
+        let windows = (key::WINDOW, BURN_WINDOWS.map(|(window, _)| window));
+        self.labelled(&tokengauge::SLO_BURN, &objectives, windows, |reading| reading.burn);
         let gauge = |metric: &Metric, value: fn(&slo::Reading) -> Option<f64>| {
-            let point =
-                move |reading: &slo::Reading| Some((value(reading)?, of_objective(reading)));
-            self.rows(metric, |snapshot| &snapshot.slo, point);
+            self.one_each(metric, &objectives, value);
         };
         gauge(&tokengauge::SLO_OBJECTIVE, |reading| Some(reading.objective.target));
         gauge(&tokengauge::SLO_THRESHOLD, |reading| {
@@ -207,102 +222,78 @@ impl Registrar<'_> {
         gauge(&tokengauge::SLO_BUDGET, |reading| reading.budget);
         gauge(&tokengauge::SLO_COVERED, |reading| Some(reading.covered.as_secs_f64()));
         gauge(&tokengauge::SLO_EXHAUSTION, |reading| Some(reading.exhaustion?.as_secs_f64()));
-        self.series(&tokengauge::SLO_BURN, |snapshot, gauge| {
-            for reading in &snapshot.slo {
-                let base = of_objective(reading);
-                for ((window, _), burn) in BURN_WINDOWS.into_iter().zip(reading.burn) {
-                    if let Some(burn) = burn {
-                        gauge.observe(burn, &with(&base, &[word(key::WINDOW, window)]));
-                    }
-                }
-            }
-        });
     }
 
-    /// Metrics that the engines behind upstreams report, and their warm-up state.
+    /// Metrics that the engines behind upstreams report, their warm-up state, and the scrapes.
     fn backends(&self) {
-        self.series(&tokengauge::BACKEND_REQUESTS, |snapshot, gauge| {
-            for reading in &snapshot.backends {
-                let Some(base) = of_engine(reading) else {
-                    continue;
-                };
-                for (state, count) in [("waiting", reading.waiting), ("running", reading.running)] {
-                    if let Some(count) = count {
-                        gauge.observe(count, &with(&base, &[word(key::STATE, state)]));
-                    }
-                }
-            }
-        });
-        let gauge = |metric: &Metric, value: fn(&engine::Reading) -> Option<f64>| {
-            let point = move |reading: &engine::Reading| value(reading).zip(of_engine(reading));
-            self.rows(metric, |snapshot| &snapshot.backends, point);
+        let upstreams: Group<engine::Reading> = Group {
+            readings: |snapshot| &snapshot.backends,
+            most: usize::MAX,
+            base: |reading| Some(vec![label(key::UPSTREAM, &reading.upstream)]),
         };
-        gauge(&tokengauge::KV_CACHE, |reading| reading.kv_cache);
-        gauge(&tokengauge::PREFIX_CACHE, |reading| reading.prefix_cache);
-        gauge(&tokengauge::SCRAPE_AGE, |reading| reading.scrape_age);
-        self.series(&tokengauge::WARM_STATE, |snapshot, gauge| {
-            for reading in &snapshot.backends {
-                let Some(now) = reading.warm else {
-                    continue;
-                };
-                for state in WarmupState::ALL {
-                    let own = [word(key::WARM, state.as_str())];
-                    gauge.observe(u64::from(state == now), &with(&of_upstream(reading), &own));
-                }
-            }
+        let states = (key::WARM, WarmupState::ALL.map(WarmupState::as_str));
+        self.labelled(&tokengauge::WARM_STATE, &upstreams, states, |reading| {
+            WarmupState::ALL.map(|state| Some(u64::from(state == reading.warm?)))
         });
-    }
-
-    fn scrapes(&self) {
-        self.series(&health::SELF_SCRAPES, |snapshot, counter| {
-            for reading in &snapshot.backends {
-                let counts = reading.asked.iter().flatten();
-                for (result, count) in ScrapeResult::ALL.into_iter().zip(counts) {
-                    let own = [word(key::ASKED, result.as_str())];
-                    counter.observe(*count, &with(&of_upstream(reading), &own));
-                }
-            }
+        let results = (key::ASKED, ScrapeResult::ALL.map(ScrapeResult::as_str));
+        self.labelled(&health::SELF_SCRAPES, &upstreams, results, |reading| {
+            reading.asked.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
         });
-        self.rows(
-            &health::SELF_IMPLAUSIBLE,
-            |snapshot| &snapshot.backends,
-            |reading| reading.asked.map(|_| (reading.implausible, of_upstream(reading))),
-        );
+        self.one_each(&health::SELF_IMPLAUSIBLE, &upstreams, |reading| {
+            reading.asked.map(|_| reading.implausible)
+        });
+        // Absent until the engine is recognized.
+        let engines: Group<engine::Reading> = Group {
+            base: |reading| {
+                let engine = word(key::ENGINE, reading.engine?.as_str());
+                Some(sorted(vec![label(key::UPSTREAM, &reading.upstream), engine]))
+            },
+            ..upstreams
+        };
+        let states = (key::STATE, ["waiting", "running"]);
+        self.labelled(&tokengauge::BACKEND_REQUESTS, &engines, states, |reading| {
+            [reading.waiting, reading.running]
+        });
+        self.one_each(&tokengauge::KV_CACHE, &engines, |reading| reading.kv_cache);
+        self.one_each(&tokengauge::PREFIX_CACHE, &engines, |reading| reading.prefix_cache);
+        self.one_each(&tokengauge::SCRAPE_AGE, &engines, |reading| reading.scrape_age);
     }
 
     fn budgets(&self) {
-        let gauge = |metric: &Metric, value: fn(&BudgetReading) -> f64| {
-            let point = move |budget: &BudgetReading| {
-                Some((value(budget), of_budget(&budget.name, &budget.unit)))
-            };
-            self.rows(metric, |snapshot| &snapshot.budgets, point);
+        let budgets: Group<BudgetReading> = Group {
+            readings: |snapshot| &snapshot.budgets,
+            most: usize::MAX,
+            base: |budget| Some(of_budget(&budget.name, &budget.unit)),
         };
-        gauge(&tokengauge::BUDGET_LIMIT, |budget| budget.limit);
-        gauge(&tokengauge::BUDGET_WINDOW, |budget| budget.window.as_secs_f64());
-        self.rows(
-            &tokengauge::TOKEN_PRICE,
-            |snapshot| &snapshot.token_prices,
-            |price| {
-                let attributes =
-                    vec![label(key::CURRENCY, &price.currency), label(key::ROUTE, &price.route)];
-                Some((price.amount, sorted(attributes)))
+        self.one_each(&tokengauge::BUDGET_LIMIT, &budgets, |budget| Some(budget.limit));
+        self.one_each(&tokengauge::BUDGET_WINDOW, &budgets, |budget| {
+            Some(budget.window.as_secs_f64())
+        });
+        let prices: Group<TokenPrice> = Group {
+            readings: |snapshot| &snapshot.token_prices,
+            most: usize::MAX,
+            base: |price| {
+                let currency = label(key::CURRENCY, &price.currency);
+                Some(sorted(vec![currency, label(key::ROUTE, &price.route)]))
             },
-        );
+        };
+        self.one_each(&tokengauge::TOKEN_PRICE, &prices, |price| Some(price.amount));
     }
 
-    fn observer(&self) {
+    fn logs_and_labels(&self) {
         self.value(&health::SELF_LOST, |snapshot| Some(snapshot.losses.bytes));
         self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.losses.exchanges));
         self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.losses.backlog));
         self.value(&health::SELF_REFUSED, |snapshot| Some(snapshot.refused_requests));
-    }
-
-    fn logs_and_labels(&self) {
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
-        self.series(&health::SELF_UNLOGGED, |snapshot, counter| {
-            for (reason, lines) in snapshot.request_log.dropped {
-                counter.observe(lines, &[word(key::DROP_REASON, reason.as_str())]);
-            }
+        let request_log: Group<LineCounts> = Group {
+            readings: |snapshot| std::slice::from_ref(&snapshot.request_log),
+            most: 1,
+            base: |_| Some(Vec::new()),
+        };
+        let reasons = (key::DROP_REASON, DropReason::ALL.map(DropReason::as_str));
+        self.labelled(&health::SELF_UNLOGGED, &request_log, reasons, |counts| {
+            counts.dropped.map(|(_, lines)| Some(lines))
         });
         self.series(&health::SELF_OVERFLOW, |snapshot, counter| {
             for (dimension, overflowed) in &snapshot.label_overflow {
@@ -314,12 +305,15 @@ impl Registrar<'_> {
 
     /// CPU, memory and shutdown of the process. Values that the kernel does not report are absent.
     fn process(&self) {
-        self.series(&health::CPU_TIME, |snapshot, counter| {
-            if let Some(time) = snapshot.process.cpu {
-                for (mode, spent) in [("user", time.user), ("system", time.system)] {
-                    counter.observe(spent.as_secs_f64(), &[word(key::CPU_MODE, mode)]);
-                }
-            }
+        let process: Group<ProcessStats> = Group {
+            readings: |snapshot| std::slice::from_ref(&snapshot.process),
+            most: 1,
+            base: |_| Some(Vec::new()),
+        };
+        let modes = (key::CPU_MODE, ["user", "system"]);
+        self.labelled(&health::CPU_TIME, &process, modes, |process| {
+            let times = process.cpu.map(|time| [time.user, time.system]);
+            times.map_or([None; 2], |times| times.map(|time| Some(time.as_secs_f64())))
         });
         self.value(&health::MEMORY, |snapshot| {
             Some(i64::try_from(snapshot.process.resident?).unwrap_or(i64::MAX))
@@ -350,27 +344,4 @@ fn observe_throughput(
             gauge.observe(rate, &with(base, &own));
         }
     }
-}
-
-fn of_objective(reading: &slo::Reading) -> Vec<KeyValue> {
-    sorted(vec![
-        label(key::SLO, &reading.objective.name),
-        word(key::INDICATOR, reading.objective.indicator.as_str()),
-    ])
-}
-
-/// `with_type` adds the type of the limit, for metrics whose name does not contain it.
-fn of_rate_limit(reading: &RateLimitReading, with_type: bool) -> Vec<KeyValue> {
-    let limited = with_type.then(|| word(key::LIMITED, reading.limited.as_str()));
-    with(&of_flow(&reading.flow), limited.as_slice())
-}
-
-fn of_upstream(reading: &engine::Reading) -> Vec<KeyValue> {
-    vec![label(key::UPSTREAM, &reading.upstream)]
-}
-
-/// Returns `None` until the engine is recognized.
-fn of_engine(reading: &engine::Reading) -> Option<Vec<KeyValue>> {
-    let engine = word(key::ENGINE, reading.engine?.as_str());
-    Some(sorted(vec![label(key::UPSTREAM, &reading.upstream), engine]))
 }

@@ -25,7 +25,7 @@ use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 use crate::catalog::{self, Kind, SCOPE};
 use crate::config::{self, Config};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
-use crate::export_counters::ExportCounters;
+use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
 use crate::series_limits::SeriesLimits;
 use crate::snapshot::SnapshotSource;
@@ -72,7 +72,7 @@ impl MetricsReader {
             .with_resource(resource.clone())
             .with_view(move |instrument: &Instrument| stream(instrument, &bounds))
             .with_reader(cumulative.clone());
-        if let Some(reader) = preferred.clone().filter(|_| config.sends_metrics()) {
+        if let Some(reader) = preferred.clone().filter(|_| config.sends(Signal::Metrics)) {
             builder = builder.with_reader(reader);
         }
         let provider = builder.build();

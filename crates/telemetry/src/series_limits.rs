@@ -95,8 +95,19 @@ impl SeriesLimits {
 pub struct BoundedCache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
+    /// Returns the value at `key`, and creates it if it is missing.
+    pub fn obtain(&self, key: &K, make: impl FnOnce(&K) -> V) -> Arc<V> {
+        let value = self.obtain_within(key, usize::MAX, make);
+        value.expect("no map has `usize::MAX` entries")
+    }
+
     /// Returns the value at `key`, and creates it if there are fewer than `limit`.
-    pub fn obtain(&self, key: &K, limit: usize, make: impl FnOnce(&K) -> V) -> Option<Arc<V>> {
+    pub fn obtain_within(
+        &self,
+        key: &K,
+        limit: usize,
+        make: impl FnOnce(&K) -> V,
+    ) -> Option<Arc<V>> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if known.is_some() {
             return known;
@@ -146,11 +157,11 @@ mod tests {
     #[test]
     fn shares_values_up_to_the_limit() {
         let cache = BoundedCache::default();
-        let one = cache.obtain(&1, 2, |key| key * 10).unwrap();
-        assert!(Arc::ptr_eq(&one, &cache.obtain(&1, 2, |_| 0).unwrap()));
-        assert_eq!(cache.obtain(&2, 2, |key| key * 10).as_deref(), Some(&20));
-        assert_eq!(cache.obtain(&3, 2, |key| key * 10), None);
-        assert_eq!(cache.obtain(&3, 3, |key| key * 10).as_deref(), Some(&30));
+        let one = cache.obtain_within(&1, 2, |key| key * 10).unwrap();
+        assert!(Arc::ptr_eq(&one, &cache.obtain_within(&1, 2, |_| 0).unwrap()));
+        assert_eq!(cache.obtain_within(&2, 2, |key| key * 10).as_deref(), Some(&20));
+        assert_eq!(cache.obtain_within(&3, 2, |key| key * 10), None);
+        assert_eq!(cache.obtain_within(&3, 3, |key| key * 10).as_deref(), Some(&30));
     }
 
     #[test]

@@ -39,7 +39,8 @@ use tokengauge_types::label_values;
 pub struct Config {
     pub baseline: Baseline,
     /// Number of latest exchanges per model key that are compared. For the baseline `first`, also the number that forms
-    /// the baseline.
+    /// the baseline. From 200, the fewest exchanges for which an index is reported, to 10,000, which take 32 KiB for each
+    /// model key and direction.
     pub exchanges: usize,
 }
 
@@ -63,12 +64,6 @@ impl Default for Config {
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: 1_000 }
     }
-}
-
-impl Config {
-    /// Allowed range. The lower end is the fewest exchanges for which an index is reported. The upper end is a window
-    /// of 32 KiB for each model key and direction.
-    pub const EXCHANGES: std::ops::RangeInclusive<usize> = 200..=10_000;
 }
 
 /// Length of a day for `yesterday`.

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
-use crate::load::{
-    FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput, TotalReading,
-};
+use crate::load::{FinishedRequest, LONGEST_WINDOW, ModelKey, ModelReading, Throughput};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
@@ -85,32 +83,10 @@ impl Track {
         flow: &ModelKey,
         all: &mut Segment,
     ) -> ModelReading {
-        let now = self.streamed.number(at);
         let recent = self.recent.segment(at);
         all.merge(&recent);
-        ModelReading {
-            flow: flow.clone(),
-            input: throughput(now, None, |seconds| self.input_of(now, seconds)),
-            output: throughput(now, peak(now, |second| self.streamed_in(second)), |seconds| {
-                self.output_of(now, seconds)
-            }),
-            recent: recent.summary(),
-        }
-    }
-
-    /// Returns the input tokens of the last `seconds` full seconds before slot `now`.
-    fn input_of(&self, now: u64, seconds: u64) -> f64 {
-        sum(&self.input, now, seconds)
-    }
-
-    /// Returns the output tokens of the same seconds, streaming and non-streaming.
-    fn output_of(&self, now: u64, seconds: u64) -> f64 {
-        sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds)
-    }
-
-    /// Returns the output tokens that were streamed in one second.
-    fn streamed_in(&self, second: u64) -> f64 {
-        self.streamed.get(second).copied().unwrap_or(0.0)
+        let [input, output] = throughput(at, &[self]);
+        ModelReading { flow: flow.clone(), input, output, recent: recent.summary() }
     }
 }
 
@@ -141,46 +117,40 @@ fn spread(
     }
 }
 
-/// Computes the throughput of each window. Windows end at the last full second; `now` is the slot that is still
-/// filling.
-fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
-    let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
-    let latest = now.min(10);
-    Throughput {
-        latest: (latest > 0).then(|| sum(latest) / latest as f64),
-        ten_seconds: mean(10),
-        minute: mean(60),
-        five_minutes: mean(FULL_SLOTS),
-        peak,
-    }
-}
-
-fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
-    // `Iterator::sum` starts at -0.
-    slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
-}
-
-/// Returns the highest slot, from the first full second on. A maximum over part of a window is still true, but a mean
-/// over part of a window would not be the window's mean.
-fn peak(now: u64, streamed: impl Fn(u64) -> f64) -> Option<f64> {
-    let full = now.saturating_sub(FULL_SLOTS)..now;
-    (now > 0).then(|| full.map(streamed).fold(0.0, f64::max))
-}
-
-/// Computes the totals. Means add up. The peak is the highest sum of one second, because model keys peak at different
-/// times. `recent` holds the statistics of all tracks.
-pub(super) fn total(at: MonotonicInstant, tracks: &[&Track], recent: &Segment) -> TotalReading {
+/// Computes the input and output throughput of several tracks together. Windows end at the last full second.
+///
+/// The peak is the highest sum of one second of streamed output, from the first full second on. A maximum over part of
+/// a window is still true, but a mean over part of a window would not be the window's mean.
+pub(super) fn throughput(at: MonotonicInstant, tracks: &[&Track]) -> [Throughput; 2] {
     let now = at.since(MonotonicInstant::ZERO).as_secs();
-    let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().fold(0.0, |sum, track| sum + of(track));
-    TotalReading {
-        input: throughput(now, None, |seconds| sum(&|track| track.input_of(now, seconds))),
-        output: throughput(
-            now,
-            peak(now, |second| sum(&|track| track.streamed_in(second))),
-            |seconds| sum(&|track| track.output_of(now, seconds)),
-        ),
-        recent: recent.summary(),
-    }
+    let means = |sum: &dyn Fn(&Track, u64) -> f64| {
+        // `Iterator::sum` starts at -0.
+        let all = |seconds| tracks.iter().fold(0.0, |all, track| all + sum(track, seconds));
+        let mean = |seconds: u64| (now >= seconds).then(|| all(seconds) / seconds as f64);
+        let latest = now.min(10);
+        Throughput {
+            latest: (latest > 0).then(|| all(latest) / latest as f64),
+            ten_seconds: mean(10),
+            minute: mean(60),
+            five_minutes: mean(FULL_SLOTS),
+            peak: None,
+        }
+    };
+    let input = means(&|track, seconds| sum(&track.input, now, seconds));
+    let output = means(&|track, seconds| {
+        sum(&track.streamed, now, seconds) + sum(&track.whole, now, seconds)
+    });
+    let streamed = |second| {
+        tracks.iter().fold(0.0, |all, track| all + track.streamed.get(second).unwrap_or(&0.0))
+    };
+    let full = now.saturating_sub(FULL_SLOTS)..now;
+    let peak = (now > 0).then(|| full.map(streamed).fold(0.0, f64::max));
+    [input, Throughput { peak, ..output }]
+}
+
+/// Returns the tokens of the last `seconds` full seconds before slot `now`.
+fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
+    slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
 }
 
 #[cfg(test)]
@@ -363,18 +333,18 @@ mod tests {
         other.output(MonotonicInstant::from_secs(7), 90);
         other.input_spread(MonotonicInstant::from_secs(8), MonotonicInstant::from_secs(9), 30);
         let at = MonotonicInstant::from_secs(10);
-        let total = total(at, &[&one, &other], &Segment::default());
-        assert_eq!(total.output.peak, Some(130.0), "not 100 + 90");
-        assert_eq!(total.output.ten_seconds, Some(32.0));
-        assert_eq!(total.input.ten_seconds, Some(3.0));
-        assert_eq!((total.input.peak, total.input.minute), (None, None));
+        let [total_input, total_output] = throughput(at, &[&one, &other]);
+        assert_eq!(total_output.peak, Some(130.0), "not 100 + 90");
+        assert_eq!(total_output.ten_seconds, Some(32.0));
+        assert_eq!(total_input.ten_seconds, Some(3.0));
+        assert_eq!((total_input.peak, total_input.minute), (None, None));
     }
 
     #[test]
     fn without_any_flow_nothing_went_through() {
-        let total = total(MonotonicInstant::from_secs(60), &[], &Segment::default());
-        assert_eq!(total.output.minute, Some(0.0));
-        assert_eq!(total.output.five_minutes, None, "not covered");
-        assert_eq!(total.recent, Default::default());
+        let [_, total_output] = throughput(MonotonicInstant::from_secs(60), &[]);
+        assert_eq!(total_output.minute, Some(0.0));
+        assert_eq!(total_output.five_minutes, None, "not covered");
+        assert_eq!(Segment::default().summary(), Default::default());
     }
 }

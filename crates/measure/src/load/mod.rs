@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::load::flow::{Track, total};
+use crate::load::flow::{Track, throughput};
 use crate::load::recent::Segment;
 use crate::record::MetricLabels;
 use crate::timing::OutputRateRange;
@@ -345,10 +345,12 @@ impl Load {
         let flows = self.flows.iter_mut().filter_map(tell).collect();
         let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
         let tracks: Vec<&Track> = tracks.collect();
+        // Means add up, but model keys peak at different times.
+        let [input, output] = throughput(at, &tracks);
         Reading {
             lanes: self.route_readings(),
             flows,
-            total: total(at, &tracks, &recent),
+            total: TotalReading { input, output, recent: recent.summary() },
             quotas: Vec::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Outcome of an exchange, its error source, and its `error.type`.
 
 use crate::record::Outcome;
-use tokengauge_types::event::{Ending, ErrorSource, RejectReason, TimeoutKind, UpstreamFailure};
+use tokengauge_types::event::{Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
 /// Facts about the response at the end of the exchange.
@@ -35,11 +35,12 @@ pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSour
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
-        Ending::Rejected(refusal) => {
-            error(Outcome::Rejected, ending.fault(), refusal_word(refusal))
-        }
+        Ending::Rejected(refusal) => error(Outcome::Rejected, ending.fault(), refusal.as_str()),
         _ if answered.finished && !erred => (Outcome::Ok, ErrorSource::None, None),
-        Ending::TimedOut(limit) => error(Outcome::Timeout, ending.fault(), limit_word(limit)),
+        Ending::TimedOut(limit) => {
+            let kind = format!("timeout_{}", limit.as_str());
+            error(Outcome::Timeout, ending.fault(), &kind)
+        }
         _ if erred => failed(ending, answered),
         Ending::Complete if !answered.streamed || answered.lost => {
             (Outcome::Ok, ErrorSource::None, None)
@@ -74,24 +75,6 @@ fn failed(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, 
     (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
 }
 
-const fn refusal_word(refusal: RejectReason) -> &'static str {
-    match refusal {
-        RejectReason::NoRoute => "no_route",
-        RejectReason::BadRequest => "bad_request",
-        RejectReason::Overload => "overload",
-        RejectReason::Draining => "draining",
-    }
-}
-
-const fn limit_word(limit: TimeoutKind) -> &'static str {
-    match limit {
-        TimeoutKind::Connect => "timeout_connect",
-        TimeoutKind::ResponseHeader => "timeout_head",
-        TimeoutKind::Idle => "timeout_idle",
-        TimeoutKind::Total => "timeout_total",
-    }
-}
-
 const fn failure_word(failure: UpstreamFailure) -> &'static str {
     match failure {
         UpstreamFailure::Dns => "upstream_dns",
@@ -106,6 +89,7 @@ const fn failure_word(failure: UpstreamFailure) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokengauge_types::event::{RejectReason, TimeoutKind};
 
     fn told(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, String) {
         let (outcome, fault, kind) = settle(ending, answered);

@@ -121,11 +121,6 @@ impl Timestamps {
         Some(self.token?.since(self.accept))
     }
 
-    /// Returns the upstream time to first token: token − sent.
-    pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
-        Some(self.token?.since(self.sent?))
-    }
-
     /// Returns the time to the first visible token: visible − accept.
     pub fn time_to_visible(&self) -> Option<Duration> {
         Some(self.visible?.since(self.accept))

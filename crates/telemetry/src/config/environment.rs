@@ -352,22 +352,20 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 /// Returns a UUID of version 4. It must be unique, not secret, so any random source does.
 fn random_uuid() -> String {
-    let bits = fastrand::u128(..);
-    let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{bits:032x}");
-    let mut uuid = String::with_capacity(36);
-    for (position, digit) in hex.chars().enumerate() {
-        if matches!(position, 8 | 12 | 16 | 20) {
-            uuid.push('-');
-        }
-        uuid.push(digit);
-    }
-    uuid
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        fastrand::u32(..),
+        fastrand::u16(..),
+        fastrand::u16(..0x1000),
+        fastrand::u16(0x8000..0xc000),
+        fastrand::u64(..1 << 48)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Signal;
 
     fn read(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
         let (config, problems) = Config::from_env(|name| {
@@ -386,7 +384,7 @@ mod tests {
     #[test]
     fn an_empty_environment_exports_nothing() {
         let config = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]);
-        assert!(!config.sends());
+        assert!(!config.sends_any());
         assert!(config.summary().contains("no endpoint is configured"));
         assert_eq!(config.metric_interval, Duration::from_secs(10));
         assert_eq!(config.metrics.protocol, Protocol::HttpProtobuf);
@@ -439,21 +437,21 @@ mod tests {
     #[test]
     fn each_signal_can_be_exported_alone() {
         let traces = quiet(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318")]);
-        assert_eq!((traces.sends_metrics(), traces.sends_traces()), (false, true));
+        assert_eq!((traces.sends(Signal::Metrics), traces.sends(Signal::Traces)), (false, true));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318");
         let metrics =
             quiet(&[endpoint, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "otlp")]);
-        assert_eq!((metrics.sends_metrics(), metrics.sends_traces()), (true, false));
+        assert_eq!((metrics.sends(Signal::Metrics), metrics.sends(Signal::Traces)), (true, false));
         let scraped = quiet(&[endpoint, ("OTEL_METRICS_EXPORTER", "prometheus")]);
-        assert!(!scraped.sends_metrics());
+        assert!(!scraped.sends(Signal::Metrics));
         let disabled = quiet(&[endpoint, ("OTEL_SDK_DISABLED", "TRUE")]);
-        assert!(!disabled.sends() && disabled.summary().contains("OTEL_SDK_DISABLED"));
+        assert!(!disabled.sends_any() && disabled.summary().contains("OTEL_SDK_DISABLED"));
     }
 
     #[test]
     fn logs_are_exported_only_on_request() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318");
-        assert!(!quiet(&[endpoint]).sends_logs());
+        assert!(!quiet(&[endpoint]).sends(Signal::Logs));
         let requested =
             quiet(&[endpoint, ("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_BLRP_MAX_QUEUE_SIZE", "9")]);
         assert_eq!(requested.logs.endpoint.as_deref(), Some("http://general:4318/v1/logs"));
@@ -463,12 +461,15 @@ mod tests {
         assert_eq!((requested.log_batch.queue, requested.log_batch.size), (9, 9));
         let own = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://own:4318/logs");
         let own_only = quiet(&[own, ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "a=1")]);
-        assert_eq!((own_only.sends_logs(), own_only.sends_metrics()), (true, false));
+        assert_eq!((own_only.sends(Signal::Logs), own_only.sends(Signal::Metrics)), (true, false));
         assert_eq!(own_only.logs.endpoint.as_deref(), Some("http://own:4318/logs"));
         assert_eq!(own_only.logs.headers.0, [("a".to_owned(), "1".to_owned())]);
-        assert!(!quiet(&[own, ("OTEL_LOGS_EXPORTER", "none")]).sends_logs());
-        assert!(!quiet(&[own, ("OTEL_SDK_DISABLED", "true")]).sends_logs());
-        assert!(!quiet(&[("OTEL_LOGS_EXPORTER", "otlp")]).sends_logs(), "there is no endpoint");
+        assert!(!quiet(&[own, ("OTEL_LOGS_EXPORTER", "none")]).sends(Signal::Logs));
+        assert!(!quiet(&[own, ("OTEL_SDK_DISABLED", "true")]).sends(Signal::Logs));
+        assert!(
+            !quiet(&[("OTEL_LOGS_EXPORTER", "otlp")]).sends(Signal::Logs),
+            "there is no endpoint"
+        );
     }
 
     #[test]

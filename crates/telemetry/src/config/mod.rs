@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::sampling::Sampler;
+use tokengauge_types::label_values;
 
 mod environment;
 
@@ -28,6 +29,15 @@ pub struct Config {
     pub gen_ai: GenAiNames,
     pub exemplars: ExemplarFilter,
 }
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Signal {
+    Logs,
+    Metrics,
+    Traces,
+}
+
+label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,20 +141,22 @@ impl Config {
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Returns whether any signal is exported over OTLP.
-    pub const fn sends(&self) -> bool {
-        self.sends_logs() || self.sends_metrics() || self.sends_traces()
+    pub fn sends_any(&self) -> bool {
+        Signal::ALL.into_iter().any(|signal| self.sends(signal))
     }
 
-    pub const fn sends_logs(&self) -> bool {
-        !self.disabled && self.logs.endpoint.is_some()
+    pub fn sends(&self, signal: Signal) -> bool {
+        self.exported(signal).is_some()
     }
 
-    pub const fn sends_metrics(&self) -> bool {
-        !self.disabled && self.metrics.endpoint.is_some()
-    }
-
-    pub const fn sends_traces(&self) -> bool {
-        !self.disabled && self.traces.endpoint.is_some()
+    /// Returns the settings of a signal if it is exported.
+    pub fn exported(&self, signal: Signal) -> Option<&SignalConfig> {
+        let config = match signal {
+            Signal::Logs => &self.logs,
+            Signal::Metrics => &self.metrics,
+            Signal::Traces => &self.traces,
+        };
+        (!self.disabled && config.endpoint.is_some()).then_some(config)
     }
 
     /// Describes in one line the destination of each signal.
@@ -152,7 +164,7 @@ impl Config {
         if self.disabled {
             return "OTLP export is off (OTEL_SDK_DISABLED); metrics are served on /metrics".into();
         }
-        if !self.sends() {
+        if !self.sends_any() {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
         let signal = |name: &str, signal: &SignalConfig| match &signal.endpoint {
@@ -164,7 +176,7 @@ impl Config {
             signal("metrics", &self.metrics),
             signal("traces", &self.traces)
         );
-        if self.sends_logs() {
+        if self.sends(Signal::Logs) {
             summary = format!("{summary}, {}", signal("logs", &self.logs));
         }
         summary

@@ -1,13 +1,15 @@
 //! Instruments bound to one attribute set. A record takes a few nanoseconds, a lookup by attributes 200 ns.
 
+use std::array;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
-use crate::attributes::with;
+use crate::attributes::{with, word};
 use crate::builders::Instrument;
-use crate::catalog::Metric;
+use crate::catalog::{Attribute, Metric};
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 
 /// A histogram that is recorded when an exchange ends, so that each record may leave an exemplar.
@@ -25,11 +27,6 @@ pub struct BoundExemplarHistogram<T> {
     series: SeriesId,
     bounds: &'static [f64],
 }
-
-/// An instrument that is bound at its first use, so that unused attribute sets have no points. Every use must pass the
-/// same instrument and attributes.
-#[derive(Debug)]
-pub struct LazyInstrument<B>(OnceLock<B>);
 
 impl<T> Instrument for ExemplarHistogram<T>
 where
@@ -66,25 +63,92 @@ impl BoundExemplarHistogram<u64> {
     }
 }
 
-impl<T> LazyInstrument<BoundExemplarHistogram<T>> {
+/// A histogram that is bound at its first value, so that unused series have no points. Every use must pass the same
+/// histogram and attributes.
+#[derive(Debug)]
+pub struct LazyHistogram<T>(OnceLock<BoundExemplarHistogram<T>>);
+
+impl<T> LazyHistogram<T> {
     pub fn of(
         &self,
         histogram: &ExemplarHistogram<T>,
-        base: &[KeyValue],
-        own: &[KeyValue],
+        attributes: &[KeyValue],
     ) -> &BoundExemplarHistogram<T> {
-        self.0.get_or_init(|| histogram.bind(&with(base, own)))
+        self.0.get_or_init(|| histogram.bind(attributes))
     }
 }
 
-impl LazyInstrument<BoundCounter<u64>> {
-    pub fn add(&self, counter: &Counter<u64>, base: &[KeyValue], own: &[KeyValue], value: u64) {
-        self.0.get_or_init(|| counter.bind(&with(base, own))).add(value);
-    }
-}
-
-impl<B> Default for LazyInstrument<B> {
+impl<T> Default for LazyHistogram<T> {
     fn default() -> Self {
         Self(OnceLock::new())
+    }
+}
+
+/// Instruments that differ in the value of one attribute. Each is bound at its first value, so that unused ones have no
+/// points. Every use must pass the same instrument, attributes and labels.
+#[derive(Debug)]
+pub struct Labelled<B, const N: usize>([OnceLock<B>; N]);
+
+/// A label and its value. Without a value, nothing is recorded.
+pub type LabelledValue<T> = (&'static str, Option<T>);
+
+impl<B, const N: usize> Labelled<B, N> {
+    fn each<T>(
+        &self,
+        (base, attribute): (&[KeyValue], Attribute),
+        values: [LabelledValue<T>; N],
+        bind: impl Fn(&[KeyValue]) -> B,
+        mut record: impl FnMut(&B, T),
+    ) {
+        for (slot, (label, value)) in self.0.iter().zip(values) {
+            if let Some(value) = value {
+                let bind = || bind(&with(base, &[word(attribute, label)]));
+                record(slot.get_or_init(bind), value);
+            }
+        }
+    }
+}
+
+impl<const N: usize> Labelled<BoundCounter<u64>, N> {
+    pub fn add(
+        &self,
+        counter: &Counter<u64>,
+        series: (&[KeyValue], Attribute),
+        values: [LabelledValue<u64>; N],
+    ) {
+        self.each(series, values, |attributes| counter.bind(attributes), BoundCounter::add);
+    }
+}
+
+impl<const N: usize> Labelled<BoundExemplarHistogram<f64>, N> {
+    /// Records times in seconds.
+    pub fn record(
+        &self,
+        histogram: &ExemplarHistogram<f64>,
+        series: (&[KeyValue], Attribute),
+        times: [LabelledValue<Duration>; N],
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
+        let bind = |attributes: &[KeyValue]| histogram.bind(attributes);
+        self.each(series, times, bind, |bound, time| bound.record(time.as_secs_f64(), exemplars));
+    }
+}
+
+impl<const N: usize> Labelled<BoundExemplarHistogram<u64>, N> {
+    pub fn record(
+        &self,
+        histogram: &ExemplarHistogram<u64>,
+        series: (&[KeyValue], Attribute),
+        values: [LabelledValue<u64>; N],
+        exemplars: &mut ExemplarRecorder<'_>,
+    ) {
+        let bind = |attributes: &[KeyValue]| histogram.bind(attributes);
+        self.each(series, values, bind, |bound, value| bound.record(value, exemplars));
+    }
+}
+
+impl<B, const N: usize> Default for Labelled<B, N> {
+    fn default() -> Self {
+        Self(array::from_fn(|_| OnceLock::new()))
     }
 }

@@ -4,76 +4,83 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, Counter};
+use opentelemetry::metrics::BoundCounter;
 
-use crate::attributes::{label, pair, with, word};
+use crate::attributes::{label, with, word};
 use crate::catalog::attributes as key;
 use crate::exemplars::ExemplarRecorder;
-use crate::instruments::bound::LazyInstrument;
-use crate::instruments::bound::{BoundExemplarHistogram, ExemplarHistogram};
-use crate::instruments::length_buckets::LengthBucketInstruments;
+use crate::instruments::bound::{
+    BoundExemplarHistogram, ExemplarHistogram, Labelled, LabelledValue, LazyHistogram,
+};
 use crate::instruments::live::LiveInstruments;
 use crate::instruments::set::{InstrumentSet, LatestGenAi};
 use crate::series_limits::BoundedCache;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Timings, Usage};
 use tokengauge_measure::record::{
-    Call, ChoiceStatus, Completeness, Cost, LengthBuckets, Outcome, Output, Record,
+    Call, ChoiceStatus, Completeness, Cost, LengthBucket, LengthBuckets, Outcome, Output, Record,
 };
 use tokengauge_measure::timing::rates::VOICE_RATE;
-use tokengauge_measure::timing::{OutputRateRange, Stage, Unrated};
+use tokengauge_measure::timing::{OutputRateRange, Stage, Timestamps, Unrated};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
-/// Modalities in the order of [`by_modality`].
-const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
-
-/// Index of the modality of counts that are not split.
-const UNSPLIT: usize = 3;
+type Times<const N: usize> = Labelled<BoundExemplarHistogram<f64>, N>;
+type Counts<const N: usize> = Labelled<BoundCounter<u64>, N>;
 
 /// The instruments of finished calls of one series with one response model.
 #[derive(Debug)]
 pub struct CallInstruments {
     set: Arc<InstrumentSet>,
     base: Vec<KeyValue>,
-    times: Times,
-    tokens: Tokens,
+    bound: BoundInstruments,
     banded: BoundedCache<LengthBuckets, LengthBucketInstruments>,
     costs: BoundedCache<(Label, Source), BoundCounter<f64>>,
-    /// Bound together, so that no series starts at 1.
-    bands: OnceLock<[BoundCounter<u64>; OutputRateRange::ALL.len() + 1]>,
-    unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
 }
 
 #[derive(Debug, Default)]
-struct Times {
-    server: LazyInstrument<BoundExemplarHistogram<f64>>,
-    inference: LazyInstrument<BoundExemplarHistogram<f64>>,
-    operation: LazyInstrument<BoundExemplarHistogram<f64>>,
-    first_chunk: LazyInstrument<BoundExemplarHistogram<f64>>,
-    legacy_first_chunk: LazyInstrument<BoundExemplarHistogram<f64>>,
-    first_token: LazyInstrument<BoundExemplarHistogram<f64>>,
-    output_token: LazyInstrument<BoundExemplarHistogram<f64>>,
-    blocked: LazyInstrument<BoundExemplarHistogram<f64>>,
-    /// Queue waits in the order of [`waits`].
-    queue_waits: [LazyInstrument<BoundExemplarHistogram<f64>>; 3],
-    stages: [LazyInstrument<BoundExemplarHistogram<f64>>; Stage::ALL.len()],
-    /// Backend phases in the order of [`phases`].
-    backend_stages: [LazyInstrument<BoundExemplarHistogram<f64>>; 5],
-}
-
-#[derive(Debug, Default)]
-struct Tokens {
-    /// input, output, cache_read, cache_write, reasoning.
-    /// Each by modality.
-    standard: [[LazyInstrument<BoundCounter<u64>>; MODALITIES.len()]; 5],
+struct BoundInstruments {
+    /// Durations of calls without an error, in the order of [`CallInstruments::durations`].
+    durations: [LazyHistogram<f64>; 3],
+    /// Times without further attributes, in the order of [`CallInstruments::times`].
+    times: [LazyHistogram<f64>; 5],
+    queue_waits: Times<3>,
+    stages: Times<{ Stage::ALL.len() }>,
+    backend_stages: Times<5>,
+    /// Tokens of the semantic conventions by modality: input, output, cache_read, cache_write, reasoning.
+    standard: [Counts<4>; 5],
     /// input, output.
-    operation: [LazyInstrument<BoundExemplarHistogram<u64>>; 2],
-    legacy: [LazyInstrument<BoundExemplarHistogram<u64>>; 2],
-    /// Reported tokens in the order of [`parts`].
-    usage: [LazyInstrument<BoundCounter<u64>>; 6],
-    drift_counted: LazyInstrument<BoundCounter<u64>>,
-    drift_reported: LazyInstrument<BoundCounter<u64>>,
+    operation: [LazyHistogram<u64>; 2],
+    legacy: Labelled<BoundExemplarHistogram<u64>, 2>,
+    usage: Counts<6>,
+    bands: Counts<{ OutputRateRange::ALL.len() + 1 }>,
+    unrated: Counts<{ Unrated::ALL.len() }>,
+    /// Counted and reported tokens.
+    drift: [OnceLock<BoundCounter<u64>>; 2],
+}
+
+/// The instruments of finished calls of one series, response model, and pair of length buckets.
+#[derive(Debug)]
+pub struct LengthBucketInstruments {
+    base: Vec<KeyValue>,
+    output_rate: LazyHistogram<f64>,
+    total_rate: LazyHistogram<f64>,
+    time_to: Times<5>,
+}
+
+impl LengthBucketInstruments {
+    /// Creates the instruments. Without buckets, `base` is the whole attribute set.
+    fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
+        let own = [(key::INPUT_BAND, bands.input), (key::OUTPUT_BAND, bands.output)]
+            .into_iter()
+            .filter_map(|(key, band)| Some(word(key, band.map(LengthBucket::as_str)?)));
+        Self {
+            base: with(base, &own.collect::<Vec<_>>()),
+            output_rate: LazyHistogram::default(),
+            total_rate: LazyHistogram::default(),
+            time_to: Labelled::default(),
+        }
+    }
 }
 
 impl CallInstruments {
@@ -86,20 +93,15 @@ impl CallInstruments {
         Self {
             set,
             base: with(&live.base, model.as_slice()),
-            times: Times::default(),
-            tokens: Tokens::default(),
+            bound: BoundInstruments::default(),
             banded: BoundedCache::default(),
             costs: BoundedCache::default(),
-            bands: OnceLock::new(),
-            unrated: OnceLock::new(),
         }
     }
 
     /// Returns the instruments of calls in these length buckets.
     pub fn banded(&self, bands: LengthBuckets) -> Arc<LengthBucketInstruments> {
-        let make = |bands: &LengthBuckets| LengthBucketInstruments::new(&self.base, *bands);
-        let found = self.banded.obtain(&bands, usize::MAX, make);
-        found.unwrap_or_else(|| Arc::new(make(&bands)))
+        self.banded.obtain(&bands, |bands| LengthBucketInstruments::new(&self.base, *bands))
     }
 
     /// Records a finished call. `error` is the label of the record's `error.type`.
@@ -112,19 +114,23 @@ impl CallInstruments {
     ) {
         let error = error.map(|error| label(key::ERROR_TYPE, error));
         let error = error.as_slice();
-        self.durations(record, call, error, exemplars);
-        self.points(record, exemplars);
-        self.waits(record, call, exemplars);
-        if call.streamed {
-            self.first(record, call, exemplars);
+        let durations = self.bound.durations.iter().zip(self.durations(record, call));
+        for (slot, (histogram, time)) in durations {
+            if let (Some(histogram), Some(time)) = (histogram, time) {
+                self.at_end(slot, histogram, error).record(time, exemplars);
+            }
         }
-        banded.points(&self.set, &record.points, exemplars);
+        for (slot, (histogram, time)) in self.bound.times.iter().zip(self.times(record, call)) {
+            if let (Some(histogram), Some(time)) = (histogram, time) {
+                slot.of(histogram, &self.base).record(time.as_secs_f64(), exemplars);
+            }
+        }
+        self.labelled_times(record, call, exemplars);
         self.rates(call, banded, exemplars);
+        let series = (banded.base.as_slice(), key::POINT);
+        banded.time_to.record(&self.set.own.time_to, series, times_to(&record.points), exemplars);
         if let Some(cost) = &call.cost {
             self.cost(cost);
-        }
-        if let Some(timings) = &call.timings {
-            self.backend(timings, exemplars);
         }
         if let Some(usage) = &call.usage {
             self.usage(usage, call, error, exemplars);
@@ -139,117 +145,77 @@ impl CallInstruments {
             let own = [label(key::CURRENCY, currency), word(key::TOKEN_SOURCE, source.as_str())];
             self.set.own.cost.bind(&with(&self.base, &own))
         };
-        let series = (cost.currency.clone(), cost.source);
-        if let Some(counter) = self.costs.obtain(&series, usize::MAX, bind) {
-            counter.add(cost.amount);
-        }
+        self.costs.obtain(&(cost.currency.clone(), cost.source), bind).add(cost.amount);
     }
 
+    /// Returns the durations of the semantic conventions. The duration of a session is not the duration of a response.
     fn durations(
         &self,
         record: &Record,
         call: &Call,
-        error: &[KeyValue],
-        exemplars: &mut ExemplarRecorder<'_>,
-    ) {
-        let (points, set, times) = (&record.points, &*self.set, &self.times);
-        let until_end = |from: Option<MonotonicInstant>| Some(seconds(points.end?.since(from?)));
-        // The duration of a session is not the duration of a response.
+    ) -> [(Option<&ExemplarHistogram<f64>>, Option<f64>); 3] {
+        let (points, set) = (&record.points, &*self.set);
+        let until_end =
+            |from: Option<MonotonicInstant>| Some(points.end?.since(from?).as_secs_f64());
         let session = record.websocket.is_some();
-        if let (Some(server), Some(time), false) = (&set.server, until_end(points.sent), session) {
-            self.at_end(&times.server, &server.duration, error).record(time, exemplars);
-        }
-        let Some(time) = until_end(points.admit) else {
-            return;
-        };
         let inference = call.series.operation.generates() && !session;
-        if let Some(latest) = set.latest.as_ref().filter(|_| inference) {
-            self.at_end(&times.inference, &latest.duration, error).record(time, exemplars);
-        }
-        if let Some(operation) = &set.operation_duration
-            && (!inference || set.legacy.is_some())
-        {
-            self.at_end(&times.operation, operation, error).record(time, exemplars);
-        }
+        let server = set.server.as_ref().filter(|_| !session);
+        let latest = set.latest.as_ref().filter(|_| inference);
+        let operation = set.operation_duration.as_ref();
+        [
+            (server.map(|server| &server.duration), until_end(points.sent)),
+            (latest.map(|latest| &latest.duration), until_end(points.admit)),
+            (operation.filter(|_| !inference || set.legacy.is_some()), until_end(points.admit)),
+        ]
     }
 
     /// Errors add an attribute and are rare, so their instruments are looked up.
     fn at_end<T: Clone>(
         &self,
-        slot: &LazyInstrument<BoundExemplarHistogram<T>>,
+        slot: &LazyHistogram<T>,
         histogram: &ExemplarHistogram<T>,
         error: &[KeyValue],
     ) -> BoundExemplarHistogram<T> {
         if error.is_empty() {
-            slot.of(histogram, &self.base, &[]).clone()
+            slot.of(histogram, &self.base).clone()
         } else {
             histogram.bind(&with(&self.base, error))
         }
     }
 
-    fn points(&self, record: &Record, exemplars: &mut ExemplarRecorder<'_>) {
-        let (set, times) = (&*self.set, &self.times);
-        for (stage, length) in record.stages.iter() {
-            let own = [word(key::STAGE, stage.as_str())];
-            let mut slots = times.stages.iter().zip(Stage::ALL);
-            if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.of(&set.own.stage, &self.base, &own).record(seconds(length), exemplars);
-            }
-        }
-        if !record.blocked.is_zero() {
-            let blocked = seconds(record.blocked);
-            times.blocked.of(&set.own.blocked, &self.base, &[]).record(blocked, exemplars);
-        }
+    /// Returns the time in which the client did not read, and the times of a stream in the semantic conventions.
+    fn times(
+        &self,
+        record: &Record,
+        call: &Call,
+    ) -> [(Option<&ExemplarHistogram<f64>>, Option<Duration>); 5] {
+        let (points, set) = (&record.points, &*self.set);
+        let since_sent =
+            |at: Option<MonotonicInstant>| Some(at?.since(points.sent?)).filter(|_| call.streamed);
+        let server = set.server.as_ref().filter(|_| record.outcome == Outcome::Ok);
+        let per_token = call.rates.time_per_output_token.filter(|_| call.streamed);
+        [
+            (Some(&set.own.blocked), Some(record.blocked).filter(|time| !time.is_zero())),
+            (set.latest.as_ref().map(|latest| &latest.first_chunk), since_sent(points.event)),
+            (set.legacy.as_ref().map(|legacy| &legacy.first_chunk), since_sent(points.event)),
+            (server.map(|server| &server.first_token), since_sent(points.token)),
+            (server.map(|server| &server.output_token), per_token),
+        ]
     }
 
-    /// Records how long the call was queued, by queue location.
-    fn waits(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
-        let slots = self.times.queue_waits.iter();
-        for (slot, (place, waited)) in slots.zip(waits(record, call)) {
-            if let Some(waited) = waited {
-                let own = [word(key::WAIT_PLACE, place)];
-                slot.of(&self.set.own.queue_wait, &self.base, &own)
-                    .record(seconds(waited), exemplars);
-            }
-        }
-    }
-
-    /// Records the phases that the backend reports.
-    fn backend(&self, timings: &Timings, exemplars: &mut ExemplarRecorder<'_>) {
-        let slots = self.times.backend_stages.iter();
-        for (slot, (stage, length)) in slots.zip(phases(timings)) {
-            if let Some(length) = length {
-                let own = [word(key::BACKEND_STAGE, stage)];
-                slot.of(&self.set.own.backend_stage, &self.base, &own)
-                    .record(seconds(length), exemplars);
-            }
-        }
-    }
-
-    /// Records the times of a stream in the semantic conventions: first chunk, first token, and time per output token.
-    fn first(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
-        let (points, set, times) = (&record.points, &*self.set, &self.times);
-        let since_sent = |at: Option<MonotonicInstant>| Some(seconds(at?.since(points.sent?)));
-        if let Some(time) = since_sent(points.event) {
-            if let Some(latest) = &set.latest {
-                times.first_chunk.of(&latest.first_chunk, &self.base, &[]).record(time, exemplars);
-            }
-            if let Some(legacy) = &set.legacy {
-                times
-                    .legacy_first_chunk
-                    .of(&legacy.first_chunk, &self.base, &[])
-                    .record(time, exemplars);
-            }
-        }
-        let successful = record.outcome == Outcome::Ok;
-        let Some(server) = set.server.as_ref().filter(|_| successful) else {
-            return;
-        };
-        if let Some(time) = since_sent(points.token) {
-            times.first_token.of(&server.first_token, &self.base, &[]).record(time, exemplars);
-        }
-        if let Some(time) = call.rates.time_per_output_token.map(seconds) {
-            times.output_token.of(&server.output_token, &self.base, &[]).record(time, exemplars);
+    /// Records stages, queue waits by location, and the phases that the backend reports.
+    fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
+        let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
+        let length = |stage| record.stages.iter().find(|(known, _)| *known == stage);
+        let stages =
+            Stage::ALL.map(|stage| (stage.as_str(), length(stage).map(|(_, length)| length)));
+        bound.stages.record(&set.stage, (base, key::STAGE), stages, exemplars);
+        let waits = waits(record, call);
+        bound.queue_waits.record(&set.queue_wait, (base, key::WAIT_PLACE), waits, exemplars);
+        if let Some(timings) = &call.timings {
+            let series = (base, key::BACKEND_STAGE);
+            let phases = phases(timings);
+            bound.backend_stages.record(&set.backend_stage, series, phases, exemplars);
         }
     }
 
@@ -259,46 +225,24 @@ impl CallInstruments {
         banded: &LengthBucketInstruments,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let set = &*self.set;
+        let set = &self.set.own;
+        // All counters of a kind are bound together, so that no series starts at 1.
+        let one = |counted: bool| Some(u64::from(counted));
         if let Some(rate) = call.rates.total {
-            banded.total_rate(set, rate, exemplars);
+            banded.total_rate.of(&set.total_rate, &banded.base).record(rate, exemplars);
         }
         if let Some(rate) = call.rates.output {
-            banded.output_rate(set, rate, exemplars);
-            self.band(rate);
+            banded.output_rate.of(&set.output_rate, &banded.base).record(rate, exemplars);
+            let range = OutputRateRange::of(rate);
+            let [a, b, c, d, e] =
+                OutputRateRange::ALL.map(|known| (known.as_str(), one(known == range)));
+            let bands = [a, b, c, d, e, ("voice", one(rate >= VOICE_RATE))];
+            self.bound.bands.add(&set.band, (&self.base, key::BAND), bands);
         }
         if let Some(reason) = call.rates.unrated {
-            let counters = self.unrated.get_or_init(|| {
-                Unrated::ALL.map(|reason| {
-                    self.counter(&set.own.unrated, word(key::UNRATED, reason.as_str()))
-                })
-            });
-            let mut counters = counters.iter().zip(Unrated::ALL);
-            if let Some((counter, _)) = counters.find(|(_, known)| *known == reason) {
-                counter.add(1);
-            }
+            let reasons = Unrated::ALL.map(|known| (known.as_str(), one(known == reason)));
+            self.bound.unrated.add(&set.unrated, (&self.base, key::UNRATED), reasons);
         }
-    }
-
-    fn band(&self, rate: f64) {
-        let [below5, from5, from15, from30, from60, voice] = self.bands.get_or_init(|| {
-            let [a, b, c, d, e] = OutputRateRange::ALL.map(OutputRateRange::as_str);
-            [a, b, c, d, e, "voice"]
-                .map(|band| self.counter(&self.set.own.band, word(key::BAND, band)))
-        });
-        let band = match OutputRateRange::of(rate) {
-            OutputRateRange::Below5 => below5,
-            OutputRateRange::From5 => from5,
-            OutputRateRange::From15 => from15,
-            OutputRateRange::From30 => from30,
-            OutputRateRange::From60 => from60,
-        };
-        band.add(1);
-        voice.add(u64::from(rate >= VOICE_RATE));
-    }
-
-    fn counter(&self, counter: &Counter<u64>, own: KeyValue) -> BoundCounter<u64> {
-        counter.bind(&with(&self.base, &[own]))
     }
 
     /// Records the usage that the provider reported.
@@ -309,26 +253,18 @@ impl CallInstruments {
         error: &[KeyValue],
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        let (set, base) = (&*self.set, &self.base);
+        let (set, base) = (&*self.set, self.base.as_slice());
         let generates = call.series.operation.generates();
         if let Some(latest) = set.latest.as_ref().filter(|_| generates) {
             self.standard_usage(latest, usage, error, exemplars);
         }
         if let Some(legacy) = &set.legacy {
             let reported = [("input", usage.input), ("output", usage.output)];
-            for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
-                if let Some(tokens) = tokens {
-                    let own = [word(key::TOKEN_TYPE, direction)];
-                    slot.of(&legacy.token_usage, base, &own).record(tokens, exemplars);
-                }
-            }
+            let series = (base, key::TOKEN_TYPE);
+            self.bound.legacy.record(&legacy.token_usage, series, reported, exemplars);
         }
         let parts = parts(usage, call.output.as_ref());
-        for (slot, (kind, tokens)) in self.tokens.usage.iter().zip(parts) {
-            if let Some(tokens) = tokens {
-                slot.add(&set.own.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
-            }
-        }
+        self.bound.usage.add(&set.own.usage, (base, key::TOKEN_KIND), parts);
     }
 
     fn standard_usage(
@@ -346,19 +282,14 @@ impl CallInstruments {
             (&latest.cache_write, usage.cache_write, &unsplit),
             (&latest.reasoning, usage.reasoning, &unsplit),
         ];
-        for (slots, (counter, tokens, split)) in self.tokens.standard.iter().zip(counters) {
-            let parts = tokens.map(|tokens| by_modality(tokens, split));
-            let named = slots.iter().zip(MODALITIES);
-            for ((slot, modality), tokens) in named.zip(parts.into_iter().flatten()) {
-                if let Some(tokens) = tokens {
-                    let own = [pair(key::TOKEN_MODALITY, modality)];
-                    slot.add(counter, &self.base, &own, tokens);
-                }
+        for (slots, (counter, tokens, split)) in self.bound.standard.iter().zip(counters) {
+            if let Some(tokens) = tokens {
+                slots.add(counter, (&self.base, key::TOKEN_MODALITY), by_modality(tokens, split));
             }
         }
         let histograms =
             [(&latest.operation_input, usage.input), (&latest.operation_output, usage.output)];
-        for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
+        for (slot, (histogram, tokens)) in self.bound.operation.iter().zip(histograms) {
             if let Some(tokens) = tokens {
                 self.at_end(slot, histogram, error).record(tokens, exemplars);
             }
@@ -375,9 +306,11 @@ impl CallInstruments {
             // The usage of a session includes audio, of which only the transcript is visible.
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
-            let (set, tokens) = (&*self.set, &self.tokens);
-            tokens.drift_counted.add(&set.own.drift_counted, &self.base, &[], output.counted);
-            tokens.drift_reported.add(&set.own.drift_reported, &self.base, &[], reported);
+            let set = &self.set.own;
+            let counters = [(&set.drift_counted, output.counted), (&set.drift_reported, reported)];
+            for (slot, (counter, tokens)) in self.bound.drift.iter().zip(counters) {
+                slot.get_or_init(|| counter.bind(&self.base)).add(tokens);
+            }
         }
     }
 
@@ -390,21 +323,31 @@ impl CallInstruments {
 
 /// Splits a count by modality as the provider reports it. The parts add up to the count. The last part holds tokens
 /// without a modality of the semantic conventions, or the whole count if the reported parts exceed it.
-fn by_modality(tokens: u64, split: &ByModality) -> [Option<u64>; MODALITIES.len()] {
-    let mut parts = [split.text, split.image, split.audio, None];
-    let named: u64 = parts.iter().flatten().sum();
-    let rest = tokens.checked_sub(named);
-    if rest.is_none() {
-        parts = [None; MODALITIES.len()];
-    }
-    if let Some(last) = parts.get_mut(UNSPLIT) {
-        let rest = rest.unwrap_or(tokens);
-        *last = Some(rest).filter(|rest| *rest > 0 || named == 0);
-    }
-    parts
+fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
+    let named = [split.text, split.image, split.audio];
+    let sum: u64 = named.iter().flatten().sum();
+    let (named, rest) = match tokens.checked_sub(sum) {
+        Some(rest) => (named, rest),
+        None => ([None; 3], tokens),
+    };
+    let [text, image, audio] = named;
+    let rest = Some(rest).filter(|rest| *rest > 0 || sum == 0);
+    [("text", text), ("image", image), ("audio", audio), ("unknown", rest)]
 }
 
-fn waits(record: &Record, call: &Call) -> [(&'static str, Option<Duration>); 3] {
+/// Returns each reached timestamp as the time since accept.
+fn times_to(points: &Timestamps) -> [LabelledValue<Duration>; 5] {
+    [
+        ("head", points.head),
+        ("byte", points.byte),
+        ("event", points.event),
+        ("token", points.token),
+        ("visible", points.visible),
+    ]
+    .map(|(point, at)| (point, at.map(|at| at.since(points.accept))))
+}
+
+fn waits(record: &Record, call: &Call) -> [LabelledValue<Duration>; 3] {
     let points = &record.points;
     [
         ("edge", record.edge_wait),
@@ -413,7 +356,7 @@ fn waits(record: &Record, call: &Call) -> [(&'static str, Option<Duration>); 3] 
     ]
 }
 
-fn phases(timings: &Timings) -> [(&'static str, Option<Duration>); 5] {
+fn phases(timings: &Timings) -> [LabelledValue<Duration>; 5] {
     [
         ("queue", timings.queue),
         ("load", timings.load),
@@ -425,7 +368,7 @@ fn phases(timings: &Timings) -> [(&'static str, Option<Duration>); 5] {
 
 /// Returns the reported tokens by kind, without overlap. Input is uncached + cache_read + cache_write. Output is output
 /// + reasoning + hidden.
-fn parts(usage: &Usage, output: Option<&Output>) -> [(&'static str, Option<u64>); 6] {
+fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 6] {
     let cached = usage.cache_read.unwrap_or(0) + usage.cache_write.unwrap_or(0);
     let reasoning = usage.reasoning.unwrap_or(0);
     let hidden = output.map_or(0, |output| output.hidden).min(reasoning);
@@ -437,10 +380,6 @@ fn parts(usage: &Usage, output: Option<&Output>) -> [(&'static str, Option<u64>)
         ("reasoning", usage.reasoning.map(|reasoning| reasoning - hidden)),
         ("hidden", usage.reasoning.map(|_| hidden)),
     ]
-}
-
-fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
 }
 
 #[cfg(test)]
@@ -456,6 +395,7 @@ mod tests {
             video,
             ..ByModality::default()
         };
+        let by_modality = |tokens, split: &_| by_modality(tokens, split).map(|(_, tokens)| tokens);
         assert_eq!(by_modality(100, &ByModality::default()), [None, None, None, Some(100)]);
         let all = split(Some(60), None, Some(40), None);
         assert_eq!(by_modality(100, &all), [Some(60), None, Some(40), None]);

@@ -5,7 +5,7 @@
 //! key.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use opentelemetry::metrics::BoundCounter;
@@ -13,9 +13,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::exemplars::{ExemplarRecorder, SeriesId};
 use crate::instruments::bound::BoundExemplarHistogram;
-use crate::instruments::call::CallInstruments;
+use crate::instruments::call::{CallInstruments, LengthBucketInstruments};
 use crate::instruments::end_stage;
-use crate::instruments::length_buckets::LengthBucketInstruments;
 use crate::instruments::live::LiveInstruments;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_measure::record::{ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record};
@@ -89,23 +88,13 @@ impl EndInstruments {
     }
 }
 
-/// All facts that the attributes depend on, borrowed from the record.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// All facts of a record that the attributes depend on.
+#[derive(Clone, Copy, Debug, Hash)]
+#[cfg_attr(test, derive(Eq, PartialEq))]
 pub struct EndKey<'a> {
-    scalars: ScalarKey,
+    vantage: ProxyPosition,
     route: &'a Label,
     server_address: &'a Label,
-    error: Option<&'a Name>,
-    series: Option<&'a MetricLabels>,
-    response_model: Option<&'a Name>,
-    finish_reasons: &'a [Name],
-    choices: &'a [ChoiceStatus],
-}
-
-/// The facts that are cheap to copy.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct ScalarKey {
-    vantage: ProxyPosition,
     server_port: u16,
     method: &'static str,
     https: bool,
@@ -113,10 +102,15 @@ pub struct ScalarKey {
     status: Option<u16>,
     outcome: Outcome,
     fault: ErrorSource,
+    error: Option<&'a Name>,
     stage: Stage,
     failed_for_the_client: bool,
     sent: bool,
     ended: bool,
+    series: Option<&'a MetricLabels>,
+    response_model: Option<&'a Name>,
+    finish_reasons: &'a [Name],
+    choices: &'a [ChoiceStatus],
     /// Empty unless calls are labelled by length buckets.
     bands: LengthBuckets,
 }
@@ -126,80 +120,37 @@ impl<'a> EndKey<'a> {
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
-            scalars: ScalarKey {
-                vantage: route.vantage,
-                server_port: route.server_port,
-                method: method(&http.method),
-                https: http.scheme == Scheme::Https,
-                version: protocol_version(http.version),
-                status: http.status,
-                outcome: record.outcome,
-                fault: record.fault,
-                stage: end_stage(record),
-                failed_for_the_client: failed_for_the_client(record),
-                sent: record.points.sent.is_some(),
-                ended: record.points.end.is_some(),
-                bands: call
-                    .filter(|_| banded)
-                    .map_or_else(LengthBuckets::default, |call| call.bands),
-            },
+            vantage: route.vantage,
             route: &route.name,
             server_address: &route.server_address,
+            server_port: route.server_port,
+            method: method(&http.method),
+            https: http.scheme == Scheme::Https,
+            version: protocol_version(http.version),
+            status: http.status,
+            outcome: record.outcome,
+            fault: record.fault,
             error: record.error_type.as_ref(),
+            stage: end_stage(record),
+            failed_for_the_client: failed_for_the_client(record),
+            sent: record.points.sent.is_some(),
+            ended: record.points.end.is_some(),
             series: call.map(|call| &call.series),
             response_model: call.and_then(|call| call.response_model.as_ref()),
             finish_reasons: call.map_or(&[], |call| &call.finish_reasons),
             choices: call.map_or(&[], |call| &call.choices),
+            bands: call.filter(|_| banded).map_or_else(LengthBuckets::default, |call| call.bands),
         }
     }
 }
 
-/// An owned [`EndKey`] with its instruments.
-#[derive(Debug)]
-struct CachedEnd {
-    scalars: ScalarKey,
-    route: Label,
-    server_address: Label,
-    error: Option<Name>,
-    series: Option<MetricLabels>,
-    response_model: Option<Name>,
-    finish_reasons: Vec<Name>,
-    choices: Vec<ChoiceStatus>,
-    instruments: Arc<EndInstruments>,
-}
-
-impl CachedEnd {
-    fn new(key: &EndKey<'_>, instruments: Arc<EndInstruments>) -> Self {
-        Self {
-            scalars: key.scalars,
-            route: key.route.clone(),
-            server_address: key.server_address.clone(),
-            error: key.error.cloned(),
-            series: key.series.cloned(),
-            response_model: key.response_model.cloned(),
-            finish_reasons: key.finish_reasons.to_vec(),
-            choices: key.choices.to_vec(),
-            instruments,
-        }
-    }
-
-    fn key(&self) -> EndKey<'_> {
-        EndKey {
-            scalars: self.scalars,
-            route: &self.route,
-            server_address: &self.server_address,
-            error: self.error.as_ref(),
-            series: self.series.as_ref(),
-            response_model: self.response_model.as_ref(),
-            finish_reasons: &self.finish_reasons,
-            choices: &self.choices,
-        }
-    }
-}
-
-/// Instruments by the hash of their key. Of two keys with the same hash, only the first is cached.
+/// Instruments by a keyed 64-bit hash of their [`EndKey`]. Two of [`MAX_CACHED`] hashes collide with a probability of
+/// 3 × 10⁻¹⁴, in which case the second kind of end updates the series of the first.
 #[derive(Debug, Default)]
-pub struct EndInstrumentsCache(RwLock<HashMap<u64, CachedEnd, FxBuildHasher>>);
+pub struct EndInstrumentsCache {
+    hasher: RandomState,
+    cached: RwLock<HashMap<u64, Arc<EndInstruments>, FxBuildHasher>>,
+}
 
 impl EndInstrumentsCache {
     /// Returns the cached instruments of `key`, or the result of `make`. The result is cached if `make` returns `true`
@@ -209,17 +160,17 @@ impl EndInstrumentsCache {
         key: &EndKey<'_>,
         make: impl FnOnce() -> (EndInstruments, bool),
     ) -> Arc<EndInstruments> {
-        let hash = FxBuildHasher.hash_one(key);
-        let cached = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = cached.get(&hash).filter(|cached| cached.key() == *key) {
-            return Arc::clone(&found.instruments);
+        let hash = self.hasher.hash_one(key);
+        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = cached.get(&hash) {
+            return Arc::clone(found);
         }
         drop(cached);
         let (instruments, keep) = make();
         let instruments = Arc::new(instruments);
-        let mut cached = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
         if keep && cached.len() < MAX_CACHED {
-            cached.entry(hash).or_insert_with(|| CachedEnd::new(key, Arc::clone(&instruments)));
+            cached.entry(hash).or_insert_with(|| Arc::clone(&instruments));
         }
         instruments
     }

@@ -28,6 +28,11 @@ pub struct LiveInstruments {
     /// The attributes of the series, sorted.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
+    bound: BoundInstruments,
+}
+
+#[derive(Debug, Default)]
+struct BoundInstruments {
     /// Counters by kind of token, counted and estimated.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
@@ -47,16 +52,7 @@ impl LiveInstruments {
             set,
             base: of_series(series),
             series: series.clone(),
-            output: Default::default(),
-            input: OnceLock::new(),
-            standard: OnceLock::new(),
-            streaming: OnceLock::new(),
-            blocked: OnceLock::new(),
-            inter_token: OnceLock::new(),
-            inter_chunk: OnceLock::new(),
-            chunk_tokens: OnceLock::new(),
-            output_chunk: OnceLock::new(),
-            legacy_output_chunk: OnceLock::new(),
+            bound: BoundInstruments::default(),
         };
         if series.operation.generates() {
             // Exports 0 before the first token, so that `rate()` includes the first increase.
@@ -79,21 +75,22 @@ impl LiveInstruments {
             }
             LiveSample::Standard { tokens } => {
                 let bind = || set.own.tokens_standard.bind(&self.base);
-                self.standard.get_or_init(bind).add(u64::from(tokens));
+                self.bound.standard.get_or_init(bind).add(u64::from(tokens));
             }
             LiveSample::InterToken { latency, tokens } => {
-                let bound = self.histogram(&self.inter_token, &set.own.inter_token);
+                let bound = self.histogram(&self.bound.inter_token, &set.own.inter_token);
                 let seconds = latency.as_secs_f64();
                 for _ in 0..tokens.min(MAX_RECORDS_PER_CHUNK) {
                     bound.record(seconds);
                 }
             }
             LiveSample::InterChunk { gap } => {
-                self.histogram(&self.inter_chunk, &set.own.inter_chunk).record(gap.as_secs_f64());
+                self.histogram(&self.bound.inter_chunk, &set.own.inter_chunk)
+                    .record(gap.as_secs_f64());
             }
             LiveSample::ChunkTokens { tokens } => {
                 let bind = || set.own.chunk_tokens.bind(&self.base);
-                self.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
+                self.bound.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
             LiveSample::OutputChunk { gap } => self.record_chunk_gap(gap),
             LiveSample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
@@ -147,27 +144,32 @@ impl LiveInstruments {
             };
             slot.get_or_init(bind).add(time.as_secs_f64());
         };
-        counter(&self.streaming, "streaming", streaming);
-        counter(&self.blocked, "blocked", blocked);
+        counter(&self.bound.streaming, "streaming", streaming);
+        counter(&self.bound.blocked, "blocked", blocked);
     }
 
     /// Records input tokens, estimated from the bytes of the prompt.
     pub(super) fn estimated_input(&self, tokens: u64) {
-        let bind = || {
-            self.set.own.tokens.bind(&with(
-                &self.base,
-                &[
-                    word(key::TOKEN_TYPE, "input"),
-                    word(key::TOKEN_KIND, "prompt"),
-                    word(key::TOKEN_SOURCE, Source::Estimated.as_str()),
-                ],
-            ))
-        };
-        self.input.get_or_init(bind).add(tokens);
+        let bind = || self.tokens("input", "prompt", Source::Estimated);
+        self.bound.input.get_or_init(bind).add(tokens);
+    }
+
+    fn tokens(
+        &self,
+        direction: &'static str,
+        kind: &'static str,
+        source: Source,
+    ) -> BoundCounter<u64> {
+        let own = [
+            word(key::TOKEN_TYPE, direction),
+            word(key::TOKEN_KIND, kind),
+            word(key::TOKEN_SOURCE, source.as_str()),
+        ];
+        self.set.own.tokens.bind(&with(&self.base, &own))
     }
 
     fn output(&self, kind: TextKind, source: Source) -> &BoundCounter<u64> {
-        let [text, reasoning, tool, refusal, transcript] = &self.output;
+        let [text, reasoning, tool, refusal, transcript] = &self.bound.output;
         let [counted, estimated] = match kind {
             TextKind::Text => text,
             TextKind::Reasoning => reasoning,
@@ -180,24 +182,16 @@ impl LiveInstruments {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),
         };
-        slot.get_or_init(|| {
-            self.set.own.tokens.bind(&with(
-                &self.base,
-                &[
-                    word(key::TOKEN_TYPE, "output"),
-                    word(key::TOKEN_KIND, kind.as_str()),
-                    word(key::TOKEN_SOURCE, source.as_str()),
-                ],
-            ))
-        })
+        slot.get_or_init(|| self.tokens("output", kind.as_str(), source))
     }
 
     fn record_chunk_gap(&self, gap: Duration) {
         if let Some(latest) = &self.set.latest {
-            self.histogram(&self.output_chunk, &latest.output_chunk).record(gap.as_secs_f64());
+            self.histogram(&self.bound.output_chunk, &latest.output_chunk)
+                .record(gap.as_secs_f64());
         }
         if let Some(legacy) = &self.set.legacy {
-            self.histogram(&self.legacy_output_chunk, &legacy.output_chunk)
+            self.histogram(&self.bound.legacy_output_chunk, &legacy.output_chunk)
                 .record(gap.as_secs_f64());
         }
     }

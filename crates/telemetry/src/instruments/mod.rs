@@ -4,6 +4,7 @@
 //! `call` record the values that are known at the end. `gauges` reads states from a snapshot. Values that are missing
 //! in the record are not recorded.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,11 +35,11 @@ use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
+use tokengauge_types::label_values;
 
 mod bound;
 mod call;
 mod end;
-mod length_buckets;
 mod live;
 mod route;
 mod set;
@@ -72,16 +73,7 @@ pub enum Component {
     Observer,
 }
 
-impl Component {
-    pub const ALL: [Self; 2] = [Self::Runtime, Self::Observer];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Runtime => "runtime",
-            Self::Observer => "observer",
-        }
-    }
-}
+label_values!(Component { Runtime = "runtime", Observer = "observer" });
 
 impl Instruments {
     /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` must be the limits of the label
@@ -140,8 +132,7 @@ impl Instruments {
     /// Returns the instruments of one series. Keep them for the length of the stream.
     pub fn live(&self, series: &MetricLabels) -> Arc<LiveInstruments> {
         let make = |series: &MetricLabels| LiveInstruments::new(Arc::clone(&self.set), series);
-        let found = self.live.obtain(series, self.limits.series, make);
-        if let Some(live) = found {
+        if let Some(live) = self.live.obtain_within(series, self.limits.series, make) {
             return live;
         }
         self.fold();
@@ -154,19 +145,15 @@ impl Instruments {
         };
         let unnamed =
             MetricLabels { provider: other.clone(), model: other.clone(), ..together.clone() };
-        let limit = self.limits.series + self.limits.folded;
-        let half = self.limits.series + self.limits.folded / 2;
-        let last_resort = MetricLabels {
-            route: other.clone(),
-            server_address: other,
-            server_port: 0,
-            ..unnamed.clone()
-        };
+        let SeriesLimits { series: limit, folded, .. } = self.limits;
         self.live
-            .obtain(&together, half, make)
-            .or_else(|| self.live.obtain(&unnamed, limit, make))
-            .or_else(|| self.live.obtain(&last_resort, usize::MAX, make))
-            .unwrap_or_else(|| Arc::new(make(&last_resort)))
+            .obtain_within(&together, limit + folded / 2, make)
+            .or_else(|| self.live.obtain_within(&unnamed, limit + folded, make))
+            .unwrap_or_else(|| {
+                let (route, server_address) = (other.clone(), other);
+                let last_resort = MetricLabels { route, server_address, server_port: 0, ..unnamed };
+                self.live.obtain(&last_resort, make)
+            })
     }
 
     /// Records stream-seconds before the first token. [`LiveInstruments::record_stream_time`] records those after it.
@@ -184,7 +171,7 @@ impl Instruments {
 
     /// Records the start of an exchange that repeats an earlier one.
     pub fn record_retry(&self, lane: &RouteKey, sign: RetrySignal) {
-        self.lane(lane).record_retry(sign);
+        self.lane(lane).record_retry(&self.set, Some(sign));
     }
 
     /// Records by how much a component was scheduled late.
@@ -236,7 +223,7 @@ impl Instruments {
         let lane = self.lane(&lane_of(&record.route));
         let exemplars = &mut self.set.exemplars.recorder(record);
         closing.record(record, exemplars);
-        lane.connections.record(&self.set, record, exemplars);
+        lane.record_connections(&self.set, record, exemplars);
     }
 
     /// Records content that could not be captured.
@@ -279,7 +266,8 @@ impl Instruments {
         let error = error.map(|label| {
             self.or_other(&self.failures, (&live.series, &model, &label), label.clone())
         });
-        let bands = if self.limits.bands && self.is_banded(&live, model.as_ref(), call.bands) {
+        let combination = (&live.series, &model, call.bands);
+        let bands = if self.limits.bands && self.admit(&self.lengths, combination) {
             call.bands
         } else {
             LengthBuckets::default()
@@ -295,51 +283,29 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Returns whether a series with these length buckets is admitted. Otherwise, calls are recorded without the
-    /// buckets.
-    fn is_banded(
-        &self,
-        live: &LiveInstruments,
-        model: Option<&Label>,
-        bands: LengthBuckets,
-    ) -> bool {
-        let combination = (&live.series, model, bands);
-        let admitted = self.lengths.admit(self.limits.combinations, &combination);
+    /// Returns the label if its combination is admitted, else `other`.
+    fn or_other(&self, set: &CombinationLimiter, combination: impl Hash, label: Label) -> Label {
+        if self.admit(set, combination) { label } else { Label::known(OTHER) }
+    }
+
+    /// Returns whether a combination is admitted, and counts it if not.
+    fn admit(&self, set: &CombinationLimiter, combination: impl Hash) -> bool {
+        let admitted = set.admit(self.limits.combinations, &combination);
         if !admitted {
             self.fold();
         }
         admitted
     }
 
-    /// Returns the label if its combination is admitted, else `other`.
-    fn or_other(
-        &self,
-        set: &CombinationLimiter,
-        combination: impl std::hash::Hash,
-        label: Label,
-    ) -> Label {
-        if set.admit(self.limits.combinations, &combination) {
-            return label;
-        }
-        self.fold();
-        Label::known(OTHER)
-    }
-
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let make = |(_, model): &(MetricLabels, Option<Label>)| {
             CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
         };
-        let named = (live.series.clone(), model.clone());
-        let found = self.ended.obtain(&named, self.limits.ended, make);
-        if let Some(ended) = found {
-            return ended;
-        }
-        self.fold();
-        let model = model.map(|_| Label::known(OTHER));
-        let folded = (live.series.clone(), model.clone());
-        let ended = self.ended.obtain(&folded, usize::MAX, make);
-        ended.unwrap_or_else(|| {
-            Arc::new(CallInstruments::new(Arc::clone(&self.set), live, model.as_ref()))
+        let named = (live.series.clone(), model);
+        self.ended.obtain_within(&named, self.limits.ended, make).unwrap_or_else(|| {
+            self.fold();
+            let (series, model) = named;
+            self.ended.obtain(&(series, model.map(|_| Label::known(OTHER))), make)
         })
     }
 
@@ -356,12 +322,11 @@ impl Instruments {
         let combination =
             (series, &record.route.name, outcome, fault, stage, (error, record.http.status));
         let mut own = vec![word(key::OUTCOME, outcome.as_str()), word(key::FAULT, fault.as_str())];
-        if self.finishes.admit(self.limits.combinations, &combination) {
+        if self.admit(&self.finishes, combination) {
             own.push(word(key::STAGE, stage.as_str()));
             own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
             own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
         } else {
-            self.fold();
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
         let attributes = with(base, &own);
@@ -381,7 +346,7 @@ impl Instruments {
             return [None, None];
         }
         let combination = (&record.route.name, method(&http.method), http.status, error);
-        let named = self.http.admit(self.limits.combinations, &combination);
+        let named = self.admit(&self.http, combination);
         let outcome = |failed: bool| {
             let status = http.status.filter(|_| named);
             let status = status.map(|status| pair(key::STATUS, i64::from(status)));
@@ -391,9 +356,6 @@ impl Instruments {
                 .into_iter()
                 .chain(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)))
         };
-        if !named {
-            self.fold();
-        }
         let mut server = of_lane(&lane_of(&record.route));
         server.push(word(key::METHOD, method(&http.method)));
         let mut client = server.clone();
@@ -411,12 +373,9 @@ impl Instruments {
 
     fn lane(&self, lane: &RouteKey) -> Arc<RouteInstruments> {
         let make = |lane: &RouteKey| RouteInstruments::new(&self.set, lane);
-        let found = self.lanes.obtain(lane, self.limits.lanes, make);
-        found.unwrap_or_else(|| {
+        self.lanes.obtain_within(lane, self.limits.lanes, make).unwrap_or_else(|| {
             self.fold();
-            let other = RouteKey { route: Label::known(OTHER), ..lane.clone() };
-            let folded = self.lanes.obtain(&other, usize::MAX, make);
-            folded.unwrap_or_else(|| Arc::new(make(&other)))
+            self.lanes.obtain(&RouteKey { route: Label::known(OTHER), ..lane.clone() }, make)
         })
     }
 

@@ -9,99 +9,70 @@ use tokengauge_types::event::ConnectStage;
 use crate::attributes::{of_lane, with, word};
 use crate::catalog::attributes as key;
 use crate::exemplars::ExemplarRecorder;
-use crate::instruments::bound::{BoundExemplarHistogram, LazyInstrument};
+use crate::instruments::bound::{BoundExemplarHistogram, Labelled};
 use crate::instruments::set::InstrumentSet;
 
+/// Counters are exported as 0 from the start. The instruments of connections are bound at their first value, so that no
+/// series shows 0 if the kernel reports nothing.
 #[derive(Debug)]
 pub struct RouteInstruments {
+    /// The attributes of the route, sorted.
+    base: Vec<KeyValue>,
     pub started: BoundCounter<u64>,
     pub waiting: BoundCounter<f64>,
     /// Messages from the client, and from the upstream.
     pub messages: [BoundCounter<u64>; 2],
-    retries: [BoundCounter<u64>; RetrySignal::ALL.len()],
-    pub connections: ConnectionInstruments,
+    retries: Labelled<BoundCounter<u64>, { RetrySignal::ALL.len() }>,
+    connect_stages: Labelled<BoundExemplarHistogram<f64>, { ConnectStage::ALL.len() }>,
+    rtt: Labelled<BoundExemplarHistogram<f64>, 2>,
+    retransmits: Labelled<BoundCounter<u64>, 2>,
 }
 
 impl RouteInstruments {
-    /// Binds the counters, which are exported as 0 from now on.
     pub fn new(set: &InstrumentSet, lane: &RouteKey) -> Self {
         let base = of_lane(lane);
-        Self {
+        let route = Self {
             started: set.own.started.bind(&base),
             waiting: set.own.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
             messages: ["request", "response"].map(|direction| {
                 set.own.messages.bind(&with(&base, &[word(key::DIRECTION, direction)]))
             }),
-            retries: RetrySignal::ALL
-                .map(|sign| set.own.retries.bind(&with(&base, &[word(key::SIGN, sign.as_str())]))),
-            connections: ConnectionInstruments::new(base),
-        }
-    }
-
-    pub fn record_retry(&self, sign: RetrySignal) {
-        let mut counters = self.retries.iter().zip(RetrySignal::ALL);
-        if let Some((counter, _)) = counters.find(|(_, known)| *known == sign) {
-            counter.add(1);
-        }
-    }
-}
-
-/// The instruments of one route's connections. They are bound at their first value, so that no series shows 0 if the
-/// kernel reports nothing.
-#[derive(Debug)]
-pub struct ConnectionInstruments {
-    /// The attributes of the route, sorted.
-    base: Vec<KeyValue>,
-    stages: [LazyInstrument<BoundExemplarHistogram<f64>>; ConnectStage::ALL.len()],
-    client: PeerInstruments,
-    upstream: PeerInstruments,
-}
-
-#[derive(Debug, Default)]
-struct PeerInstruments {
-    rtt: LazyInstrument<BoundExemplarHistogram<f64>>,
-    retransmits: LazyInstrument<BoundCounter<u64>>,
-}
-
-impl ConnectionInstruments {
-    fn new(base: Vec<KeyValue>) -> Self {
-        Self {
+            retries: Labelled::default(),
+            connect_stages: Labelled::default(),
+            rtt: Labelled::default(),
+            retransmits: Labelled::default(),
             base,
-            stages: Default::default(),
-            client: PeerInstruments::default(),
-            upstream: PeerInstruments::default(),
-        }
+        };
+        route.record_retry(set, None);
+        route
     }
 
-    pub fn record(
+    /// Counts a retry. Without a signal, all counters are exported as they are.
+    pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
+        let counts =
+            RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));
+        self.retries.add(&set.own.retries, (&self.base, key::SIGN), counts);
+    }
+
+    pub fn record_connections(
         &self,
         set: &InstrumentSet,
         record: &Record,
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
-        for (stage, length) in record.connected.iter().flat_map(|connected| connected.stages()) {
-            let mut instruments = self.stages.iter().zip(ConnectStage::ALL);
-            if let Some((instrument, _)) = instruments.find(|(_, known)| *known == stage) {
-                let own = [word(key::CONNECT_STAGE, stage.as_str())];
-                let histogram = instrument.of(&set.own.connect, &self.base, &own);
-                histogram.record(length.as_secs_f64(), exemplars);
-            }
+        if let Some(connected) = &record.connected {
+            let length = |stage| connected.stages().find(|(known, _)| *known == stage);
+            let stages = ConnectStage::ALL
+                .map(|stage| (stage.as_str(), length(stage).map(|(_, length)| length)));
+            let series = (self.base.as_slice(), key::CONNECT_STAGE);
+            self.connect_stages.record(&set.own.connect, series, stages, exemplars);
         }
-        let peers = [
-            ("client", &self.client, record.network.client),
-            ("upstream", &self.upstream, record.network.upstream),
-        ];
-        for (name, peer, connection) in peers {
-            let Some(connection) = connection else {
-                continue;
-            };
-            let own = [word(key::SIDE, name)];
-            if let Some(rtt) = connection.rtt {
-                let histogram = peer.rtt.of(&set.own.rtt, &self.base, &own);
-                histogram.record(rtt.as_secs_f64(), exemplars);
-            }
-            let retransmits = u64::from(connection.retransmits);
-            peer.retransmits.add(&set.own.retransmits, &self.base, &own, retransmits);
-        }
+        let series = (self.base.as_slice(), key::SIDE);
+        let peers = [("client", record.network.client), ("upstream", record.network.upstream)];
+        let rtt = peers.map(|(name, connection)| (name, connection.and_then(|it| it.rtt)));
+        self.rtt.record(&set.own.rtt, series, rtt, exemplars);
+        let retransmits =
+            peers.map(|(name, connection)| (name, connection.map(|it| u64::from(it.retransmits))));
+        self.retransmits.add(&set.own.retransmits, series, retransmits);
     }
 }

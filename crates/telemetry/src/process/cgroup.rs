@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::str::FromStr;
 
 /// Values from this one on mean "no limit". Version 1 reports the largest number of whole pages for "no limit".
 const UNLIMITED: u64 = 1 << 60;
@@ -15,7 +14,8 @@ pub struct Limits {
 }
 
 /// Reads the limits. `mounted` is the mount of the cgroup file system (`/sys/fs/cgroup`), and `groups` the content of
-/// `/proc/self/cgroup` (cgroups(7)): lines of `number:controllers:path`, without controllers for version 2.
+/// `/proc/self/cgroup` (cgroups(7)): lines of `number:controllers:path`. Version 1 mounts each list of controllers in a
+/// folder. Version 2 has no controllers here and one tree.
 pub fn limits(mounted: &Path, groups: &str) -> Limits {
     let mut limits = Limits::default();
     for line in groups.lines() {
@@ -23,23 +23,13 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
             continue;
         };
-        let holds = |name| controllers.split(',').any(|it| it == name);
-        if controllers.is_empty() {
-            for folder in around(mounted, path) {
-                limits.memory = lowest(limits.memory, number(&folder.join("memory.max")));
-                limits.cpus = lowest(limits.cpus, quota(&folder.join("cpu.max")));
-            }
-        }
-        if holds("memory") {
-            for folder in around(&mounted.join(controllers), path) {
-                let limit = number(&folder.join("memory.limit_in_bytes"));
-                limits.memory = lowest(limits.memory, limit);
-            }
-        }
-        if holds("cpu") {
-            for folder in around(&mounted.join(controllers), path) {
-                limits.cpus = lowest(limits.cpus, quota_of_version_1(&folder));
-            }
+        for folder in around(&mounted.join(controllers), path) {
+            let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+            let memory = read("memory.max").or_else(|| read("memory.limit_in_bytes"));
+            limits.memory = lowest(limits.memory, memory.and_then(|text| bytes(&text)));
+            let quota = || Some(read("cpu.cfs_quota_us")? + " " + &read("cpu.cfs_period_us")?);
+            let quota = read("cpu.max").or_else(quota);
+            limits.cpus = lowest(limits.cpus, quota.and_then(|text| cores(&text)));
         }
     }
     limits
@@ -48,45 +38,27 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
 /// Returns the folders of the group and its parents, up to the mount. Inside a container, the mount itself may be the
 /// only folder that exists. Missing folders are skipped.
 fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
-    let names = Path::new(path).components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
-            None
-        }
-    });
     let mut folders = vec![mounted.to_owned()];
     let mut folder = mounted.to_owned();
-    for name in names {
-        folder.push(name);
-        folders.push(folder.clone());
+    for part in Path::new(path).components() {
+        if let Component::Normal(name) = part {
+            folder.push(name);
+            folders.push(folder.clone());
+        }
     }
     folders
 }
 
-/// Reads a file that contains a number of bytes, or `max`.
-fn number(file: &Path) -> Option<u64> {
-    parsed(&fs::read_to_string(file).ok()?).filter(|bytes| *bytes > 0 && *bytes < UNLIMITED)
+/// Parses a number of bytes. `max` and very large numbers mean "no limit".
+fn bytes(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|bytes| (1..UNLIMITED).contains(bytes))
 }
 
-/// Reads `cpu.max`: microseconds of CPU time per period, or `max`, and the period.
-fn quota(file: &Path) -> Option<f64> {
-    let text = fs::read_to_string(file).ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    cores(parsed(quota)?, parsed(period)?)
-}
-
-/// Reads the CPU quota of version 1, where −1 is "no limit".
-fn quota_of_version_1(folder: &Path) -> Option<f64> {
-    let read = |name| parsed(&fs::read_to_string(folder.join(name)).ok()?);
-    cores(read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
-}
-
-fn cores(quota: u32, period: u32) -> Option<f64> {
+/// Parses microseconds of CPU time per period, and the period. `max` and −1 mean "no limit".
+fn cores(text: &str) -> Option<f64> {
+    let (quota, period) = text.trim().split_once(char::is_whitespace)?;
+    let [quota, period]: [u32; 2] = [quota.parse().ok()?, period.trim().parse().ok()?];
     (quota > 0 && period > 0).then(|| f64::from(quota) / f64::from(period))
-}
-
-fn parsed<T: FromStr>(text: &str) -> Option<T> {
-    text.trim().parse().ok()
 }
 
 fn lowest<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {

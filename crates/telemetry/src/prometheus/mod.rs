@@ -4,7 +4,6 @@
 //! Both write bucket bounds as OpenMetrics requires, which is the notation that Prometheus 3 stores. A scraper that
 //! changes its format therefore keeps its series. Only OpenMetrics has exemplars.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -71,7 +70,7 @@ impl Format {
             resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
         writeln!(out, "# HELP {family} Target metadata")?;
         writeln!(out, "# TYPE {family} {kind}")?;
-        writeln!(out, "target_info{} 1", braced(&labels(pairs.iter())))
+        writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
     fn write_family(self, family: &Family<'_>, out: &mut impl Write) -> fmt::Result {
@@ -110,34 +109,24 @@ struct Family<'a> {
 struct Series<'a> {
     /// Labels, as the text between the braces.
     labels: String,
-    sample: Sample<'a>,
+    sample: Sample,
     /// Exemplars to write, each with its bucket.
     exemplars: Vec<(usize, &'a Exemplar)>,
 }
 
-enum Sample<'a> {
-    Number(f64),
-    Histogram {
-        bounds: Vec<f64>,
-        counts: Vec<u64>,
-        sum: f64,
-        count: u64,
-    },
-    /// An integer, which stays exact beyond 2^53.
-    Integer(Cow<'a, str>),
+enum Sample {
+    Number(String),
+    Histogram { bounds: Vec<f64>, counts: Vec<u64>, sum: String, count: u64 },
 }
 
 impl<'a> Family<'a> {
     fn of(metric: &'a Metric, taken: Option<&'a ExemplarSnapshot>) -> Self {
         let points = Points { metric, taken };
+        // Integers stay exact beyond 2^53.
         let (kind, mut series) = match metric.data() {
-            AggregatedMetrics::F64(data) => points.series(data, Sample::Number, |sum| sum),
-            AggregatedMetrics::U64(data) => {
-                points.series(data, |value| integer(&value), |sum| sum as f64)
-            }
-            AggregatedMetrics::I64(data) => {
-                points.series(data, |value| integer(&value), |sum| sum as f64)
-            }
+            AggregatedMetrics::F64(data) => points.series(data, number),
+            AggregatedMetrics::U64(data) => points.series(data, |value| value.to_string()),
+            AggregatedMetrics::I64(data) => points.series(data, |value| value.to_string()),
         };
         series.sort_by(|one, other| one.labels.cmp(&other.labels));
         Self {
@@ -159,23 +148,20 @@ impl Series<'_> {
         };
         match &self.sample {
             Sample::Number(value) => {
-                writeln!(out, "{name}{} {}{}", braced(labels), number(*value), exemplar(0))
-            }
-            Sample::Integer(value) => {
-                writeln!(out, "{name}{} {value}{}", braced(labels), exemplar(0))
+                writeln!(out, "{name}{} {value}{}", braced(&[labels]), exemplar(0))
             }
             Sample::Histogram { bounds, counts, sum, count } => {
                 let mut below = 0;
                 for (bucket, (bound, counted)) in bounds.iter().zip(counts).enumerate() {
                     below += counted;
-                    let labels = joined(labels, &format!("le=\"{}\"", canonical(*bound)));
-                    writeln!(out, "{name}_bucket{{{labels}}} {below}{}", exemplar(bucket))?;
+                    let bound = format!("le=\"{}\"", canonical(*bound));
+                    let labels = braced(&[labels, &bound]);
+                    writeln!(out, "{name}_bucket{labels} {below}{}", exemplar(bucket))?;
                 }
-                let labels_of_all = joined(labels, "le=\"+Inf\"");
-                let last = exemplar(bounds.len());
-                writeln!(out, "{name}_bucket{{{labels_of_all}}} {count}{last}")?;
-                writeln!(out, "{name}_sum{} {}", braced(labels), number(*sum))?;
-                writeln!(out, "{name}_count{} {count}", braced(labels))
+                let (all, last) = (braced(&[labels, "le=\"+Inf\""]), exemplar(bounds.len()));
+                writeln!(out, "{name}_bucket{all} {count}{last}")?;
+                writeln!(out, "{name}_sum{} {sum}", braced(&[labels]))?;
+                writeln!(out, "{name}_count{} {count}", braced(&[labels]))
             }
         }
     }
@@ -212,38 +198,38 @@ impl<'a> Points<'a> {
     fn series<T: Copy>(
         self,
         data: &'a MetricData<T>,
-        show: impl Fn(T) -> Sample<'a>,
-        float: impl Fn(T) -> f64,
+        show: impl Fn(T) -> String,
     ) -> (Kind, Vec<Series<'a>>) {
+        let shown = |value| Sample::Number(show(value));
         match data {
             MetricData::Gauge(gauge) => {
                 let points = gauge.data_points();
-                let shown = points.map(|point| self.one(point.attributes(), show(point.value())));
-                (Kind::Gauge, shown.collect())
+                (
+                    Kind::Gauge,
+                    points.map(|it| self.one(it.attributes(), shown(it.value()))).collect(),
+                )
             }
             MetricData::Sum(sum) => {
                 let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::Gauge };
                 let points = sum.data_points();
-                let shown = points.map(|point| self.one(point.attributes(), show(point.value())));
-                (kind, shown.collect())
+                (kind, points.map(|it| self.one(it.attributes(), shown(it.value()))).collect())
             }
             MetricData::Histogram(histogram) => {
                 let sample = |point: &HistogramDataPoint<T>| Sample::Histogram {
                     bounds: point.bounds().collect(),
                     counts: point.bucket_counts().collect(),
-                    sum: float(point.sum()),
+                    sum: show(point.sum()),
                     count: point.count(),
                 };
                 let points = histogram.data_points();
-                let counted = points.map(|point| self.one(point.attributes(), sample(point)));
-                (Kind::Histogram, counted.collect())
+                (Kind::Histogram, points.map(|it| self.one(it.attributes(), sample(it))).collect())
             }
             // This program creates no such metrics, because these formats cannot represent them.
             MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
         }
     }
 
-    fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample<'a>) -> Series<'a> {
+    fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample) -> Series<'a> {
         let attributes: Vec<_> = attributes.collect();
         let name = self.metric.name();
         let exemplars = self.taken.map(|taken| taken.of_series(name, attributes.iter().copied()));
@@ -253,10 +239,6 @@ impl<'a> Points<'a> {
             sample,
         }
     }
-}
-
-fn integer(value: &impl ToString) -> Sample<'static> {
-    Sample::Integer(value.to_string().into())
 }
 
 fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
@@ -272,18 +254,10 @@ fn escaped(text: &str, quoted: bool) -> String {
     if quoted { text.replace('"', "\\\"") } else { text }
 }
 
-fn braced(labels: &str) -> Cow<'_, str> {
-    if labels.is_empty() {
-        return "".into();
-    }
-    format!("{{{labels}}}").into()
-}
-
-fn joined(labels: &str, further: &str) -> String {
-    if labels.is_empty() {
-        return further.to_owned();
-    }
-    format!("{labels},{further}")
+/// Encloses labels in braces. Without labels, returns nothing.
+fn braced(labels: &[&str]) -> String {
+    let labels: Vec<_> = labels.iter().copied().filter(|it| !it.is_empty()).collect();
+    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
 /// Formats a number as the shortest decimal without an exponent.

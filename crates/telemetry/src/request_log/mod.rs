@@ -22,7 +22,7 @@ pub use schema::{schema, table};
 pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
-use crate::export_counters::DropReason;
+use crate::export_counters::{DropCounters, DropReason};
 use crate::logs::LogEmitter;
 use line::Line;
 use sink::Sink;
@@ -75,7 +75,7 @@ impl Default for LineCounts {
 #[derive(Debug, Default)]
 struct LineCounters {
     written: AtomicU64,
-    dropped: [AtomicU64; DropReason::ALL.len()],
+    dropped: DropCounters,
 }
 
 impl LineCounters {
@@ -84,10 +84,7 @@ impl LineCounters {
     }
 
     fn count_dropped(&self, reason: DropReason, lines: usize) {
-        let index = DropReason::ALL.iter().position(|known| *known == reason);
-        if let Some(counter) = index.and_then(|index| self.dropped.get(index)) {
-            counter.fetch_add(lines as u64, Ordering::Relaxed);
-        }
+        self.dropped.add(reason, lines);
     }
 }
 
@@ -170,14 +167,10 @@ impl RequestLog {
     }
 
     pub fn counts(&self) -> LineCounts {
-        let mut counts = LineCounts {
+        LineCounts {
             written: self.counters.written.load(Ordering::Relaxed),
-            ..LineCounts::default()
-        };
-        for ((_, lines), counter) in counts.dropped.iter_mut().zip(&self.counters.dropped) {
-            *lines = counter.load(Ordering::Relaxed);
+            dropped: DropReason::ALL.map(|reason| (reason, self.counters.dropped.get(reason))),
         }
-        counts
     }
 }
 

@@ -294,8 +294,7 @@ fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
 }
 
 fn dropped(counters: &LineCounters) -> Vec<(DropReason, bool)> {
-    let counts = DropReason::ALL.into_iter().zip(&counters.dropped);
-    counts.map(|(reason, counter)| (reason, counter.load(Ordering::Relaxed) > 0)).collect()
+    DropReason::ALL.into_iter().map(|reason| (reason, counters.dropped.get(reason) > 0)).collect()
 }
 
 #[test]
@@ -307,7 +306,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
     let writer = Writer::start(target, Arc::clone(&counters)).unwrap();
     let line = [b"a".repeat(1 << 20), b"\n".to_vec()].concat();
     let mut offered = 0;
-    while counters.dropped[0].load(Ordering::Relaxed) == 0 {
+    while counters.dropped.get(DropReason::QueueFull) == 0 {
         writer.offer(&line);
         offered += 1;
     }
@@ -315,7 +314,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
     let expected =
         [(DropReason::QueueFull, true), (DropReason::Failed, false), (DropReason::Shutdown, true)];
     assert_eq!(dropped(&counters), expected);
-    let lost: u64 = counters.dropped.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
+    let lost: u64 = DropReason::ALL.map(|reason| counters.dropped.get(reason)).iter().sum();
     assert_eq!(lost, offered, "each line is counted once");
     let mut first = [0];
     reader.read_exact(&mut first).unwrap();
@@ -337,7 +336,7 @@ fn a_full_disk_is_counted_and_gone_on_from() {
     // The first two lines still go to the full disk and are dropped there.
     let good = Sink::open(&Destination::File(path.clone()), Rotation::default()).unwrap();
     writer.switch_to(good);
-    while counters.dropped[1].load(Ordering::Relaxed) < 2 {
+    while counters.dropped.get(DropReason::Failed) < 2 {
         std::thread::yield_now();
     }
     writer.offer(b"c\n");

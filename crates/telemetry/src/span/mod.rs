@@ -28,28 +28,15 @@ use self::encoder::{SpanEncoder, SpanHeader};
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
-/// Limits of every span, from the configuration.
-#[derive(Clone, Debug)]
-pub struct SpanLimits {
-    /// Maximum length of an attribute, in characters.
-    max_value_chars: Option<usize>,
-}
-
-impl SpanLimits {
-    pub const fn new(max_value_chars: Option<usize>) -> Self {
-        Self { max_value_chars }
-    }
-}
-
 /// Encodes the SERVER span, and the CLIENT span unless this proxy rejected the request or never admitted it. Each
-/// records why the trace is kept.
+/// records why the trace is kept. `max_value_chars`: maximum length of an attribute, in characters.
 pub fn encode_spans(
     record: &Record,
-    limits: &SpanLimits,
+    max_value_chars: Option<usize>,
     decision: SamplingDecision,
 ) -> Vec<EncodedSpan> {
-    let client = has_client(record).then(|| client(record, limits));
-    let spans = [Some(server(record, limits)), client];
+    let client = has_client(record).then(|| client(record, max_value_chars));
+    let spans = [Some(server(record, max_value_chars)), client];
     let finish = |mut span: SpanEncoder| {
         attributes::sampling(&mut span, decision);
         span.finish()
@@ -84,7 +71,7 @@ const fn has_client(record: &Record) -> bool {
     record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
-fn server(record: &Record, limits: &SpanLimits) -> SpanEncoder {
+fn server(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     let failed = failed_for_the_client(record);
     let header = SpanHeader {
         trace: record.trace.trace_id,
@@ -98,13 +85,13 @@ fn server(record: &Record, limits: &SpanLimits) -> SpanEncoder {
         error: error_message(record, failed),
     };
     let name = [method(&record.http.method)];
-    let mut span = SpanEncoder::new(&header, &name, limits.max_value_chars);
+    let mut span = SpanEncoder::new(&header, &name, max_value_chars);
     attributes::exchange(&mut span, record, failed);
     attributes::server(&mut span, record);
     span
 }
 
-fn client(record: &Record, limits: &SpanLimits) -> SpanEncoder {
+fn client(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     let failed = record.error_type.is_some();
     let start = wall_time(record, record.points.admit.unwrap_or(record.points.accept));
     let header = SpanHeader {
@@ -118,7 +105,7 @@ fn client(record: &Record, limits: &SpanLimits) -> SpanEncoder {
         end: end_time(record).max(start),
         error: error_message(record, failed),
     };
-    let mut span = SpanEncoder::new(&header, &client_name(record), limits.max_value_chars);
+    let mut span = SpanEncoder::new(&header, &client_name(record), max_value_chars);
     for (name, at) in events(record) {
         span.event(name, wall_time(record, at));
     }
@@ -260,14 +247,14 @@ mod tests {
         }
     }
 
-    fn spans_of(record: &Record, style: &SpanLimits, kept: SamplingDecision) -> Vec<Span> {
+    fn spans_of(record: &Record, style: Option<usize>, kept: SamplingDecision) -> Vec<Span> {
         let spans = encode_spans(record, style, kept);
         assert_eq!(spans.len(), span_count(record));
         spans.iter().map(EncodedSpan::decode).collect()
     }
 
     fn of(record: &Record) -> [Span; 2] {
-        spans_of(record, &SpanLimits::new(None), SamplingDecision::default()).try_into().unwrap()
+        spans_of(record, None, SamplingDecision::default()).try_into().unwrap()
     }
 
     fn failed(message: &str) -> Option<Status> {
@@ -406,7 +393,7 @@ mod tests {
         };
         record.call.as_mut().unwrap().stalls =
             Stalls { count: 20, total: Duration::from_secs(50), first: vec![stall] };
-        let spans = encode_spans(&record, &SpanLimits::new(None), SamplingDecision::default());
+        let spans = encode_spans(&record, None, SamplingDecision::default());
         let client = spans[1].decode();
         assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
         assert_eq!(find(&client, "tokengauge.stalled").unwrap(), "50");
@@ -466,15 +453,14 @@ mod tests {
         let mut record = testing::plain();
         record.ending = Ending::Rejected(RejectReason::NoRoute);
         record.outcome = Outcome::Rejected;
-        assert_eq!(spans_of(&record, &SpanLimits::new(None), SamplingDecision::default()).len(), 1);
+        assert_eq!(spans_of(&record, None, SamplingDecision::default()).len(), 1);
     }
 
     #[test]
     fn both_spans_record_the_sampling_reason() {
         let attributes = |reason, against_parent| {
             let kept = SamplingDecision { reason, against_parent };
-            let [server, client] =
-                spans_of(&testing::streamed(), &SpanLimits::new(None), kept).try_into().unwrap();
+            let [server, client] = spans_of(&testing::streamed(), None, kept).try_into().unwrap();
             let sampling = |span| {
                 ["reason", "ratio", "against_parent"]
                     .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
@@ -501,7 +487,7 @@ mod tests {
     fn truncates_values_at_the_configured_length() {
         let mut record = testing::streamed();
         record.call.as_mut().unwrap().response_id = testing::name("ééééé");
-        let spans = spans_of(&record, &SpanLimits::new(Some(3)), SamplingDecision::default());
+        let spans = spans_of(&record, Some(3), SamplingDecision::default());
         assert_eq!(find(&spans[1], "gen_ai.response.id").unwrap(), "ééé");
         assert_eq!(find(&spans[1], "gen_ai.response.finish_reasons").unwrap(), "[\"sto\"]");
     }
@@ -517,10 +503,7 @@ mod tests {
         for record in [testing::streamed(), testing::refused(), testing::plain()] {
             let kept =
                 SamplingDecision { reason: SamplingReason::Ratio(0.5), against_parent: true };
-            for kv in spans_of(&record, &SpanLimits::new(None), kept)
-                .iter()
-                .flat_map(|span| &span.attributes)
-            {
+            for kv in spans_of(&record, None, kept).iter().flat_map(|span| &span.attributes) {
                 let known = registered(&kv.key)
                     .unwrap_or_else(|| panic!("{} is not in the catalog", kv.key));
                 if let Values::Closed(values) = known.values {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::MetricsReader;
-use crate::config::{BatchConfig, Config, SignalConfig};
+use crate::config::{Config, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
 use crate::otlp::{BuildError, LogExporter, MetricExporter, SpanExporter};
@@ -23,7 +23,7 @@ use crate::prometheus::Format;
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
-use crate::span::{self, EncodedSpan, SpanLimits};
+use crate::span::{self, EncodedSpan};
 
 /// Additional time that a shutdown waits for the thread after its limit, for scheduling delay on a busy single core.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 pub struct Telemetry {
     metrics_reader: Arc<MetricsReader>,
     sampler: Sampler,
-    span_limits: SpanLimits,
+    max_value_chars: Option<usize>,
     queues: Queues,
     logs: Option<LogEmitter>,
     thread: Option<ExportThread>,
@@ -60,16 +60,16 @@ impl Telemetry {
         self_telemetry::export_configured(&config.summary());
         let metrics_reader = Arc::new(metrics_reader);
         let sampler = config.sampler;
-        let span_limits = SpanLimits::new(config.max_value_chars);
+        let max_value_chars = config.max_value_chars;
         let queues = Queues::new(&config, metrics_reader.counters());
         let logs = queues.logs.as_ref();
         let logs = logs.map(|queue| LogEmitter::new(Arc::clone(queue), metrics_reader.resource()));
-        let thread = if config.sends() {
+        let thread = if config.sends_any() {
             Some(ExportThread::start(config, Arc::clone(&metrics_reader), queues.clone())?)
         } else {
             None
         };
-        Ok(Self { metrics_reader, sampler, span_limits, queues, logs, thread })
+        Ok(Self { metrics_reader, sampler, max_value_chars, queues, logs, thread })
     }
 
     /// Encodes and queues the spans of a finished exchange if its trace is sampled. Never blocks.
@@ -81,7 +81,7 @@ impl Telemetry {
         if let Some(reason) = queue.refusal() {
             return queue.count_dropped(reason, span::span_count(record));
         }
-        for span in span::encode_spans(record, &self.span_limits, decision) {
+        for span in span::encode_spans(record, self.max_value_chars, decision) {
             let bytes = span.len();
             queue.offer(span, bytes);
         }
@@ -113,18 +113,12 @@ struct Queues {
 
 impl Queues {
     fn new(config: &Config, counters: &Arc<ExportCounters>) -> Self {
-        fn queue<T>(
-            signal: Signal,
-            batch: BatchConfig,
-            counters: &Arc<ExportCounters>,
-        ) -> Arc<Queue<T>> {
-            Arc::new(Queue::new(signal, batch, Arc::clone(counters)))
-        }
+        let counters = || Arc::clone(counters);
+        let spans = || Queue::new(Signal::Traces, config.span_batch, counters());
+        let logs = || Queue::new(Signal::Logs, config.log_batch, counters());
         Self {
-            spans: config
-                .sends_traces()
-                .then(|| queue(Signal::Traces, config.span_batch, counters)),
-            logs: config.sends_logs().then(|| queue(Signal::Logs, config.log_batch, counters)),
+            spans: config.sends(Signal::Traces).then(|| Arc::new(spans())),
+            logs: config.sends(Signal::Logs).then(|| Arc::new(logs())),
         }
     }
 
@@ -207,26 +201,22 @@ fn run(
     stopping: watch::Receiver<Option<Duration>>,
     ready: &mpsc::SyncSender<Result<(), StartError>>,
 ) -> bool {
-    let report = |result| ready.send(result).is_ok();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            report(Err(error.into()));
-            return false;
-        }
+    let start = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let inside = runtime.enter();
+        let exporters = Exporters::build(&config, &metrics_reader)?;
+        drop(inside);
+        Ok((runtime, exporters))
     };
-    let exporters = {
-        let _inside = runtime.enter();
-        Exporters::build(&config, &metrics_reader)
+    let (started, result) = match start() {
+        Ok(started) => (Some(started), Ok(())),
+        Err(error) => (None, Err(error)),
     };
-    let exporters = match exporters {
-        Ok(exporters) => exporters,
-        Err(error) => {
-            report(Err(error));
-            return false;
-        }
+    // Without a receiver, the start was abandoned.
+    let wanted = ready.send(result).is_ok();
+    let Some((runtime, exporters)) = started.filter(|_| wanted) else {
+        return false;
     };
-    report(Ok(()));
     let counters = Arc::clone(metrics_reader.counters());
     let sender = Sender { config, metrics_reader, queues, counters, stopping };
     let delivered = runtime.block_on(sender.send(exporters));
@@ -244,27 +234,24 @@ struct Exporters {
 impl Exporters {
     fn build(config: &Config, reader: &MetricsReader) -> Result<Self, StartError> {
         fn build<T>(
+            config: &Config,
             signal: Signal,
-            enabled: bool,
-            config: &SignalConfig,
-            build: impl FnOnce(&SignalConfig) -> Result<T, BuildError>,
+            new: impl FnOnce(&SignalConfig) -> Result<T, BuildError>,
         ) -> Result<Option<T>, StartError> {
-            enabled.then(|| build(config)).transpose().map_err(|source| StartError::Exporter {
+            let Some(config) = config.exported(signal) else {
+                return Ok(None);
+            };
+            new(config).map(Some).map_err(|source| StartError::Exporter {
                 signal: signal.as_str(),
                 endpoint: config.endpoint.clone().unwrap_or_default(),
                 source,
             })
         }
         let resource = reader.resource();
-        let (logs, metrics, traces) = (&config.logs, &config.metrics, &config.traces);
         Ok(Self {
-            logs: build(Signal::Logs, config.sends_logs(), logs, |to| {
-                LogExporter::new(to, resource)
-            })?,
-            metrics: build(Signal::Metrics, config.sends_metrics(), metrics, MetricExporter::new)?,
-            traces: build(Signal::Traces, config.sends_traces(), traces, |to| {
-                SpanExporter::new(to, resource)
-            })?,
+            logs: build(config, Signal::Logs, |to| LogExporter::new(to, resource))?,
+            metrics: build(config, Signal::Metrics, MetricExporter::new)?,
+            traces: build(config, Signal::Traces, |to| SpanExporter::new(to, resource))?,
         })
     }
 }
@@ -288,26 +275,18 @@ impl Sender {
             last_metrics.get()
         };
         let spans = async {
-            match (&self.queues.spans, exporters.traces) {
-                (Some(queue), Some(exporter)) => {
-                    let link = self.link(Signal::Traces, self.config.traces.timeout);
-                    self.send_batches(link, queue, async |batch| exporter.export(batch).await).await
-                }
-                _ => true,
-            }
+            let (queue, exporter) = self.queues.spans.as_ref().zip(exporters.traces)?;
+            let link = self.link(Signal::Traces, self.config.traces.timeout);
+            Some(self.send_batches(link, queue, async |batch| exporter.export(batch).await).await)
         };
         let logs = async {
-            match (&self.queues.logs, exporters.logs) {
-                (Some(queue), Some(exporter)) => {
-                    let link = self.link(Signal::Logs, self.config.logs.timeout);
-                    self.send_batches(link, queue, async |batch| exporter.export(batch).await).await
-                }
-                _ => true,
-            }
+            let (queue, exporter) = self.queues.logs.as_ref().zip(exporters.logs)?;
+            let link = self.link(Signal::Logs, self.config.logs.timeout);
+            Some(self.send_batches(link, queue, async |batch| exporter.export(batch).await).await)
         };
         let all = async { tokio::join!(metrics, spans, logs) };
         let delivered = tokio::select! {
-            (metrics, spans, logs) = all => metrics && spans && logs,
+            (metrics, spans, logs) = all => metrics && spans != Some(false) && logs != Some(false),
             () = self.shutdown_limit() => false,
         };
         let left = self.queues.close();

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{MonotonicInstant, WallTime};
 use crate::label::{Label, Name};
+use crate::label_values;
 use crate::tcp::TcpConnection;
 
 /// Process-wide id of one exchange (a request and its response). Ids are assigned in order from 1.
@@ -156,14 +157,10 @@ pub enum Scheme {
     Https,
 }
 
-impl Scheme {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-}
+label_values!(Scheme {
+    Http = "http",
+    Https = "https",
+});
 
 /// Status and headers of a response.
 #[derive(Debug)]
@@ -226,17 +223,11 @@ pub enum ProxyPosition {
     Gateway,
 }
 
-impl ProxyPosition {
-    pub const ALL: [Self; 3] = [Self::Inbound, Self::Outbound, Self::Gateway];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Inbound => "inbound",
-            Self::Outbound => "outbound",
-            Self::Gateway => "gateway",
-        }
-    }
-}
+label_values!(ProxyPosition {
+    Inbound = "inbound",
+    Outbound = "outbound",
+    Gateway = "gateway",
+});
 
 /// Trace context of an exchange. The proxy creates the ids when it accepts the request, because the forwarded trace
 /// header may have to contain them.
@@ -292,18 +283,12 @@ pub enum ConnectStage {
     Tls,
 }
 
-impl ConnectStage {
-    pub const ALL: [Self; 4] = [Self::Wait, Self::Dns, Self::Tcp, Self::Tls];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Dns => "dns",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-        }
-    }
-}
+label_values!(ConnectStage {
+    Wait = "wait",
+    Dns = "dns",
+    Tcp = "tcp",
+    Tls = "tls",
+});
 
 /// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -340,6 +325,15 @@ pub enum UpstreamFailure {
     MidBody,
 }
 
+label_values!(UpstreamFailure {
+    Dns = "dns",
+    Connect = "connect",
+    Tls = "tls",
+    BeforeResponse = "before_head",
+    Protocol = "protocol",
+    MidBody = "mid_body",
+});
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TimeoutKind {
     Connect,
@@ -347,6 +341,13 @@ pub enum TimeoutKind {
     Idle,
     Total,
 }
+
+label_values!(TimeoutKind {
+    Connect = "connect",
+    ResponseHeader = "head",
+    Idle = "idle",
+    Total = "total",
+});
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RejectReason {
@@ -360,6 +361,13 @@ pub enum RejectReason {
     /// The proxy is shutting down.
     Draining,
 }
+
+label_values!(RejectReason {
+    NoRoute = "no_route",
+    BadRequest = "bad_request",
+    Overload = "overload",
+    Draining = "draining",
+});
 
 impl Ending {
     /// Returns the error source of an exchange that did not complete.
@@ -388,18 +396,12 @@ pub enum ErrorSource {
     Proxy,
 }
 
-impl ErrorSource {
-    pub const ALL: [Self; 4] = [Self::None, Self::Client, Self::Upstream, Self::Proxy];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Client => "client",
-            Self::Upstream => "upstream",
-            Self::Proxy => "proxy",
-        }
-    }
-}
+label_values!(ErrorSource {
+    None = "none",
+    Client = "client",
+    Upstream = "upstream",
+    Proxy = "proxy",
+});
 
 /// State of an exchange that the data path and the observation path share: the peer that the response body waits for.
 #[derive(Debug, Default)]

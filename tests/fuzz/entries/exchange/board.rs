@@ -9,7 +9,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_observe::{InFlightRequests, Sinks};
-use tokengauge_telemetry::span::{self, SpanLimits};
+use tokengauge_telemetry::span;
 use tokengauge_telemetry::{
     Config, Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot,
 };
@@ -117,7 +117,7 @@ impl Playing {
 }
 
 fn note(records: &Mutex<Vec<Told>>, record: &Record) {
-    let spans = span::encode_spans(record, &SpanLimits::new(Some(20)), SamplingDecision::default());
+    let spans = span::encode_spans(record, Some(20), SamplingDecision::default());
     let told = Told {
         exchange: record.exchange,
         broke_off: record.anomalies.contains(&(ParseError::Panic, 1)),

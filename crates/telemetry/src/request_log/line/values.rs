@@ -7,7 +7,7 @@ use crate::request_log::line::{Ending, Stages};
 use tokengauge_llm::dialect::ByModality;
 use tokengauge_measure::timing::{self, Stage};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{self, Direction, RejectReason, TimeoutKind, UpstreamFailure};
+use tokengauge_types::event::{self, Direction};
 use tokengauge_types::label::Name;
 
 pub(super) fn stages(stages: &timing::Stages) -> Stages {
@@ -35,35 +35,9 @@ pub(super) fn ending(ending: event::Ending) -> Ending {
         event::Ending::ClientDisconnected => ("client_gone", None),
         event::Ending::RequestBodyFailed => ("client_broke", None),
         event::Ending::Drained => ("drained", None),
-        event::Ending::UpstreamFailed(failure) => {
-            let cause = match failure {
-                UpstreamFailure::Dns => "dns",
-                UpstreamFailure::Connect => "connect",
-                UpstreamFailure::Tls => "tls",
-                UpstreamFailure::BeforeResponse => "before_head",
-                UpstreamFailure::Protocol => "protocol",
-                UpstreamFailure::MidBody => "mid_body",
-            };
-            ("upstream_failed", Some(cause))
-        }
-        event::Ending::TimedOut(limit) => {
-            let cause = match limit {
-                TimeoutKind::Connect => "connect",
-                TimeoutKind::ResponseHeader => "head",
-                TimeoutKind::Idle => "idle",
-                TimeoutKind::Total => "total",
-            };
-            ("timed_out", Some(cause))
-        }
-        event::Ending::Rejected(refusal) => {
-            let cause = match refusal {
-                RejectReason::NoRoute => "no_route",
-                RejectReason::BadRequest => "bad_request",
-                RejectReason::Overload => "overload",
-                RejectReason::Draining => "draining",
-            };
-            ("rejected", Some(cause))
-        }
+        event::Ending::UpstreamFailed(failure) => ("upstream_failed", Some(failure.as_str())),
+        event::Ending::TimedOut(limit) => ("timed_out", Some(limit.as_str())),
+        event::Ending::Rejected(refusal) => ("rejected", Some(refusal.as_str())),
     };
     Ending { how, cause }
 }

@@ -463,11 +463,7 @@ fn a_full_queue_drops_and_counts() {
     let counters = Arc::new(ExportCounters::default());
     let batch = BatchConfig { queue: 4, size: 3, ..BatchConfig::SPANS };
     let queue = Queue::new(Signal::Traces, batch, Arc::clone(&counters));
-    let spans = span::encode_spans(
-        &testing::streamed(),
-        &SpanLimits::new(None),
-        SamplingDecision::default(),
-    );
+    let spans = span::encode_spans(&testing::streamed(), None, SamplingDecision::default());
     for span in spans.iter().cycle().take(6) {
         queue.offer(span.clone(), span.len());
     }
