@@ -370,11 +370,11 @@ fn apply(requests: &mut InFlightRequests, config: &Config) {
     for route in &config.routes {
         requests.track_route(&lane(&route.facts));
     }
-    requests.set_tokenizers(config.tokenizers.clone());
-    requests.set_content_capture(config.contents.clone());
-    requests.set_backends(backends(config));
+    requests.tokenizers = config.tokenizers.clone();
+    requests.contents = config.contents.clone();
+    requests.backends.replace(backends(config));
     requests.set_costs(config.costs.clone());
-    requests.set_drift_config(config.drift.clone());
+    requests.drift.replace(config.drift.clone());
 }
 
 /// Queries TCP statistics from the kernel, or logs once that they are not available.
@@ -394,7 +394,7 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
         if let Some(observer) = observer.upgrade() {
             let wall = clock::wall_now();
             observer.with_current_state(|requests, at| {
-                requests.record_engine_reading(at, wall, upstream, reading);
+                requests.backends.asked(at, wall, upstream, reading);
             });
         }
     })

@@ -39,7 +39,7 @@ pub(super) fn route_table(
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts {
         name: Label::known(UNROUTED),
-        vantage: config.vantage,
+        position: config.vantage,
         server_address: Label::known(UNROUTED),
         server_port: 0,
         provider: None,
@@ -52,7 +52,7 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
 }
 
 pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
-    RouteKey { route: facts.name.clone(), vantage: facts.vantage }
+    RouteKey { route: facts.name.clone(), vantage: facts.position }
 }
 
 /// The upstreams that are scraped or whose warm-up is tracked, with their routes.

@@ -89,7 +89,7 @@ pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<()
             Err(error) => return Err(Error::CannotRename(path.to_owned(), rejection, error)),
         },
     }
-    let state = requests.slo_state(clock::now(), clock::wall_now());
+    let state = requests.slos.state(clock::now(), clock::wall_now());
     write(path, &state).map_err(|error| Error::Unwritable(path.to_owned(), error))
 }
 
@@ -104,7 +104,7 @@ fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Rest
         return Err(Rejection::TooLarge);
     }
     let state = decode(&bytes)?;
-    let restored = requests.restore_slo_state(&state, clock::now(), clock::wall_now())?;
+    let restored = requests.slos.restore(&state, clock::now(), clock::wall_now())?;
     Ok(Some(restored))
 }
 
@@ -208,7 +208,7 @@ impl SloStateWriter {
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
                 };
                 let state = observer
-                    .with_current_state(|requests, at| requests.slo_state(at, clock::wall_now()));
+                    .with_current_state(|requests, at| requests.slos.state(at, clock::wall_now()));
                 let written = write(&path, &state);
                 log_transition(&written, &mut is_failing);
                 if is_last {

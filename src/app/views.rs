@@ -72,7 +72,7 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
             page("/stats", JSON, Box::new(move || stats(&observer, start))),
             page("/labels", JSON, Box::new(move || json(&gate.admitted()))),
             json_page("/drift", |observer| {
-                observer.with_current_state(|requests, _| requests.lengths()).to_json()
+                observer.with_current_state(|requests, _| requests.drift.saved()).to_json()
             }),
         ],
     }
@@ -86,8 +86,8 @@ fn process_start() -> WallTime {
 
 fn stats(observer: &Observer, start: WallTime) -> String {
     let (at, (load, _), drift, backends) = observer.with_current_state(|requests, at| {
-        let (reading, drift) = (requests.reading(at), requests.drift(at));
-        (at, reading, drift, requests.backends(at))
+        let (reading, drift) = (requests.reading(at), requests.drift.reading(at));
+        (at, reading, drift, requests.backends.readings(at))
     });
     json(&Stats::of(StatsSource {
         started: start,

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::deserialize::Field;
 use super::raw::Count;
-use super::value::{Currency, Date, MoneyAmount};
+use super::value::{Currency, MoneyAmount};
+use tokengauge_measure::cost::Day;
 
 /// Prices of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -34,7 +35,7 @@ pub(super) struct Model {
     /// A pattern on the provider in telemetry. Without this key, any.
     pub(super) provider: Field<String>,
     /// First day (UTC) of this price. Without this key, it always applies.
-    pub(super) from: Field<Date>,
+    pub(super) from: Field<Day>,
     pub(super) currency: Field<Currency>,
     /// Input tokens.
     pub(super) input: Field<MoneyAmount>,

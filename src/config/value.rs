@@ -12,7 +12,6 @@ use serde::{Serialize, Serializer};
 
 use super::errors::suggestion;
 
-use tokengauge_measure::cost::Day;
 use tokengauge_measure::engine::Engine;
 use tokengauge_types::serde_as_str;
 
@@ -54,29 +53,6 @@ impl fmt::Display for Address {
 }
 
 serde_as_str!(Address, { "type": "string" });
-
-/// A day in UTC: `2026-01-31`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Date(pub Day);
-
-impl FromStr for Date {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        text.parse().map(Self).map_err(|()| {
-            let hint = "write year, month and day, such as 2026-01-31";
-            ValueError::new(format!("\"{text}\" is not a date"), hint)
-        })
-    }
-}
-
-impl fmt::Display for Date {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-serde_as_str!(Date, { "type": "string", "format": "date" });
 
 /// The engine to expect, or `auto` to detect it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

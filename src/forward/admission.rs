@@ -21,7 +21,7 @@ use super::open::OpenRequest;
 use super::upstream::Upstream;
 use crate::route::ConcurrencyLimit;
 use tokengauge_types::clock;
-use tokengauge_types::event::{Ending, RejectReason};
+use tokengauge_types::event::{Ending, ObserverEvent, RejectReason};
 
 /// A request that may be sent to its upstream.
 #[derive(Debug)]
@@ -96,15 +96,15 @@ where
                 return AdmissionFuture::Rejected { error: Some(error) };
             }
             Some(Ok(Entry::Queued(queued))) => {
-                observer.queued(clock::now());
+                observer.report(clock::now(), ObserverEvent::Queued);
                 let waiting = Box::pin(wait(queued, admitted, self.shutdown.subscribe()));
                 return AdmissionFuture::Queued { waiting, inner: self.inner.clone() };
             }
             Some(Ok(Entry::Admitted(permit))) => {
-                observer.admitted(received_at);
+                observer.report(received_at, ObserverEvent::Admitted);
                 admitted.permit = Some(permit);
             }
-            None => observer.admitted(received_at),
+            None => observer.report(received_at, ObserverEvent::Admitted),
         }
         AdmissionFuture::Admitted { future: self.inner.call(admitted) }
     }
@@ -153,7 +153,7 @@ async fn wait(
     let (at, observer) = (clock::now(), request.request.body().observer());
     match result {
         Ok(permit) => {
-            observer.admitted(at);
+            observer.report(at, ObserverEvent::Admitted);
             Ok(AdmittedRequest { permit: Some(permit), ..request })
         }
         Err(error) => {

@@ -39,7 +39,8 @@ impl OpenExchange<RoutedRequest> for RequestOpener {
 
     fn open(&self, request: RoutedRequest) -> (OpenRequest, RequestObserver) {
         let received_at = clock::now();
-        let RoutedRequest { mut request, client, facts, who, trace_headers, destination } = request;
+        let RoutedRequest { mut request, client, facts, identity, trace_headers, destination } =
+            request;
         let (trace, carried) = self.propagation.read(request.headers());
         let context = RequestContext {
             route: facts,
@@ -47,7 +48,7 @@ impl OpenExchange<RoutedRequest> for RequestOpener {
             scheme: client.scheme,
             trace,
             conversation: self.propagation.conversation(request.headers()),
-            who,
+            identity,
         };
         let open = describe_request(&request, context);
         if trace_headers == TraceHeaders::Continue {

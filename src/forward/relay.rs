@@ -28,7 +28,9 @@ use super::upstream::{Channel, Upstream};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
-use tokengauge_types::event::{ConnectTimings, Ending, RejectReason, TimeoutKind, UpstreamFailure};
+use tokengauge_types::event::{
+    ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
+};
 
 /// Sends each request to its upstream. The response body drives the connection.
 #[derive(Clone, Debug)]
@@ -157,8 +159,8 @@ impl Exchange {
     ) -> Attempt {
         let has_no_body = request.body().is_end_stream();
         let at = clock::now();
-        self.observer.connected(at, connected);
-        self.observer.sent(at);
+        self.observer.report(at, ObserverEvent::Connected(Box::new(connected)));
+        self.observer.report(at, ObserverEvent::RequestHeadSent);
         if has_no_body {
             self.observer.request_end(at);
         }

@@ -40,7 +40,7 @@ pub struct RoutedRequest {
     pub(super) request: Request<Incoming>,
     pub(super) client: Client,
     pub(super) facts: Arc<RouteFacts>,
-    pub(super) who: CallerIdentity,
+    pub(super) identity: CallerIdentity,
     pub(super) trace_headers: TraceHeaders,
     /// `None` if no route matches.
     pub(super) destination: Option<Destination>,
@@ -68,7 +68,7 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
     fn call(&mut self, request: ClientRequest) -> S::Future {
         let ClientRequest { request, client } = request;
         let routes = self.routes.load();
-        let who = routes.identity().read(request.headers());
+        let identity = routes.identity().read(request.headers());
         let (facts, trace_headers, destination) =
             match routes.find(host(&request), request.uri().path()) {
                 Some((route, destination)) => (Arc::clone(&route.facts), route.trace, destination),
@@ -76,7 +76,14 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
             };
         // Dropped here, so that a reload does not wait for any request.
         drop(routes);
-        self.inner.call(RoutedRequest { request, client, facts, who, trace_headers, destination })
+        self.inner.call(RoutedRequest {
+            request,
+            client,
+            facts,
+            identity,
+            trace_headers,
+            destination,
+        })
     }
 }
 

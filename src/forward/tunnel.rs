@@ -11,7 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use super::limiter::Permit;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
-use tokengauge_types::event::{BackpressureTime, Direction, Ending, UpstreamFailure};
+use tokengauge_types::event::{
+    BackpressureTime, Direction, Ending, ObserverEvent, UpstreamFailure,
+};
 
 /// Both sides of an upgraded exchange.
 pub struct Tunnel {
@@ -80,7 +82,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
         if !read.is_empty() {
             observer.arrival(self.direction, at, read, BackpressureTime::default());
         } else if !std::mem::replace(&mut self.ended, true) {
-            observer.closed(self.direction, at);
+            observer.report(at, ObserverEvent::Closed(self.direction));
         }
         Poll::Ready(Ok(()))
     }

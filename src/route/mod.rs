@@ -198,7 +198,7 @@ mod tests {
     fn route(name: &str, host: Option<&str>, prefix: &str) -> Config {
         let facts = RouteFacts {
             name: Label::known(name),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
             server_address: Label::known("localhost"),
             server_port: 80,
             provider: None,

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 use tokengauge_kubernetes::inject::{
-    InjectionContext, Outcome, Settings, document_objects, inject, object_name, prefix_patch,
+    Change, InjectionContext, Settings, document_objects, inject, object_name, prefix_patch,
 };
 use tokengauge_kubernetes::manifests::ChangedManifests;
 use tokengauge_kubernetes::webhook::review::Review;
@@ -84,7 +84,7 @@ fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     for document in &mut documents {
         let mut whole = Patch(Vec::new());
         for (at, object) in document_objects(document) {
-            if let Outcome::Changed { patch, .. } = inject(object, &around, &settings) {
+            if let Ok(Change { patch, .. }) = inject(object, &around, &settings) {
                 whole.0.extend(prefix_patch(patch, &at).0);
             }
         }

@@ -19,8 +19,8 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tokengauge::config::RunArgs;
 use tokengauge_kubernetes::inject::{
-    InjectError, InjectionContext, Outcome, Settings, SkipReason, document_objects, inject,
-    uninject,
+    Change, InjectError, InjectionContext, NoChange, Outcome, Settings, SkipReason,
+    document_objects, inject, uninject,
 };
 use tokengauge_kubernetes::manifests::{
     ChangedManifests, ManifestFile, Operation, change_manifests,
@@ -390,7 +390,7 @@ fn errors_name_the_value_the_place_and_the_fix() {
     ];
     for (annotation, expected) in cases {
         match outcome(&annotated(annotation), IN) {
-            Outcome::Refused(error) => {
+            Err(NoChange::Refused(error)) => {
                 let message = error.to_string();
                 assert!(message.starts_with(expected), "{annotation}: {message}");
             }
@@ -398,12 +398,12 @@ fn errors_name_the_value_the_place_and_the_fix() {
         }
     }
     match outcome(&annotated("containers: b"), OUT) {
-        Outcome::Refused(InjectError::NoSuchContainer { name, .. }) => assert_eq!(name, "b"),
+        Err(NoChange::Refused(InjectError::NoSuchContainer { name, .. })) => assert_eq!(name, "b"),
         other => panic!("{other:?}"),
     }
     assert_eq!(
         outcome(&annotated("inject: enabled"), ""),
-        Outcome::Refused(InjectError::MissingMode)
+        Err(NoChange::Refused(InjectError::MissingMode))
     );
 }
 
@@ -412,7 +412,7 @@ fn errors_never_repeat_a_url_with_a_password() {
     for annotation in ["upstream: https://me:s3cret@host", "otlp-endpoint: https://me:s3cret@host"]
     {
         match outcome(&annotated(annotation), IN) {
-            Outcome::Refused(error) => {
+            Err(NoChange::Refused(error)) => {
                 assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
             }
             other => panic!("{other:?}"),
@@ -479,7 +479,7 @@ fn skips_objects_that_cannot_have_a_sidecar() {
         ),
     ];
     for (text, flags, reason) in cases {
-        assert_eq!(outcome(&text, flags), Outcome::Skipped(reason), "{text}");
+        assert_eq!(outcome(&text, flags), Err(NoChange::Skipped(reason)), "{text}");
     }
 }
 
@@ -492,20 +492,22 @@ fn a_port_without_a_name_requires_its_service() {
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n"
         )
     };
-    let refused = Outcome::Refused(InjectError::UnnamedPort { port: 8000, headless: None });
+    let refused = Err(NoChange::Refused(InjectError::UnnamedPort { port: 8000, headless: None }));
     assert_eq!(outcome(pod, IN), refused);
     assert_eq!(outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN), refused);
     let headless = service("clusterIP: None, ports: [{port: 8000}]");
-    let bypassed =
-        Outcome::Refused(InjectError::UnnamedPort { port: 8000, headless: Some("s".to_owned()) });
+    let bypassed = Err(NoChange::Refused(InjectError::UnnamedPort {
+        port: 8000,
+        headless: Some("s".to_owned()),
+    }));
     assert_eq!(outcome(&format!("{pod}{headless}"), IN), bypassed);
     let fits = service("ports: [{port: 80, targetPort: 8000}]");
-    assert!(matches!(outcome(&format!("{pod}{fits}"), IN), Outcome::Changed { .. }));
+    assert!(matches!(outcome(&format!("{pod}{fits}"), IN), Ok(_)));
     let elsewhere = fits.replace("name: s}", "name: s, namespace: other}");
     let here = pod.replace("name: p,", "name: p, namespace: here,");
     assert_eq!(outcome(&format!("{here}{elsewhere}"), IN), refused);
     let seen_to = format!("{IN} --listen-port 4000");
-    assert!(matches!(outcome(pod, &seen_to), Outcome::Changed { .. }));
+    assert!(matches!(outcome(pod, &seen_to), Ok(_)));
 }
 
 /// A Service that targets the sidecar's number would not reach pods without a sidecar.
@@ -519,11 +521,11 @@ fn redirects_a_service_of_two_workloads_only_if_both_get_a_sidecar() {
         )
     };
     let both = format!("{service}{}{}", pod("p", ""), pod("q", ""));
-    assert!(matches!(outcome(&both, IN), Outcome::Changed { .. }));
+    assert!(matches!(outcome(&both, IN), Ok(_)));
     let out = ", annotations: {tokengauge.dev/inject: disabled}";
     let one = format!("{service}{}{}", pod("p", ""), pod("q", out));
     let refused = InjectError::SharedService { workload: "pod/q".to_owned(), port: 8000 };
-    assert_eq!(outcome(&one, IN), Outcome::Refused(refused));
+    assert_eq!(outcome(&one, IN), Err(NoChange::Refused(refused)));
 }
 
 #[test]
@@ -551,7 +553,7 @@ fn ignores_a_service_without_a_selector() {
             "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{{selector}ports: [{{port: 8000}}]}}\n---\n{}",
             pod("", "")
         );
-        assert_eq!(outcome(&text, IN), Outcome::Skipped(SkipReason::NotAWorkload));
+        assert_eq!(outcome(&text, IN), Err(NoChange::Skipped(SkipReason::NotAWorkload)));
     }
 }
 
@@ -579,7 +581,7 @@ fn the_webhook_never_replaces_a_sidecar() {
     let made = injected_text(&pod("", ""), IN);
     let other = settings("--mode inbound --image registry.example/tokengauge:9.9.9");
     let outcome = inject(&value(&made.text), &InjectionContext::standalone(), &other);
-    assert_eq!(outcome, Outcome::Skipped(SkipReason::AlreadyInjected));
+    assert_eq!(outcome, Err(NoChange::Skipped(SkipReason::AlreadyInjected)));
 }
 
 #[test]
@@ -601,7 +603,7 @@ fn uninject_keeps_and_reports_modified_fields() {
     defaulted["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"]["scheme"] = "HTTP".into();
     defaulted["spec"]["containers"][0]["ports"][1]["protocol"] = "TCP".into();
     match uninject(&defaulted) {
-        Outcome::Changed { patch, notes } => {
+        Ok(Change { patch, notes, .. }) => {
             assert_eq!(notes.len(), 1, "{notes:?}");
             json_patch::patch(&mut defaulted, &patch).unwrap();
             assert_eq!(defaulted, value(&pod("", "")));
@@ -612,7 +614,7 @@ fn uninject_keeps_and_reports_modified_fields() {
         .replace("\"version\":1", "\"version\":7")
         .replace("\\\"version\\\":1", "\\\"version\\\":7");
     match uninject(&value(&broken)) {
-        Outcome::Refused(error) => assert_eq!(error.as_str(), "broken_record"),
+        Err(NoChange::Refused(error)) => assert_eq!(error.as_str(), "broken_record"),
         other => panic!("{other:?}"),
     }
 }
@@ -683,22 +685,21 @@ fn the_inbound_flag_selects_only_engines() {
         documents.iter().flat_map(|it| document_objects(it.value())).map(|(_, it)| it).collect();
     let wanted = settings(IN);
     let redis = *all.get(1).unwrap();
-    let changes = |around: &InjectionContext, object| {
-        matches!(inject(object, around, &wanted), Outcome::Changed { .. })
-    };
+    let changes =
+        |around: &InjectionContext, object| matches!(inject(object, around, &wanted), Ok(_));
     assert!(changes(&InjectionContext::new(&[redis], &wanted, &[]), redis));
     let named = InjectionContext::new(&all, &wanted, &["pod/redis".to_owned()]);
     assert!(changes(&named, redis));
     for other in [0, 2] {
         assert_eq!(
             inject(all.get(other).unwrap(), &named, &wanted),
-            Outcome::Skipped(SkipReason::NotSelected)
+            Err(NoChange::Skipped(SkipReason::NotSelected))
         );
     }
     // --mode outbound selects every workload.
     let wanted = settings(OUT);
     let around = InjectionContext::new(&all, &wanted, &[]);
-    assert!(matches!(inject(redis, &around, &wanted), Outcome::Changed { .. }));
+    assert!(matches!(inject(redis, &around, &wanted), Ok(_)));
 }
 
 /// kubectl gives objects without a namespace that of its command, and rejects an input with another namespace.
@@ -710,7 +711,7 @@ fn finds_a_service_if_only_one_object_has_a_namespace() {
              [{{containerPort: 8000}}]}}]\n---\napiVersion: v1\nkind: Service\nmetadata: {{{service}name: s}}\nspec: \
              {{selector: {{app: a}}, ports: [{{port: 8000}}]}}\n"
         );
-        matches!(outcome(&text, IN), Outcome::Changed { .. })
+        matches!(outcome(&text, IN), Ok(_))
     };
     assert!(is_injected("", ""));
     assert!(is_injected("namespace: a, ", "") && is_injected("", "namespace: a, "));
@@ -746,7 +747,7 @@ fn reports_clients_that_use_the_port_number() {
     let text = format!("{}{headless}", pod.replace("name: http, ", ""));
     let refused = InjectError::UnnamedPort { port: 8000, headless: Some("s".to_owned()) };
     assert!(refused.to_string().contains("Service s is headless"));
-    assert_eq!(outcome(&text, IN), Outcome::Refused(refused));
+    assert_eq!(outcome(&text, IN), Err(NoChange::Refused(refused)));
 }
 
 /// The suggested route keeps the URL and path of the variable that it replaces.

@@ -3,7 +3,9 @@
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::inject::{self, ClusterObject, InjectionContext, Outcome, Settings, SkipReason};
+use crate::inject::{
+    self, Change, ClusterObject, InjectionContext, NoChange, Outcome, Settings, SkipReason,
+};
 use crate::yaml::{self, Document};
 
 /// A manifest file: YAML or JSON, with one document or several.
@@ -143,21 +145,21 @@ impl ChangedManifests {
         for (pointer, object) in inject::document_objects(document.value()) {
             let prefix = format!("{file}:{first_line}: {}", inject::object_name(object));
             match change(object) {
-                Outcome::Changed { patch: object_patch, notes } => {
+                Ok(Change { patch: object_patch, notes, .. }) => {
                     patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
                     self.cluster_objects.extend(ClusterObject::of(object));
                     self.messages
                         .extend(notes.iter().map(|note| format!("{prefix}: {}", note.text)));
                 }
-                Outcome::Skipped(SkipReason::Controlled) => {
+                Err(NoChange::Skipped(SkipReason::Controlled)) => {
                     self.cluster_objects.extend(ClusterObject::of(object));
                 }
-                Outcome::Skipped(reason) => {
+                Err(NoChange::Skipped(reason)) => {
                     if reason.is_reported() {
                         self.messages.push(format!("{prefix}: skipped: {reason}"));
                     }
                 }
-                Outcome::Refused(error) => {
+                Err(NoChange::Refused(error)) => {
                     self.refused += 1;
                     self.messages.push(format!("{prefix}: refused: {error}"));
                 }

@@ -50,7 +50,7 @@ impl Stage {
         };
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
             server_address: Label::known("api.example.com"),
             server_port: 443,
             provider: None,
@@ -127,7 +127,7 @@ fn open(route: &Arc<RouteFacts>) -> RequestHead {
             ..TraceContext::default()
         },
         conversation: None,
-        who: CallerIdentity::default(),
+        identity: CallerIdentity::default(),
         connection: None,
         live_state: Arc::new(LiveState::default()),
     }
@@ -135,7 +135,13 @@ fn open(route: &Arc<RouteFacts>) -> RequestHead {
 
 fn head(content_type: &str) -> ResponseHead {
     let headers: Headers = [("content-type", name(content_type))].into_iter().collect();
-    ResponseHead { status: 200, version: http::Version::HTTP_11, headers, length: None, own: false }
+    ResponseHead {
+        status: 200,
+        version: http::Version::HTTP_11,
+        headers,
+        length: None,
+        from_proxy: false,
+    }
 }
 
 fn name(text: &str) -> Name {

@@ -103,7 +103,7 @@ fn run(mut body: impl Body<Data = Bytes> + Unpin) {
 fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("bench"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
@@ -127,7 +127,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         route: Arc::new(facts),
         trace: TraceContext::default(),
         conversation: None,
-        who: CallerIdentity::default(),
+        identity: CallerIdentity::default(),
         connection: None,
         live_state: Arc::<LiveState>::default(),
     };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::request_state::RequestState;
 use crate::response::{FrameContent, ObservedResponse};
 use tokengauge_llm::BodyReader;
 use tokengauge_llm::content::{self, CaptureBudget, CapturePolicy, RequestCapture};
@@ -413,7 +412,7 @@ impl ApiCall {
         is_confirmed: bool,
         gate: &CardinalityLimiter,
     ) -> MetricLabels {
-        let (route, who) = (&open.route, &open.who);
+        let (route, identity) = (&open.route, &open.identity);
         let label = |dimension, name: &Name| match is_confirmed {
             true => gate.admit(dimension, name),
             false => gate.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
@@ -427,11 +426,44 @@ impl ApiCall {
             model,
             stream: self.is_stream(),
             route: route.name.clone(),
-            vantage: route.vantage,
+            vantage: route.position,
             server_address: route.server_address.clone(),
             server_port: route.server_port,
-            tenant: who.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
-            variant: who.variant.as_ref().map(|name| label(Dimension::Variant, name)),
+            tenant: identity.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
+            variant: identity.variant.as_ref().map(|name| label(Dimension::Variant, name)),
+        }
+    }
+}
+
+/// A request body that is being parsed, or was.
+#[derive(Debug)]
+enum RequestState {
+    Parsing(Box<RequestReader>),
+    Done(Box<RequestFacts>),
+}
+
+impl RequestState {
+    fn facts(&self) -> &RequestFacts {
+        match self {
+            Self::Parsing(reader) => reader.facts(),
+            Self::Done(facts) => facts,
+        }
+    }
+
+    /// Returns the facts of the request. The facts of a session come from its messages. If they name no model, the
+    /// model comes from the handshake.
+    fn finish(self, session: Option<&Realtime>) -> RequestFacts {
+        let facts = match self {
+            Self::Parsing(reader) => reader.finish(),
+            Self::Done(facts) => *facts,
+        };
+        match session {
+            Some(session) => {
+                let mut request = session.facts().clone();
+                request.model = request.model.or(facts.model);
+                request
+            }
+            None => facts,
         }
     }
 }

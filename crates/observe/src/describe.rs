@@ -30,12 +30,12 @@ pub struct RequestContext {
     pub trace: TraceContext,
     /// The conversation id from the caller's baggage.
     pub conversation: Option<Name>,
-    pub who: CallerIdentity,
+    pub identity: CallerIdentity,
 }
 
 /// Describes the headers of `request`, which were just received.
 pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> RequestHead {
-    let RequestContext { route, connection, scheme, trace, conversation, who } = context;
+    let RequestContext { route, connection, scheme, trace, conversation, identity } = context;
     let uri = request.uri();
     RequestHead {
         wall: clock::wall_now(),
@@ -52,19 +52,19 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
         route,
         trace,
         conversation,
-        who,
+        identity,
         live_state: Arc::<LiveState>::default(),
     }
 }
 
-/// Describes the headers of `response`. `own`: this process generated the response, not the upstream service.
-pub fn describe_response<B>(response: &Response<B>, own: bool) -> ResponseHead {
+/// Describes the headers of `response`. `from_proxy`: this process generated the response, not the upstream service.
+pub fn describe_response<B>(response: &Response<B>, from_proxy: bool) -> ResponseHead {
     ResponseHead {
         status: response.status().as_u16(),
         version: response.version(),
         headers: Headers::pick(response.headers(), &RESPONSE_HEADERS),
         length: content_length(response.headers()),
-        own,
+        from_proxy,
     }
 }
 

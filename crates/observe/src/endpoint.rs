@@ -13,7 +13,7 @@ use crate::tee::body::RequestBody;
 use crate::tee::{ObservationChannel, RequestObserver};
 use crate::trace::Propagation;
 use tokengauge_types::clock;
-use tokengauge_types::event::{CallerIdentity, ProxyPosition, RouteFacts, Scheme};
+use tokengauge_types::event::{CallerIdentity, ObserverEvent, ProxyPosition, RouteFacts, Scheme};
 use tokengauge_types::label::Label;
 
 /// Describes the service or the client that an [`ObserveLayer`](crate::ObserveLayer) observes.
@@ -39,11 +39,11 @@ impl Endpoint {
         Self::new(name, ProxyPosition::Outbound, host, port)
     }
 
-    fn new(name: &str, vantage: ProxyPosition, host: &str, port: u16) -> Self {
+    fn new(name: &str, position: ProxyPosition, host: &str, port: u16) -> Self {
         Self {
             facts: RouteFacts {
                 name: Label::known(name),
-                vantage,
+                position,
                 server_address: Label::known(host),
                 server_port: port,
                 provider: None,
@@ -105,12 +105,12 @@ impl<B: Body<Data = Bytes>> OpenExchange<Request<B>> for EndpointOpener {
             scheme: if is_https { Scheme::Https } else { Scheme::Http },
             trace,
             conversation: self.propagation.conversation(request.headers()),
-            who: CallerIdentity::default(),
+            identity: CallerIdentity::default(),
         };
         let observer = self.channel.open(describe_request(&request, context), at);
         // The service receives the request immediately, because no queue and no new connection delay it.
-        observer.admitted(at);
-        observer.sent(at);
+        observer.report(at, ObserverEvent::Admitted);
+        observer.report(at, ObserverEvent::RequestHeadSent);
         if request.body().is_end_stream() {
             observer.request_end(at);
         }

@@ -216,7 +216,7 @@ impl Exchange {
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
-            who: self.open.who.clone(),
+            who: self.open.identity.clone(),
             trace: self.open.trace.clone(),
             http: self.http(),
             websocket,
@@ -397,7 +397,7 @@ impl Exchange {
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // A response that this process generated was not received from the upstream.
-        self.points.head = (!head.own).then_some(at);
+        self.points.head = (!head.from_proxy).then_some(at);
         let route = &self.open.route;
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
@@ -450,7 +450,7 @@ impl Exchange {
 
     /// Returns whether a response below 400 or a session has begun.
     fn is_answering(&self) -> bool {
-        let head = self.head.as_ref().filter(|head| !head.own);
+        let head = self.head.as_ref().filter(|head| !head.from_proxy);
         head.is_some_and(|head| match head.status {
             SWITCHING => self.call.as_deref().is_some_and(ApiCall::is_accepted),
             status => status < 400,
@@ -463,7 +463,7 @@ impl Exchange {
         let streamed = call.is_some_and(ApiCall::is_streamed);
         ResponseSummary {
             status: self.head.as_ref().map(|head| head.status),
-            own: self.head.as_ref().is_some_and(|head| head.own),
+            own: self.head.as_ref().is_some_and(|head| head.from_proxy),
             streamed,
             finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
             lost: call.is_some_and(ApiCall::is_lost),

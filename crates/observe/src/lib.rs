@@ -14,7 +14,6 @@ mod in_flight;
 mod layer;
 mod observation;
 mod observer;
-mod request_state;
 mod response;
 mod tcp_info;
 pub mod tee;

@@ -67,5 +67,5 @@ pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
 }
 
 pub fn lane_of(route: &RouteFacts) -> RouteKey {
-    RouteKey { route: route.name.clone(), vantage: route.vantage }
+    RouteKey { route: route.name.clone(), vantage: route.position }
 }

@@ -40,7 +40,7 @@ pub fn name(text: &str) -> Option<Name> {
 pub fn route() -> Arc<RouteFacts> {
     Arc::new(RouteFacts {
         name: Label::known("default"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("api.example.com"),
         server_port: 443,
         provider: None,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::objectives::DEFAULT_WINDOW;
-use super::{check_name, check_route, check_version};
+use super::{check_length, check_name, check_version, route};
 use crate::config::deserialize::{self, Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::value::{Currency, MoneyAmount};
@@ -38,9 +38,8 @@ fn budgets(
     routes: &[String],
     errors: &mut ErrorCollector,
 ) -> Vec<Budget> {
-    if let Some(list) = written.as_ref().filter(|list| list.value.len() > MAX_BUDGETS) {
-        let count = list.value.len();
-        errors.add(list.node, format!("there are {count} budgets; write at most {MAX_BUDGETS}"));
+    if let Some(Spanned { value, node }) = written.as_ref() {
+        check_length((value.len(), *node), MAX_BUDGETS, "budgets", errors);
     }
     let mut budgets: Vec<Budget> = Vec::new();
     for written in written.entries() {
@@ -66,16 +65,12 @@ fn budget(
     let Spanned { value, node } = written;
     let name = value.name.required(errors, *node, "name", "add one, such as acme-month")?;
     check_name(&name.value, name.node, errors);
-    let route = value.route.as_ref().map(|route| {
-        check_route(route, routes, errors);
-        Label::known(&route.value)
-    });
     Some(Budget {
         name: Label::known(&name.value),
+        route: route(&value.route, routes, errors),
         allowance: allowance(value, *node, errors)?,
         tenant: pattern(&mut value.tenant),
         model: pattern(&mut value.model),
-        route,
         window: value.window.or_time(DEFAULT_WINDOW),
     })
 }
@@ -137,10 +132,7 @@ fn parse_prices(text: &str, routes: &[String], errors: &mut ErrorCollector) -> P
     check_version(&value.version, node, errors);
     let default_currency = value.currency.value();
     let models = value.models.value().unwrap_or_default();
-    if models.len() > MAX_PRICES {
-        let count = models.len();
-        errors.add(node, format!("there are {count} prices; write at most {MAX_PRICES}"));
-    }
+    check_length((models.len(), node), MAX_PRICES, "prices", errors);
     let models = models.into_iter().filter_map(Field::spanned);
     let models = models.filter_map(|model| price(model, default_currency.as_ref(), errors));
     let models = models.collect();
@@ -167,7 +159,7 @@ fn price(
     Some(Price {
         model: GlobPattern::new(&model?.value),
         provider: pattern(&mut value.provider),
-        from: value.from.value().map(|date| date.0),
+        from: value.from.value(),
         currency: currency?,
         input: amount(value.input).unwrap_or_default(),
         cache_read: amount(value.cache_read),
@@ -186,12 +178,12 @@ fn rental(
 ) -> Option<HardwareCost> {
     let Spanned { mut value, node } = written;
     let hint = "name the route to the backend on this hardware";
-    let route = value.route.required(errors, node, "route", hint)?;
-    check_route(route, routes, errors);
+    value.route.required(errors, node, "route", hint);
+    let route = route(&value.route, routes, errors)?;
     let hint = "write the cost of one GPU per hour, such as 2.5";
     let hour = value.hour.required(errors, node, "hour", hint)?;
     Some(HardwareCost {
-        route: Label::known(&route.value),
+        route,
         hour: hour.value.0 * f64::from(value.count.or(1)),
         currency: currency(value.currency, default_currency, node, errors)?,
     })

@@ -12,7 +12,7 @@ use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_en
 use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_telemetry::request_log;
-use tokengauge_types::label;
+use tokengauge_types::label::{self, Label};
 
 mod cost;
 mod drift;
@@ -90,9 +90,9 @@ pub(super) fn resolve(
         tokenizers: tokenizers::resolve(&mut file.tokenizers, layers.tokenizers, errors),
         prices: file.cost.get().and_then(|cost| cost.prices.get().cloned()),
         costs: cost::resolve(&mut file.cost, &routing.route_names, errors),
-        upstreams: routing.upstreams,
-        scrapes: routing.scrapes,
-        warm: routing.warm,
+        upstreams: routing.upstreams.all,
+        scrapes: routing.upstreams.scrapes,
+        warm: routing.upstreams.warm,
         routes: routing.routes,
         contents: routing.contents,
         identity,
@@ -120,8 +120,8 @@ fn apply_proxies(
     for (variable, error) in invalid {
         errors.add_outside_file(variable, error.to_string());
     }
-    let scrapes = routing.scrapes.iter_mut().map(|scrape| &mut scrape.to);
-    for server in routing.upstreams.iter_mut().chain(scrapes) {
+    let scrapes = routing.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
+    for server in routing.upstreams.all.iter_mut().chain(scrapes) {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
     }
 }
@@ -260,10 +260,20 @@ fn invalid_name(name: &str) -> String {
     format!("\"{name}\" is not a valid name; use up to {MAX_NAME} letters, digits, -, _, . and /")
 }
 
-/// Reports a reference to a route that does not exist.
-fn check_route(route: &Spanned<String>, routes: &[String], errors: &mut ErrorCollector) {
-    if !routes.contains(&route.value) {
-        let hint = super::errors::suggestion(&route.value, routes.iter().map(String::as_str));
-        errors.add(route.node, format!("no route named \"{}\"; {hint}", route.value));
+/// Reports a list with more than `max` entries.
+fn check_length(list: (usize, NodeId), max: usize, what: &str, errors: &mut ErrorCollector) {
+    let (length, node) = list;
+    if length > max {
+        errors.add(node, format!("there are {length} {what}; write at most {max}"));
     }
+}
+
+/// The label of a route. Reports a route that does not exist.
+fn route(written: &Field<String>, routes: &[String], errors: &mut ErrorCollector) -> Option<Label> {
+    let Spanned { value, node } = written.as_ref()?;
+    if !routes.contains(value) {
+        let hint = super::errors::suggestion(value, routes.iter().map(String::as_str));
+        errors.add(*node, format!("no route named \"{value}\"; {hint}"));
+    }
+    Some(Label::known(value))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{check_name, check_route};
+use super::{check_name, route};
 use crate::config::bounded::Bounded;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
@@ -42,7 +42,7 @@ pub(super) fn resolve(
         Some(_) => from_list(written, known, errors),
         None => defaults(),
     };
-    let objectives = flag.map_or(from_file, |preset| Common::default().preset(preset, None, None));
+    let objectives = flag.map_or(from_file, |preset| from_preset(preset, None, None));
     *written = objectives.iter().map(to_raw).collect();
     objectives
 }
@@ -112,10 +112,24 @@ fn defaults() -> Vec<Objective> {
         ("output_rate", Sli::OutputRate(15.0), 0.95),
         ("duration", Sli::Duration(Duration::from_secs(60)), 0.95),
     ];
-    let common = Common::default();
     let objective =
-        |(name, indicator, target)| common.objective(Label::known(name), indicator, target, None);
+        |(name, indicator, target)| with_defaults(Label::known(name), indicator, target);
     objectives.map(objective).into()
+}
+
+/// An objective on all exchanges, over the default window.
+fn with_defaults(name: Label, indicator: Sli, target: f64) -> Objective {
+    let (scope, counting) = (Scope::default(), CountingRules::default());
+    Objective { name, indicator, target, window: DEFAULT_WINDOW, scope, counting }
+}
+
+fn from_preset(preset: Preset, prefix: Option<&str>, target: Option<f64>) -> Vec<Objective> {
+    let prefix = prefix.unwrap_or(preset.as_str());
+    let objective = |promise: &PresetObjective| {
+        let name = Label::known(&format!("{prefix}-{}", promise.name));
+        with_defaults(name, promise.indicator, target.unwrap_or(promise.target))
+    };
+    preset.promises().iter().map(objective).collect()
 }
 
 fn from_list(
@@ -123,38 +137,26 @@ fn from_list(
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
-    let mut used_names: Vec<String> = Vec::new();
+    let mut used_names: Vec<Label> = Vec::new();
     let mut objectives = Vec::new();
     for written in written.entries() {
+        let entry = from_entry(written, known, errors);
+        let mut names: Vec<Label> = entry.iter().map(|one| one.name.clone()).collect();
         let mut node = written.node;
         if let Some(name) = written.value.name.as_ref() {
             check_name(&name.value, name.node, errors);
             node = name.node;
+            if names.is_empty() {
+                names.push(Label::known(&name.value));
+            }
         }
-        let names = names(&written.value);
         if let Some(name) = names.iter().find(|name| used_names.contains(name)) {
             errors.add(node, format!("duplicate objective name \"{name}\"; use another name"));
         }
         used_names.extend(names);
-        objectives.extend(from_entry(written, known, errors));
+        objectives.extend(entry);
     }
     objectives
-}
-
-/// The names of the objectives of one entry, if they are known.
-fn names(written: &raw::Objective) -> Vec<String> {
-    let name = written.name.get();
-    match written.preset.value() {
-        Some(preset) => {
-            let prefix = name.map_or(preset.as_str(), String::as_str);
-            preset.promises().iter().map(|promise| preset_name(prefix, promise)).collect()
-        }
-        None => name.cloned().into_iter().collect(),
-    }
-}
-
-fn preset_name(prefix: &str, promise: &PresetObjective) -> String {
-    format!("{prefix}-{}", promise.name)
 }
 
 /// The objectives of one entry: those of its preset, or one.
@@ -164,77 +166,41 @@ fn from_entry(
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
     let Spanned { value, node } = written;
-    let common = Common {
-        window: value.window.or_time(DEFAULT_WINDOW),
-        scope: value.scope.get().map(|written| scope(written, known, errors)).unwrap_or_default(),
-        warmup: value.warmup.or_time(Duration::ZERO),
-        exclude: exclusions(&mut value.exclude),
-    };
-    match value.preset {
+    let mut objectives = match value.preset {
         Field::Present(preset) => {
             reject_own_indicator(value, errors);
             let target = value.target.value().map(|target| target.0);
-            common.preset(preset.value, value.name.get().map(String::as_str), target)
+            from_preset(preset.value, value.name.get().map(String::as_str), target)
         }
         Field::Invalid => Vec::new(),
-        Field::Absent => {
-            let name = value.name.required(errors, *node, "name", "add one, such as chat-ttft");
-            let hint = "write the ratio of good exchanges, such as 99.5%";
-            let target = value.target.required(errors, *node, "target", hint);
-            let indicator = indicator(value, *node, errors);
-            let objective = || {
-                let (indicator, min_output_tokens) = indicator?;
-                let name = Label::known(&name?.value);
-                Some(common.objective(name, indicator, target?.value.0, min_output_tokens))
-            };
-            objective().into_iter().collect()
-        }
+        Field::Absent => from_keys(value, *node, errors).into_iter().collect(),
+    };
+    let window = value.window.or_time(DEFAULT_WINDOW);
+    let scope = value.scope.get().map(|written| scope(written, known, errors)).unwrap_or_default();
+    let warmup = value.warmup.or_time(Duration::ZERO);
+    let exclude = exclusions(&mut value.exclude);
+    for objective in &mut objectives {
+        objective.window = window;
+        objective.scope = scope.clone();
+        objective.counting.warmup = warmup;
+        objective.counting.exclude.clone_from(&exclude);
     }
+    objectives
 }
 
-/// Settings that apply to every objective of an entry.
-struct Common {
-    window: Duration,
-    scope: Scope,
-    warmup: Duration,
-    exclude: Vec<Exclusion>,
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        let window = DEFAULT_WINDOW;
-        Self { window, scope: Scope::default(), warmup: Duration::ZERO, exclude: Vec::new() }
-    }
-}
-
-impl Common {
-    fn objective(
-        &self,
-        name: Label,
-        indicator: Sli,
-        target: f64,
-        min_output_tokens: Option<u32>,
-    ) -> Objective {
-        let Self { window, scope, warmup, exclude } = self;
-        let exclude = exclude.clone();
-        Objective {
-            name,
-            indicator,
-            target,
-            window: *window,
-            scope: scope.clone(),
-            counting: CountingRules { warmup: *warmup, min_output_tokens, exclude },
-        }
-    }
-
-    fn preset(&self, preset: Preset, name: Option<&str>, target: Option<f64>) -> Vec<Objective> {
-        let prefix = name.unwrap_or(preset.as_str());
-        let objective = |promise: &PresetObjective| {
-            let name = Label::known(&preset_name(prefix, promise));
-            self.objective(name, promise.indicator, target.unwrap_or(promise.target), None)
-        };
-        preset.promises().iter().map(objective).collect()
-    }
+/// The objective of an entry without a preset.
+fn from_keys(
+    written: &raw::Objective,
+    node: NodeId,
+    errors: &mut ErrorCollector,
+) -> Option<Objective> {
+    let name = written.name.required(errors, node, "name", "add one, such as chat-ttft");
+    let hint = "write the ratio of good exchanges, such as 99.5%";
+    let target = written.target.required(errors, node, "target", hint);
+    let (indicator, min_output_tokens) = indicator(written, node, errors)?;
+    let mut objective = with_defaults(Label::known(&name?.value), indicator, target?.value.0);
+    objective.counting.min_output_tokens = min_output_tokens;
+    Some(objective)
 }
 
 /// Sorted and without duplicates, so that equal settings have equal fingerprints.
@@ -246,10 +212,6 @@ fn exclusions(written: &mut Field<Vec<Field<Exclusion>>>) -> Vec<Exclusion> {
 }
 
 fn scope(written: &raw::Scope, known: Known<'_>, errors: &mut ErrorCollector) -> Scope {
-    let route = written.route.as_ref().map(|route| {
-        check_route(route, known.routes, errors);
-        Label::known(&route.value)
-    });
     if let Field::Present(tenant) = &written.tenant
         && !known.has_tenants
     {
@@ -257,7 +219,7 @@ fn scope(written: &raw::Scope, known: Known<'_>, errors: &mut ErrorCollector) ->
         errors.add(tenant.node, message);
     }
     Scope {
-        route,
+        route: route(&written.route, known.routes, errors),
         model: pattern(&written.model, "a model name", errors),
         tenant: pattern(&written.tenant, "a tenant", errors),
         operation: operation(&written.operation, errors),
@@ -307,14 +269,43 @@ fn indicator(
 ) -> Option<(Sli, Option<u32>)> {
     let hint = format!("write one of {INDICATORS}; or a preset");
     let kind = written.indicator.required(errors, objective, "indicator", &hint)?.value;
-    let min_streams = min_streams(kind, written.min_streams, objective, errors);
-    let indicator = with_threshold(kind, &written.threshold, min_streams, objective, errors);
+    let indicator = with_threshold(kind, written, objective, errors);
     let min_output_tokens = written.min_output_tokens.spanned();
     if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Sli::is_rate)) {
         let message = "this indicator does not rate single exchanges; remove this key";
         errors.add(field.node, message);
     }
     Some((indicator?, min_output_tokens.map(|field| field.value.get())))
+}
+
+fn with_threshold(
+    kind: raw::Indicator,
+    written: &raw::Objective,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
+) -> Option<Sli> {
+    use raw::Indicator;
+    let min_streams = min_streams(kind, written.min_streams, objective, errors);
+    let threshold = &written.threshold;
+    let indicator = match kind {
+        Indicator::Availability => Sli::Availability,
+        Indicator::StallFree => Sli::StallFree,
+        Indicator::Ttft => Sli::TimeToFirstToken(longest(threshold, objective, errors)?),
+        Indicator::FirstVisible => Sli::FirstVisible(longest(threshold, objective, errors)?),
+        Indicator::InterToken => Sli::InterToken(longest(threshold, objective, errors)?),
+        Indicator::Duration => Sli::Duration(longest(threshold, objective, errors)?),
+        Indicator::OutputRate => Sli::OutputRate(lowest(threshold, objective, errors)?),
+        Indicator::TotalRate => Sli::TotalRate(lowest(threshold, objective, errors)?),
+        Indicator::TokensAboveRate => Sli::TokensAboveRate(lowest(threshold, objective, errors)?),
+        Indicator::SystemRate => {
+            Sli::SystemRate { floor: lowest(threshold, objective, errors)?, min_streams }
+        }
+    };
+    if let (Sli::Availability | Sli::StallFree, Some(threshold)) = (indicator, threshold.as_ref()) {
+        let message = format!("{} has no threshold; remove this key", indicator.as_str());
+        errors.add(threshold.node, message);
+    }
+    Some(indicator)
 }
 
 /// 0 if the indicator does not use it.
@@ -333,72 +324,43 @@ fn min_streams(
     written.value().map_or(0, Bounded::get)
 }
 
-/// How an indicator uses its threshold.
-enum ThresholdKind {
-    None(Sli),
-    /// The longest good time.
-    Time(fn(Duration) -> Sli),
-    /// The lowest good rate, and the minimum number of streams.
-    Rate(fn(f64, u32) -> Sli),
-}
-
-const fn threshold_kind(kind: raw::Indicator) -> ThresholdKind {
-    match kind {
-        raw::Indicator::Availability => ThresholdKind::None(Sli::Availability),
-        raw::Indicator::StallFree => ThresholdKind::None(Sli::StallFree),
-        raw::Indicator::Ttft => ThresholdKind::Time(Sli::TimeToFirstToken),
-        raw::Indicator::FirstVisible => ThresholdKind::Time(Sli::FirstVisible),
-        raw::Indicator::InterToken => ThresholdKind::Time(Sli::InterToken),
-        raw::Indicator::Duration => ThresholdKind::Time(Sli::Duration),
-        raw::Indicator::OutputRate => ThresholdKind::Rate(|floor, _| Sli::OutputRate(floor)),
-        raw::Indicator::TotalRate => ThresholdKind::Rate(|floor, _| Sli::TotalRate(floor)),
-        raw::Indicator::TokensAboveRate => {
-            ThresholdKind::Rate(|floor, _| Sli::TokensAboveRate(floor))
-        }
-        raw::Indicator::SystemRate => {
-            ThresholdKind::Rate(|floor, min_streams| Sli::SystemRate { floor, min_streams })
-        }
-    }
-}
-
-fn with_threshold(
-    kind: raw::Indicator,
-    threshold: &Field<ThresholdValue>,
-    min_streams: u32,
+/// The longest good time.
+fn longest(
+    written: &Field<ThresholdValue>,
     objective: NodeId,
     errors: &mut ErrorCollector,
-) -> Option<Sli> {
-    let kind = threshold_kind(kind);
-    let hint = match &kind {
-        ThresholdKind::None(indicator) => {
-            if let Field::Present(threshold) = threshold {
-                let message = format!("{} has no threshold; remove this key", indicator.as_str());
-                errors.add(threshold.node, message);
-            }
-            return Some(*indicator);
-        }
-        ThresholdKind::Time(_) => "write the longest good time, such as 2s",
-        ThresholdKind::Rate(_) => "write the lowest good rate in tokens per second, such as 15",
-    };
-    let threshold = threshold.required(errors, objective, "threshold", hint)?;
-    let Spanned { value: ThresholdValue(text), node } = threshold;
-    let indicator = match kind {
-        ThresholdKind::None(indicator) => Some(indicator),
-        ThresholdKind::Time(of) => parse_time(text).map(of),
-        ThresholdKind::Rate(of) => parse_rate(text).map(|rate| of(rate, min_streams)),
-    };
-    if indicator.is_none() {
+) -> Option<Duration> {
+    let hint = "write the longest good time, such as 2s";
+    threshold(written, objective, hint, errors, |text| {
+        let DurationValue(time) = text.parse().ok()?;
+        (!time.is_zero()).then_some(time)
+    })
+}
+
+/// The lowest good rate.
+fn lowest(
+    written: &Field<ThresholdValue>,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
+) -> Option<f64> {
+    let hint = "write the lowest good rate in tokens per second, such as 15";
+    threshold(written, objective, hint, errors, |text| {
+        text.parse().ok().filter(|rate: &f64| *rate > 0.0 && rate.is_finite())
+    })
+}
+
+fn threshold<T>(
+    written: &Field<ThresholdValue>,
+    objective: NodeId,
+    hint: &str,
+    errors: &mut ErrorCollector,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    let Spanned { value: ThresholdValue(text), node } =
+        written.required(errors, objective, "threshold", hint)?;
+    let threshold = parse(text);
+    if threshold.is_none() {
         errors.add(*node, format!("\"{text}\" is not a threshold of this indicator; {hint}"));
     }
-    indicator
-}
-
-fn parse_time(text: &str) -> Option<Duration> {
-    let DurationValue(time) = text.parse().ok()?;
-    (!time.is_zero()).then_some(time)
-}
-
-fn parse_rate(text: &str) -> Option<f64> {
-    let rate: f64 = text.parse().ok()?;
-    (rate > 0.0 && rate.is_finite()).then_some(rate)
+    threshold
 }

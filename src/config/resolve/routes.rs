@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::upstreams::{self, Upstreams};
-use super::{check_name, invalid_name, is_name};
+use super::{check_length, check_name, invalid_name, is_name};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::value::ByteSize;
 use crate::config::{RunArgs, raw};
 use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
-use crate::scrape;
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
-use tokengauge_measure::engine::warm;
 use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
@@ -38,9 +36,7 @@ const MAX_REDACT_PATTERNS: usize = 64;
 
 /// Upstreams and the routes to them.
 pub(super) struct Routing {
-    pub(super) upstreams: Vec<forward::Config>,
-    pub(super) scrapes: Vec<scrape::Config>,
-    pub(super) warm: Vec<(Label, warm::Config)>,
+    pub(super) upstreams: Upstreams,
     pub(super) routes: Vec<route::Config>,
     /// Includes invalid routes, so that a reference to one of them is not reported as well.
     pub(super) route_names: Vec<String>,
@@ -67,18 +63,14 @@ pub(super) fn resolve(
 }
 
 fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
-    let defaults = Defaults {
-        vantage: *file.vantage.or_insert_default(),
-        trace: *file.trace.or_insert_default(),
-    };
     let names: Vec<String> =
         file.upstreams.get().into_iter().flatten().map(|(name, _)| name.clone()).collect();
-    let Upstreams { all: upstreams, scrapes, warm } =
-        upstreams::resolve(&mut file.upstreams, errors);
+    let upstreams = upstreams::resolve(&mut file.upstreams, errors);
     let mut resolver = RouteResolver {
-        upstreams: &upstreams,
+        upstreams: &upstreams.all,
         upstream_names: &names,
-        defaults,
+        position: *file.vantage.or_insert_default(),
+        trace: *file.trace.or_insert_default(),
         errors,
         routes: Vec::new(),
         names: Vec::new(),
@@ -103,7 +95,7 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
     }
     let RouteResolver { routes, names: route_names, contents, .. } = resolver;
     let contents = contents.into_iter().collect();
-    Routing { upstreams, scrapes, warm, routes, route_names, contents }
+    Routing { upstreams, routes, route_names, contents }
 }
 
 /// Replaces the upstreams and routes of the file by those of the flags.
@@ -185,18 +177,14 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
     }
 }
 
-/// Settings of routes that do not override them.
-#[derive(Clone, Copy)]
-struct Defaults {
-    vantage: ProxyPosition,
-    trace: TraceHeaders,
-}
-
 struct RouteResolver<'a> {
     upstreams: &'a [forward::Config],
     /// Includes invalid upstreams.
     upstream_names: &'a [String],
-    defaults: Defaults,
+    /// Applies to routes that set none of their own.
+    position: ProxyPosition,
+    /// Applies to routes that set none of their own.
+    trace: TraceHeaders,
     errors: &'a mut ErrorCollector,
     routes: Vec<route::Config>,
     names: Vec<String>,
@@ -225,9 +213,9 @@ impl<'a> RouteResolver<'a> {
     /// The route's own name, or that of its upstream.
     fn name(&mut self, written: &Spanned<raw::Route>) -> String {
         let (name, node) = match (written.value.name.as_ref(), written.value.upstream.get()) {
-            (Some(own), _) => {
-                check_name(&own.value, own.node, self.errors);
-                (&own.value, own.node)
+            (Some(Spanned { value, node }), _) => {
+                check_name(value, *node, self.errors);
+                (value, *node)
             }
             (None, Some(upstream)) => (upstream, written.node),
             (None, None) => return String::new(),
@@ -295,7 +283,7 @@ impl<'a> RouteResolver<'a> {
         let label = |field: &Field<String>| field.get().map(|name| Label::known(name));
         let facts = RouteFacts {
             name: Label::known(&name),
-            vantage: *value.vantage.or_insert(self.defaults.vantage),
+            position: *value.vantage.or_insert(self.position),
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
@@ -312,7 +300,7 @@ impl<'a> RouteResolver<'a> {
             prefix,
             strip,
             upstream: upstream.name.clone(),
-            trace: *value.trace.or_insert(self.defaults.trace),
+            trace: *value.trace.or_insert(self.trace),
             admission,
         })
     }
@@ -384,28 +372,20 @@ fn redactor(
 ) -> Option<Redactor> {
     written.or_insert(vec![Field::of(Redactor::USUAL.to_owned())]);
     let list = written.as_ref().map(|list| list.node)?;
-    let entries: Vec<Spanned<String>> = written.entries().map(|entry| entry.clone()).collect();
-    if entries.len() > MAX_REDACT_PATTERNS {
-        let count = entries.len();
-        errors
-            .add(list, format!("there are {count} patterns; write at most {MAX_REDACT_PATTERNS}"));
-    }
-    let texts: Vec<String> = entries.iter().map(|entry| entry.value.clone()).collect();
-    match Redactor::new(&texts) {
-        Ok(redactor) => Some(redactor),
-        Err((index, problem)) => {
-            let node = entries.get(index).map_or(list, |entry| entry.node);
-            errors.add(node, redact_error(&problem));
-            None
-        }
-    }
+    let entries = written.entries().map(|entry| (entry.value.clone(), entry.node));
+    let (texts, nodes): (Vec<String>, Vec<NodeId>) = entries.unzip();
+    check_length((texts.len(), list), MAX_REDACT_PATTERNS, "patterns", errors);
+    let redactor = Redactor::new(&texts).map_err(|(index, problem)| {
+        errors.add(nodes.get(index).copied().unwrap_or(list), redact_error(&problem));
+    });
+    redactor.ok()
 }
 
 fn redact_error(problem: &content::PatternError) -> String {
     let hint = match problem {
         content::PatternError::Unknown(name) => {
             let hint = suggestion(name, BUILT_IN_PATTERNS.iter().map(|(name, _)| *name));
-            format!("{hint}, or write a regular expression between slashes")
+            format!("write a regular expression between slashes, or a built-in name; {hint}")
         }
         content::PatternError::Pattern(_) => {
             "back-references, look-around and large expressions are not supported".to_owned()

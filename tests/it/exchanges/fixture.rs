@@ -123,7 +123,7 @@ impl Fixture {
             version: http::Version::HTTP_11,
             headers: picked(&self.response_headers, &RESPONSE_HEADERS),
             length: None,
-            own: false,
+            from_proxy: false,
         };
         say(2, ObserverEvent::ResponseHead(Box::new(head)), b"");
         if self.status == SWITCHING {
@@ -190,7 +190,7 @@ impl Fixture {
         let address = self.server_address();
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
             server_address: Label::known(address),
             server_port: 443,
             provider: None,
@@ -214,7 +214,7 @@ impl Fixture {
             route: Arc::new(route),
             trace: TraceContext::default(),
             conversation: None,
-            who: CallerIdentity::default(),
+            identity: CallerIdentity::default(),
             connection: None,
             live_state: Arc::new(LiveState::default()),
         }

@@ -18,7 +18,9 @@ use http_body_util::Full;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use tokengauge_kubernetes::inject::{InjectionContext, Outcome, Settings, inject};
+use tokengauge_kubernetes::inject::{
+    Change, InjectionContext, NoChange, Outcome, Settings, inject,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::api::Api;
@@ -93,7 +95,7 @@ fn reason(response: &Value) -> &str {
 /// Asserts that the response changes the pod as the outcome does.
 fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
     let (why, warns) = match outcome {
-        Outcome::Changed { patch, .. } => {
+        Ok(Change { patch, .. }) => {
             assert_eq!(response["patchType"], "JSONPatch");
             let bytes = STANDARD.decode(response["patch"].as_str().unwrap());
             let sent: json_patch::Patch = serde_json::from_slice(&bytes.unwrap()).unwrap();
@@ -104,8 +106,8 @@ fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
             assert_ne!(by_webhook, *pod);
             return;
         }
-        Outcome::Skipped(why) => (why.as_str(), false),
-        Outcome::Refused(why) => (why.as_str(), true),
+        Err(NoChange::Skipped(why)) => (why.as_str(), false),
+        Err(NoChange::Refused(why)) => (why.as_str(), true),
     };
     assert_eq!((reason(response), response.get("patch")), (why, None));
     let warning = response["warnings"][0].as_str().unwrap_or_default();

@@ -221,7 +221,7 @@ impl Setup {
 fn facts(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("127.0.0.1"),
         server_port: 80,
         provider: None,
@@ -359,7 +359,7 @@ fn short(word: &ObserverEvent) -> String {
         ObserverEvent::RequestHead(_) => "Open".to_owned(),
         ObserverEvent::Connected(connected) if connected.reused => "Reused".to_owned(),
         ObserverEvent::Connected(_) => "Connected".to_owned(),
-        ObserverEvent::ResponseHead(head) if head.own => format!("Own({})", head.status),
+        ObserverEvent::ResponseHead(head) if head.from_proxy => format!("Own({})", head.status),
         ObserverEvent::ResponseHead(head) => format!("Head({})", head.status),
         ObserverEvent::Body { direction, .. } => format!("Arrival({direction:?})"),
         ObserverEvent::Gap { direction, bytes } => format!("Gap({direction:?}, {bytes})"),

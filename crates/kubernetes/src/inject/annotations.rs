@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::outcome::{InjectError, PlanError, SkipReason};
+use super::outcome::{InjectError, NoChange, SkipReason};
 use super::record;
 use super::settings::{
     Mode, Settings, choice_name, parse_config_map, parse_container_port, parse_image,
@@ -67,7 +67,7 @@ impl SidecarConfig {
         object: &Value,
         template: &Value,
         settings: &Settings,
-    ) -> Result<Self, PlanError> {
+    ) -> Result<Self, NoChange> {
         let annotations = Annotations::of(template)?;
         check_placement(object, template)?;
         let mode = annotations.mode(template, settings)?;
@@ -160,7 +160,7 @@ impl<'a> Annotations<'a> {
         })
     }
 
-    fn mode(&self, template: &Value, settings: &Settings) -> Result<Mode, PlanError> {
+    fn mode(&self, template: &Value, settings: &Settings) -> Result<Mode, NoChange> {
         let label = template.pointer("/metadata/labels/tokengauge.dev~1inject");
         let enabled = self.read("inject", parse_switch)?;
         if enabled == Some(false) || label.and_then(Value::as_str) == Some("disabled") {

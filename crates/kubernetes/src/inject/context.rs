@@ -9,7 +9,7 @@ use super::annotations::SidecarConfig;
 use super::cluster_object;
 use super::edit::Edit;
 use super::kind::{self, Kind, items, text};
-use super::outcome::{Change, InjectError, PlanError, SkipReason};
+use super::outcome::{Change, InjectError, NoChange, SkipReason};
 use super::pod::{self, DeclaredPort};
 use super::record::Record;
 use super::settings::Settings;
@@ -218,7 +218,7 @@ impl InjectionContext {
 pub(super) fn redirect_service(
     service: &Value,
     context: &InjectionContext,
-) -> Result<Change, PlanError> {
+) -> Result<Change, NoChange> {
     let mut edit = Edit::new(service, "");
     if let Some(record) = Record::of(service)? {
         if !context.updates_sidecars {
@@ -262,7 +262,7 @@ pub(super) fn redirect_service(
 fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
     let template = Kind::of(object).and_then(|kind| object.pointer(kind.template));
     let config = template.map(|template| SidecarConfig::of(object, template, settings));
-    config.is_some_and(|config| !matches!(config, Err(PlanError::Skip(_))))
+    config.is_some_and(|config| !matches!(config, Err(NoChange::Skipped(_))))
         && !cluster_object::is_controlled(object)
 }
 

@@ -12,7 +12,7 @@ pub use context::InjectionContext;
 pub use edit::prefix_patch;
 pub(crate) use kind::controller;
 pub use kind::{document_objects, object_name};
-pub use outcome::{ChangeNote, InjectError, Outcome, SkipReason};
+pub use outcome::{Change, ChangeNote, InjectError, NoChange, Outcome, SkipReason};
 pub use record::RECORD_ANNOTATION;
 pub use settings::{Mode, OtlpProtocol, Settings};
 
@@ -20,7 +20,6 @@ use annotations::SidecarConfig;
 use context::{PodSet, Takeover};
 use edit::Edit;
 use kind::Kind;
-use outcome::{Change, PlanError};
 use record::Record;
 use settings::{DEFAULT_IMAGE, choice_name};
 
@@ -43,22 +42,18 @@ pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -
     let planned = if kind::is_service(object) {
         context::redirect_service(object, context)
     } else {
-        let Some(kind) = Kind::of(object) else {
-            return Outcome::Skipped(kind::unsupported(object));
-        };
+        let kind = Kind::of(object).ok_or_else(|| kind::unsupported(object))?;
         if !context.selects(object) {
-            return Outcome::Skipped(SkipReason::NotSelected);
+            return Err(SkipReason::NotSelected.into());
         }
         plan(object, kind, context, settings).map(|(change, _)| change)
     };
     match planned {
-        Ok(change) if change.value == *object => Outcome::Skipped(SkipReason::AlreadyInjected),
-        Ok(_) | Err(PlanError::Refuse(_)) if context.skips_controlled(object) => {
-            Outcome::Skipped(SkipReason::Controlled)
+        Ok(change) if change.value == *object => Err(SkipReason::AlreadyInjected.into()),
+        Ok(_) | Err(NoChange::Refused(_)) if context.skips_controlled(object) => {
+            Err(SkipReason::Controlled.into())
         }
-        Ok(change) => change.into(),
-        Err(PlanError::Skip(reason)) => Outcome::Skipped(reason),
-        Err(PlanError::Refuse(error)) => Outcome::Refused(error),
+        planned => planned,
     }
 }
 
@@ -67,21 +62,14 @@ pub fn uninject(object: &Value) -> Outcome {
     let kind = Kind::of(object);
     let mut edit = Edit::new(object, kind.map_or("", |kind| kind.template));
     edit.note("removes the sidecar and undoes all of its changes");
-    let undone = match Record::of(edit.template()) {
-        Ok(None) => {
-            let reason = kind.map_or(SkipReason::NotAWorkload, |_| SkipReason::NotInjected);
-            return Outcome::Skipped(reason);
-        }
-        Ok(Some(record)) => edit.undo(&record),
-        Err(error) => Err(error),
-    };
+    let record = Record::of(edit.template())
+        .transpose()
+        .ok_or_else(|| kind.map_or(SkipReason::NotAWorkload, |_| SkipReason::NotInjected))?;
     if cluster_object::is_controlled(object) {
-        return Outcome::Skipped(SkipReason::Controlled);
+        return Err(SkipReason::Controlled.into());
     }
-    match undone {
-        Ok(()) => edit.into_change().into(),
-        Err(error) => Outcome::Refused(error),
-    }
+    edit.undo(&record?)?;
+    Ok(edit.into_change())
 }
 
 /// Returns the port that the sidecar of an object will take over.
@@ -104,7 +92,7 @@ fn plan(
     kind: &Kind,
     context: &InjectionContext,
     settings: &Settings,
-) -> Result<(Change, Option<Takeover>), PlanError> {
+) -> Result<(Change, Option<Takeover>), NoChange> {
     let mut edit = Edit::new(object, kind.template);
     let Some(record) = Record::of(edit.template())? else {
         return add_sidecar(edit, kind, context, settings);
@@ -118,7 +106,7 @@ fn plan(
     // The Service may target this port already, and need not be in this input.
     settings.listen_port = settings.listen_port.or(record.listen.filter(|port| *port != 0));
     match add_sidecar(edit, kind, context, &settings) {
-        Err(PlanError::Skip(SkipReason::NotRequested)) => Err(SkipReason::AlreadyInjected.into()),
+        Err(NoChange::Skipped(SkipReason::NotRequested)) => Err(SkipReason::AlreadyInjected.into()),
         planned => planned,
     }
 }
@@ -129,7 +117,7 @@ fn add_sidecar(
     kind: &Kind,
     context: &InjectionContext,
     settings: &Settings,
-) -> Result<(Change, Option<Takeover>), PlanError> {
+) -> Result<(Change, Option<Takeover>), NoChange> {
     if !edit.template().is_object() {
         return Err(malformed(kind.template, "a pod template").into());
     }
@@ -167,7 +155,7 @@ fn add_sidecar(
 const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
 /// Checks that the pod can have a sidecar.
-fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), PlanError> {
+fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), NoChange> {
     let base = kind.template;
     if !edit.get("/spec").is_some_and(Value::is_object) {
         return Err(malformed(&format!("{base}/spec"), "a pod spec").into());
@@ -196,7 +184,7 @@ fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), Pla
     if config.settings.config.is_some() && has_item("/spec/volumes", sidecar::VOLUME_NAME) {
         return Err(InjectError::VolumeExists { name: sidecar::VOLUME_NAME }.into());
     }
-    check_ports(edit, config).map_err(PlanError::from)
+    Ok(check_ports(edit, config)?)
 }
 
 /// Checks that no container declares the sidecar's ports.

@@ -4,15 +4,7 @@ use json_patch::Patch;
 use serde_json::Value;
 
 /// The result of [`inject`](super::inject) or [`uninject`](super::uninject) for one object.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// The patch is never empty and has only add, replace and remove operations.
-    Changed { patch: Patch, notes: Vec<ChangeNote> },
-    /// The object needs no change, and has no error.
-    Skipped(SkipReason),
-    /// Nothing is changed because the object has an error.
-    Refused(InjectError),
-}
+pub type Outcome = Result<Change, NoChange>;
 
 /// A note on a change to an object, or on a problem of the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,24 +15,22 @@ pub struct ChangeNote {
 }
 
 /// A changed object, and how it was changed.
-pub(super) struct Change {
-    pub(super) value: Value,
-    pub(super) patch: Patch,
-    pub(super) notes: Vec<ChangeNote>,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    pub value: Value,
+    /// Never empty. Has only add, replace and remove operations.
+    pub patch: Patch,
+    pub notes: Vec<ChangeNote>,
 }
 
-impl From<Change> for Outcome {
-    fn from(Change { patch, notes, .. }: Change) -> Self {
-        Self::Changed { patch, notes }
-    }
-}
-
-/// Reason why no change is planned for an object.
-#[derive(Debug, thiserror::Error)]
+/// Reason why nothing is changed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(transparent)]
-pub(super) enum PlanError {
-    Skip(#[from] SkipReason),
-    Refuse(#[from] InjectError),
+pub enum NoChange {
+    /// The object needs no change, and has no error.
+    Skipped(#[from] SkipReason),
+    /// The object has an error.
+    Refused(#[from] InjectError),
 }
 
 /// Reason why an object is left unchanged.

@@ -134,51 +134,39 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         field("K8S_NODE_NAME", "spec.nodeName"),
         field("K8S_NODE_IP", "status.hostIP"),
     ];
-    let mut set = |name: &str, value: String| env.push(json!({ "name": name, "value": value }));
-    set("OTEL_RESOURCE_ATTRIBUTES", resource_attributes(config, owner));
-    if let Some(url) = &config.settings.otlp_endpoint {
-        set("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone());
-    }
-    if let Some(protocol) = config.settings.otlp_protocol {
-        set("OTEL_EXPORTER_OTLP_PROTOCOL", choice_name(protocol));
-    }
-    if config.settings.config.is_some() {
-        set("TOKENGAUGE_CONFIG", "/etc/tokengauge/tokengauge.yaml".to_owned());
-    }
-    let listen_host = match config.mode {
-        Mode::Inbound => "0.0.0.0",
-        Mode::Outbound => "127.0.0.1",
+    let SidecarConfig { mode, listen, admin, settings, .. } = config;
+    let (listen_host, default_engine_metrics) = match mode {
+        Mode::Inbound => ("0.0.0.0", Some(true)),
+        Mode::Outbound => ("127.0.0.1", None),
     };
-    set("TOKENGAUGE_LISTEN", format!("{listen_host}:{}", config.listen));
-    set("TOKENGAUGE_ADMIN", format!("0.0.0.0:{}", config.admin));
-    set_upstream(config, pod, &mut set);
-    // The preStop hook waits before SIGTERM, so after SIGTERM only the 2 s for telemetry may be left. The drain is only
-    // for connections that are ending. It does not wait for streams that an application leaves open when it dies.
-    set("TOKENGAUGE_DRAIN", "200ms".to_owned());
-    set("TOKENGAUGE_LOG_FORMAT", "json".to_owned());
+    // `run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a file defines the upstreams, the
+    // file also defines the provider and engine metrics.
+    let has_upstream = pod.upstream.is_some();
+    let provider = pod.provider.clone().filter(|_| has_upstream);
+    let engine_metrics =
+        settings.engine_metrics.or(default_engine_metrics).filter(|_| has_upstream);
+    let config_file = settings.config.as_ref().map(|_| "/etc/tokengauge/tokengauge.yaml");
+    let values = [
+        ("OTEL_RESOURCE_ATTRIBUTES", Some(resource_attributes(config, owner))),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otlp_endpoint.clone()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", settings.otlp_protocol.map(choice_name)),
+        ("TOKENGAUGE_CONFIG", config_file.map(str::to_owned)),
+        ("TOKENGAUGE_LISTEN", Some(format!("{listen_host}:{listen}"))),
+        ("TOKENGAUGE_ADMIN", Some(format!("0.0.0.0:{admin}"))),
+        ("TOKENGAUGE_UPSTREAM", pod.upstream.clone()),
+        ("TOKENGAUGE_VANTAGE", Some(choice_name(*mode))),
+        ("TOKENGAUGE_PROVIDER", provider),
+        ("TOKENGAUGE_OBJECTIVES", settings.objectives.map(choice_name)),
+        ("TOKENGAUGE_ENGINE_METRICS", engine_metrics.map(|enabled| enabled.to_string())),
+        // The preStop hook waits before SIGTERM, so after SIGTERM only the 2 s for telemetry may be left. The drain is
+        // only for connections that are ending. It does not wait for streams that an application leaves open when it
+        // dies.
+        ("TOKENGAUGE_DRAIN", Some("200ms".to_owned())),
+        ("TOKENGAUGE_LOG_FORMAT", Some("json".to_owned())),
+    ];
+    let present = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    env.extend(present.map(|(name, value)| json!({ "name": name, "value": value })));
     env
-}
-
-/// Sets the variables of the upstream. `run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a
-/// file defines the upstreams, the file also defines the provider and engine metrics.
-fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&str, String)) {
-    if let Some(upstream) = &pod.upstream {
-        set("TOKENGAUGE_UPSTREAM", upstream.clone());
-    }
-    set("TOKENGAUGE_VANTAGE", choice_name(config.mode));
-    if let Some(provider) = pod.provider.as_ref().filter(|_| pod.upstream.is_some()) {
-        set("TOKENGAUGE_PROVIDER", provider.clone());
-    }
-    if let Some(preset) = config.settings.objectives {
-        set("TOKENGAUGE_OBJECTIVES", choice_name(preset));
-    }
-    let engine_metrics = match config.mode {
-        Mode::Inbound => Some(config.settings.engine_metrics.unwrap_or(true)),
-        Mode::Outbound => config.settings.engine_metrics,
-    };
-    if let Some(enabled) = engine_metrics.filter(|_| pod.upstream.is_some()) {
-        set("TOKENGAUGE_ENGINE_METRICS", enabled.to_string());
-    }
 }
 
 /// Returns `OTEL_RESOURCE_ATTRIBUTES`. The instance id follows OpenTelemetry's rule for Kubernetes:

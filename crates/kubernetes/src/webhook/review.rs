@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::inject::{Outcome, SkipReason, controller};
+use crate::inject::{Change, NoChange, Outcome, SkipReason, controller};
 
 /// Limit for the values and members of an object. Pods have hundreds. A pod that fills etcd's 1.5 MiB with environment
 /// variables of 100 bytes has 45,000.
@@ -181,7 +181,7 @@ impl<'a> Review<'a> {
         };
         let outcome = inject(&pod);
         // After a change by another webhook, the API server sends the pod again. Its owner has an event already.
-        let is_repeated = outcome == Outcome::Skipped(SkipReason::AlreadyInjected);
+        let is_repeated = outcome == Err(NoChange::Skipped(SkipReason::AlreadyInjected));
         let mut decision = Decision::from_outcome(outcome);
         let namespace = self.namespace();
         // The namespace becomes part of a request path, so it must be a valid name.
@@ -273,7 +273,7 @@ impl Decision {
 
     fn from_outcome(outcome: Outcome) -> Self {
         let (outcome, reason, message, patch, warnings) = match outcome {
-            Outcome::Changed { patch, notes } => {
+            Ok(Change { patch, notes, .. }) => {
                 let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
                 // Notes on changes are not warnings, because controllers log every warning of every pod.
                 let warnings = notes.iter().filter(|note| note.is_warning).take(MAX_WARNINGS);
@@ -282,11 +282,11 @@ impl Decision {
                 (ReviewOutcome::Injected, "injected", texts.join("; "), patch, warnings)
             }
             // A skip is intended or harmless, so it is recorded but not a warning.
-            Outcome::Skipped(reason) => {
+            Err(NoChange::Skipped(reason)) => {
                 let message = format!("not injected: {reason}");
                 (ReviewOutcome::Skipped, reason.as_str(), message, None, Vec::new())
             }
-            Outcome::Refused(problem) => {
+            Err(NoChange::Refused(problem)) => {
                 let message = format!("not injected: {problem}");
                 let warnings = vec![warning(&message)];
                 (ReviewOutcome::Refused, problem.as_str(), message, None, warnings)
@@ -386,7 +386,8 @@ mod tests {
     fn injection_returns_a_patch_and_an_event() {
         let patch = json!([{"op": "add", "path": "/spec/initContainers", "value": []}]);
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-        let outcome = Outcome::Changed { patch: patch.clone(), notes: vec![sidecar()] };
+        let outcome =
+            Ok(Change { value: Value::Null, patch: patch.clone(), notes: vec![sidecar()] });
         let (decision, response) = decide(REVIEW, outcome);
         let sent = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let sent: json_patch::Patch = serde_json::from_slice(&sent).unwrap();
@@ -406,13 +407,13 @@ mod tests {
 
     #[test]
     fn only_refusals_cause_warnings() {
-        let (skipped, response) = decide(REVIEW, Outcome::Skipped(SkipReason::OptedOut));
+        let (skipped, response) = decide(REVIEW, Err(NoChange::Skipped(SkipReason::OptedOut)));
         assert_eq!((skipped.outcome, skipped.reason), (ReviewOutcome::Skipped, "opted_out"));
         assert_eq!((response.get("patch"), response.get("warnings")), (None, None));
-        let (repeated, _) = decide(REVIEW, Outcome::Skipped(SkipReason::AlreadyInjected));
+        let (repeated, _) = decide(REVIEW, Err(NoChange::Skipped(SkipReason::AlreadyInjected)));
         assert_eq!((repeated.reason, repeated.event), ("already_injected", None));
         let problem = InjectError::InvalidAnnotation { name: "port", message: "no\n".repeat(500) };
-        let (refused, response) = decide(REVIEW, Outcome::Refused(problem));
+        let (refused, response) = decide(REVIEW, Err(NoChange::Refused(problem)));
         assert_eq!(refused.outcome, ReviewOutcome::Refused);
         assert_eq!(response["auditAnnotations"]["outcome"], "refused");
         let warning = response["warnings"][0].as_str().unwrap();
@@ -430,7 +431,7 @@ mod tests {
             (from, "\"namespace\": null, \"operation\""),
         ] {
             let text = REVIEW.replace(from, to);
-            let (decision, _) = decide(&text, Outcome::Skipped(SkipReason::OptedOut));
+            let (decision, _) = decide(&text, Err(NoChange::Skipped(SkipReason::OptedOut)));
             assert_eq!(decision.event, None, "{to}");
         }
     }

@@ -59,9 +59,6 @@ pub(super) fn replace(
     child: &Child,
     value: &Value,
 ) -> Option<Vec<Splice>> {
-    if child.is_irregular {
-        return None;
-    }
     let column = column(text, collection.children.first()?.start);
     let EntryValue { head, below } = if collection.is_mapping {
         write::mapping_value(value, column, style)

@@ -219,9 +219,9 @@ impl Editor {
             return Some(vec![self.replace_root(value, &style)]);
         };
         let collection = self.node(parent)?.collection()?;
-        let child = collection.child(&last.decoded())?;
+        let child = collection.child(&last.decoded()).filter(|child| !child.is_irregular)?;
         if collection.is_flow {
-            flow::replace(&self.text, &style, collection, child, value)
+            Some(flow::replace(&self.text, &style, collection, child, value))
         } else {
             block::replace(&self.text, &style, collection, child, value)
         }

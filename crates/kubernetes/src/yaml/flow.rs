@@ -110,19 +110,15 @@ pub(super) fn replace(
     collection: &Collection,
     child: &Child,
     value: &Value,
-) -> Option<Vec<Splice>> {
-    if child.is_irregular {
-        return None;
-    }
+) -> Vec<Splice> {
     let layout = Layout::of(text, style, collection);
     let lines = layout.lines.filter(|_| has_lines(text, &child.node) || style.is_flow);
     let value = Layout { lines, ..layout }.value(value);
     let old = child.node.range.clone();
-    Some(if old.is_empty() {
-        vec![(child.value_start..child.value_start, format!(" {value}"))]
-    } else {
-        vec![(old, value)]
-    })
+    if old.is_empty() {
+        return vec![(child.value_start..child.value_start, format!(" {value}"))];
+    }
+    vec![(old, value)]
 }
 
 /// Writes the content of a document.

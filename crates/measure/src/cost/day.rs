@@ -6,6 +6,8 @@ use std::str::FromStr;
 use time::{Date, Month, OffsetDateTime};
 
 use tokengauge_types::clock::WallTime;
+use tokengauge_types::serde_as_str;
+use tokengauge_types::value::ValueError;
 
 /// A day from 1970 to 9999.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -19,25 +21,30 @@ impl Day {
 }
 
 impl FromStr for Day {
-    type Err = ();
+    type Err = ValueError;
 
     /// Parses `YYYY-MM-DD`.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split('-');
-        let mut part = |length: usize| -> Option<u16> {
-            let digits = parts.next().filter(|part| part.len() == length)?;
-            let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse().ok().filter(|_| only_digits)
-        };
-        let (Some(year @ 1970..), Some(month), Some(day), None) =
-            (part(4), part(2), part(2), parts.next())
-        else {
-            return Err(());
-        };
-        let [month, day] = [month, day].map(|part| u8::try_from(part).unwrap_or(u8::MAX));
-        let month = Month::try_from(month).map_err(drop)?;
-        Date::from_calendar_date(year.into(), month, day).map(Self).map_err(drop)
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        parse(text).map(Self).ok_or_else(|| {
+            let hint = "write year, month and day, such as 2026-01-31";
+            ValueError::new(format!("\"{text}\" is not a date"), hint)
+        })
     }
+}
+
+fn parse(text: &str) -> Option<Date> {
+    let mut parts = text.split('-');
+    let mut part = |length: usize| -> Option<u16> {
+        let digits = parts.next().filter(|part| part.len() == length)?;
+        let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|_| only_digits)
+    };
+    let (year @ 1970.., month, day) = (part(4)?, part(2)?, part(2)?) else {
+        return None;
+    };
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(year.into(), month, u8::try_from(day).ok()?).ok()?;
+    parts.next().is_none().then_some(date)
 }
 
 /// Formats the day as `YYYY-MM-DD`.
@@ -46,6 +53,8 @@ impl fmt::Display for Day {
         self.0.fmt(f)
     }
 }
+
+serde_as_str!(Day, { "type": "string", "format": "date" });
 
 #[cfg(test)]
 mod tests {
@@ -94,7 +103,7 @@ mod tests {
             "1969-12-31",
             "24-01-2024",
         ] {
-            assert_eq!(text.parse::<Day>(), Err(()), "{text}");
+            assert!(text.parse::<Day>().is_err(), "{text}");
         }
     }
 }

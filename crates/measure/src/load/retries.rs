@@ -159,7 +159,7 @@ mod tests {
             connection: None,
             route: Arc::new(RouteFacts {
                 name: Label::known("default"),
-                vantage: ProxyPosition::Outbound,
+                position: ProxyPosition::Outbound,
                 server_address: Label::known("localhost"),
                 server_port: 80,
                 provider: None,
@@ -171,7 +171,7 @@ mod tests {
             }),
             trace: TraceContext::default(),
             conversation: None,
-            who: CallerIdentity::default(),
+            identity: CallerIdentity::default(),
             live_state: Arc::default(),
         }
     }

@@ -115,7 +115,7 @@ impl Http {
             scheme: open.scheme,
             version: open.version,
             status: head.as_ref().map(|head| head.status),
-            own: head.as_ref().is_some_and(|head| head.own),
+            own: head.as_ref().is_some_and(|head| head.from_proxy),
             client: open.client,
             request_bytes,
             response_bytes,

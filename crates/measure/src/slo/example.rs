@@ -71,7 +71,7 @@ pub(crate) fn stream() -> Record {
 pub(crate) fn route(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,

@@ -21,14 +21,14 @@ use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::cost::{Costs, PriceResult, TokenPrice};
-use tokengauge_measure::drift::{self, Drift};
-use tokengauge_measure::engine::{self, Backend, Backends, EngineReading, ScrapeResult};
+use tokengauge_measure::drift::Drift;
+use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{PauseDetector, StallPhase, pauses};
 use tokengauge_telemetry::{BudgetReading, Component, Instruments, StateSnapshot};
-use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
 };
@@ -53,17 +53,20 @@ pub struct InFlightRequests {
     /// This process assigns the ids in order, so a client cannot provoke collisions.
     requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
-    ledger: slo::SloTracker,
-    drift: Drift,
+    pub slos: slo::SloTracker,
+    /// The lengths of requests and responses, compared with a baseline.
+    pub drift: Drift,
     pauses: PauseDetector,
     quotas: load::RateLimitTracker,
     retries: load::Retries,
     gate: Arc<CardinalityLimiter>,
-    tokenizers: Tokenizers,
+    /// The tokenizers for requests that open from now on.
+    pub tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
-    backends: Backends,
-    /// The routes whose content is captured. `budget` limits the memory for the content.
-    contents: content::CapturePolicies,
+    pub backends: Backends,
+    /// The routes whose content is captured, for requests that open from now on. `budget` limits the memory for the
+    /// content.
+    pub contents: content::CapturePolicies,
     budget: content::CaptureBudget,
     costs: Costs,
     sinks: Sinks,
@@ -105,7 +108,7 @@ impl InFlightRequests {
         Self {
             requests: FxHashMap::default(),
             load: Load::default(),
-            ledger: slo::SloTracker::new(objectives),
+            slos: slo::SloTracker::new(objectives),
             drift: Drift::default(),
             pauses: PauseDetector::default(),
             quotas: load::RateLimitTracker::default(),
@@ -206,29 +209,7 @@ impl InFlightRequests {
         for reading in &mut load.lanes {
             reading.backend_waiting = self.backends.waiting(at, &reading.lane.route);
         }
-        (load, self.ledger.reading(at))
-    }
-
-    /// Returns the state of the backends at `at`.
-    pub fn backends(&self, at: MonotonicInstant) -> Vec<engine::Reading> {
-        self.backends.readings(at)
-    }
-
-    /// Replaces the backends that are tracked.
-    pub fn set_backends(&mut self, backends: Vec<Backend>) {
-        self.backends.replace(backends);
-    }
-
-    /// Records that the engine metrics of `upstream` were read at `at`, or why they were not. `wall` is the wall-clock
-    /// time of `at`.
-    pub fn record_engine_reading(
-        &mut self,
-        at: MonotonicInstant,
-        wall: WallTime,
-        upstream: &Label,
-        told: Result<EngineReading, ScrapeResult>,
-    ) {
-        self.backends.asked(at, wall, upstream, told);
+        (load, self.slos.reading(at))
     }
 
     /// Returns the values of all gauges that the observer provides.
@@ -238,41 +219,16 @@ impl InFlightRequests {
             token_prices: self.token_prices(&load),
             budgets: self.budgets(),
             drift: self.drift.reading(at),
-            backends: self.backends(at),
+            backends: self.backends.readings(at),
             load,
             slo,
             ..StateSnapshot::default()
         }
     }
 
-    /// Returns the difference of the workload from its baseline.
-    pub fn drift(&mut self, at: MonotonicInstant) -> drift::Reading {
-        self.drift.reading(at)
-    }
-
-    /// Returns the recent lengths of requests and responses, as a baseline for a later comparison.
-    pub fn lengths(&self) -> drift::SavedBaseline {
-        self.drift.saved()
-    }
-
-    /// Replaces the baseline of the workload. If it changes, the comparison starts again.
-    pub fn set_drift_config(&mut self, config: drift::Config) {
-        self.drift.replace(config);
-    }
-
-    /// Sets the tokenizers for requests that open from now on.
-    pub fn set_tokenizers(&mut self, tokenizers: Tokenizers) {
-        self.tokenizers = tokenizers;
-    }
-
     /// Sets the reader of TCP statistics, which queries the kernel once during an exchange, and at its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
-    }
-
-    /// Sets the routes whose content is captured, for requests that open from now on.
-    pub fn set_content_capture(&mut self, contents: content::CapturePolicies) {
-        self.contents = contents;
     }
 
     /// Sets the prices and budgets for calls that end from now on.
@@ -325,7 +281,7 @@ impl InFlightRequests {
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let route_key = RouteKey { route: open.route.name.clone(), vantage: open.route.vantage };
+        let route_key = RouteKey { route: open.route.name.clone(), vantage: open.route.position };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);
@@ -359,7 +315,7 @@ impl InFlightRequests {
     }
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
-        let Self { requests, load, ledger, pauses, backends, quotas, sinks, .. } = self;
+        let Self { requests, load, slos, pauses, backends, quotas, sinks, .. } = self;
         // The request of an event after the end is already removed. Such events come from a request body that is still
         // being sent.
         let Some(request) = requests.get_mut(&id) else {
@@ -381,7 +337,7 @@ impl InFlightRequests {
         }
         let is_head = matches!(event, ObserverEvent::ResponseHead(_));
         if matches!(event, ObserverEvent::Gap { .. }) {
-            ledger.lose();
+            slos.lose();
         }
         let before = request.tokens;
         match catch_unwind(AssertUnwindSafe(|| request.apply_event(at, event, bytes, load))) {
@@ -405,11 +361,11 @@ impl InFlightRequests {
             request.bind(at, load, &sinks.instruments);
         }
         request.report_messages(&sinks.instruments);
-        request.record_slices(at, request.tokens - before, ledger);
+        request.record_slices(at, request.tokens - before, slos);
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
-        let Self { load, ledger, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
+        let Self { load, slos, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let warmth = request.warmth.take();
         request.record_time(at, Duration::ZERO, &sinks.instruments);
         let unread = request.unread(at);
@@ -421,7 +377,7 @@ impl InFlightRequests {
         let mut record = request.end(at, ending, load, &sinks.instruments);
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
             let counted = call.output.as_ref().map_or(0, |output| output.counted);
-            ledger.stream(at, &slices, counted.saturating_sub(reported));
+            slos.stream(at, &slices, counted.saturating_sub(reported));
         }
         if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
             retries.failed(at, identity);
@@ -432,10 +388,10 @@ impl InFlightRequests {
             active_request::record_warmth(backends, at, warmth, &mut record);
         }
         charge(costs, &mut record, &sinks.instruments);
-        let verdicts: Vec<_> = ledger.judge(&record).collect();
+        let verdicts: Vec<_> = slos.judge(&record).collect();
         for (index, judged) in verdicts {
-            ledger.note(at, index, judged);
-            if let (Some(call), Some(objective)) = (record.call.as_mut(), ledger.objective(index)) {
+            slos.note(at, index, judged);
+            if let (Some(call), Some(objective)) = (record.call.as_mut(), slos.objective(index)) {
                 call.verdicts.push((objective.name.clone(), judged.verdict));
             }
         }

@@ -5,52 +5,34 @@
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
 use tokengauge_measure::load::RequestPhase;
-use tokengauge_measure::slo::{CorruptState, Objective, Restored, SloState, SloTracker, Subject};
-use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_measure::slo::{Objective, SloTracker, Subject};
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
 
 impl InFlightRequests {
     /// Replaces the objectives. Unchanged objectives keep their history.
     pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
-        self.ledger.replace(at, objectives);
+        self.slos.replace(at, objectives);
         for request in self.requests.values_mut() {
             request.slices = None;
         }
     }
 
-    /// Returns the state of all objectives. `wall` is the wall-clock time of `at`.
-    pub fn slo_state(&self, at: MonotonicInstant, wall: WallTime) -> SloState {
-        self.ledger.state(at, wall)
-    }
-
-    /// Restores the state of objectives from a previous process, before any request.
-    ///
-    /// # Errors
-    /// Fails if the state is malformed. The objectives then stay unchanged.
-    pub fn restore_slo_state(
-        &mut self,
-        state: &SloState,
-        at: MonotonicInstant,
-        wall: WallTime,
-    ) -> Result<Restored, CorruptState> {
-        self.ledger.restore(state, at, wall)
-    }
-
     /// Counts the open streams for objectives on time slices.
     pub(super) fn count_streams_in_slices(&mut self, at: MonotonicInstant) {
-        if !self.ledger.has_slices() {
+        if !self.slos.has_slices() {
             return;
         }
         let mut streams: Vec<usize> = Vec::new();
         for request in self.requests.values_mut() {
             if request.is_running(at)
-                && let Some(slices) = request.slices(&self.ledger)
+                && let Some(slices) = request.slices(&self.slos)
             {
                 streams.extend(slices);
             }
         }
         let count = |index| streams.iter().filter(|of| **of == index).count();
-        self.ledger.look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
+        self.slos.look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
     }
 }
 
@@ -60,13 +42,13 @@ impl ActiveRequest {
         &mut self,
         at: MonotonicInstant,
         tokens: u64,
-        ledger: &mut SloTracker,
+        slos: &mut SloTracker,
     ) {
         if tokens > 0
-            && ledger.has_slices()
-            && let Some(slices) = self.slices(ledger)
+            && slos.has_slices()
+            && let Some(slices) = self.slices(slos)
         {
-            ledger.stream(at, slices, tokens);
+            slos.stream(at, slices, tokens);
         }
     }
 
@@ -81,7 +63,7 @@ impl ActiveRequest {
 
     /// Returns the objectives on time slices that apply to the request, or `None` before the request is received
     /// completely. No objective applies to sessions, which are open for hours and mostly idle.
-    fn slices(&mut self, ledger: &SloTracker) -> Option<&[usize]> {
+    fn slices(&mut self, slos: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = self.exchange.points();
             if points.uploaded.is_none() && points.head.is_none() {
@@ -92,11 +74,11 @@ impl ActiveRequest {
             let subject = Subject {
                 route: &self.exchange.open().route.name,
                 model: model.map_or(series.model.as_str(), |name| name.as_str()),
-                tenant: self.exchange.open().who.tenant.as_ref().map(Name::as_str),
+                tenant: self.exchange.open().identity.tenant.as_ref().map(Name::as_str),
                 operation: series.operation,
                 stream: true,
             };
-            let in_scope = || ledger.slices_of(&subject);
+            let in_scope = || slos.slices_of(&subject);
             let is_session = self.exchange.websocket().is_some();
             self.slices = Some(if is_session { Vec::new() } else { in_scope() });
         }
@@ -179,7 +161,7 @@ mod tests {
                 version: http::Version::HTTP_11,
                 headers: Headers::from_iter([content_type]),
                 length: None,
-                own: false,
+                from_proxy: false,
             };
             self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
         }

@@ -7,8 +7,8 @@ use super::ObservationChannel;
 use super::shard::Shard;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    BackpressureTime, ConnectTimings, Direction, Ending, ExchangeId, LiveState, ObserverEvent,
-    RequestHead, ResponseHead, WaitingFor,
+    BackpressureTime, Direction, Ending, ExchangeId, LiveState, ObserverEvent, RequestHead,
+    ResponseHead, WaitingFor,
 };
 
 /// Reports the events of one exchange. Clones are cheap and report to the same exchange.
@@ -74,20 +74,9 @@ impl RequestObserver {
         self.0.id
     }
 
-    pub fn queued(&self, at: MonotonicInstant) {
-        self.0.push(at, ObserverEvent::Queued);
-    }
-
-    pub fn admitted(&self, at: MonotonicInstant) {
-        self.0.push(at, ObserverEvent::Admitted);
-    }
-
-    pub fn connected(&self, at: MonotonicInstant, connected: ConnectTimings) {
-        self.0.push(at, ObserverEvent::Connected(Box::new(connected)));
-    }
-
-    pub fn sent(&self, at: MonotonicInstant) {
-        self.0.push(at, ObserverEvent::RequestHeadSent);
+    /// Reports an event that has no method of its own.
+    pub fn report(&self, at: MonotonicInstant, event: ObserverEvent) {
+        self.0.push(at, event);
     }
 
     /// Reports that the request body was sent completely. Later calls have no effect.
@@ -126,10 +115,6 @@ impl RequestObserver {
         }
     }
 
-    pub fn trailers(&self, direction: Direction, at: MonotonicInstant) {
-        self.0.push(at, ObserverEvent::Trailers(direction));
-    }
-
     /// Reports that the exchange continues as a connection of another protocol, outside the response body.
     pub fn upgraded(&self, at: MonotonicInstant) {
         self.0.upgraded.store(true, Ordering::Release);
@@ -138,11 +123,6 @@ impl RequestObserver {
 
     pub fn is_upgraded(&self) -> bool {
         self.0.upgraded.load(Ordering::Acquire)
-    }
-
-    /// Reports that the sender of `direction` closed its side of an upgraded connection.
-    pub fn closed(&self, direction: Direction, at: MonotonicInstant) {
-        self.0.push(at, ObserverEvent::Closed(direction));
     }
 
     pub fn end(&self, at: MonotonicInstant, ending: Ending) {

@@ -3,8 +3,8 @@ use std::sync::mpsc;
 use super::*;
 use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, Headers, LiveState,
-    ObserverEvent, ProxyPosition, RouteFacts, Scheme, TraceContext, UpstreamFailure,
+    BackpressureTime, CallerIdentity, Direction, Ending, Headers, LiveState, ObserverEvent,
+    ProxyPosition, RouteFacts, Scheme, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -22,7 +22,7 @@ pub(super) fn open_with(
 ) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("test"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
@@ -46,7 +46,7 @@ pub(super) fn open_with(
         route: Arc::new(facts),
         trace: TraceContext::default(),
         conversation: None,
-        who: CallerIdentity::default(),
+        identity: CallerIdentity::default(),
         connection: None,
         live_state,
     };
@@ -86,7 +86,7 @@ fn reports_the_end_once_and_nothing_after_it() {
     observer.end(clock::now(), Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert!(other.is_ended());
     copy(&other, b"late");
-    other.connected(clock::now(), ConnectTimings::default());
+    other.report(clock::now(), ObserverEvent::Connected(Box::default()));
     other.end(clock::now(), Ending::Complete);
     drop((observer, other));
     let (names, bytes) = events(&channel);

@@ -36,7 +36,7 @@ impl Stage {
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         let mut requests = InFlightRequests::new(Vec::new(), gate, sinks);
-        requests.set_backends(vec![Backend {
+        requests.backends.replace(vec![Backend {
             upstream: Label::known("gpu"),
             routes: vec![Label::known("default")],
             stale_after: Some(Duration::from_secs(15)),
@@ -73,7 +73,7 @@ impl Stage {
             version: http::Version::HTTP_11,
             headers: [("content-type", kind)].into_iter().collect(),
             length: None,
-            own: false,
+            from_proxy: false,
         };
         self.report(millis + 50, ObserverEvent::ResponseHead(Box::new(head)), b"");
         let answer = format!(
@@ -90,7 +90,7 @@ impl Stage {
     }
 
     fn state(&self, millis: u64) -> Option<WarmupState> {
-        self.requests.backends(at(millis)).remove(0).warm
+        self.requests.backends.readings(at(millis)).remove(0).warm
     }
 }
 
@@ -161,12 +161,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
         numbers: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
         implausible: 0,
     };
-    stage.requests.record_engine_reading(
-        at(0),
-        WallTime::default(),
-        &Label::known("gpu"),
-        Ok(told),
-    );
+    stage.requests.backends.asked(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
     let mut depth = |millis| {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())

@@ -104,7 +104,7 @@ fn head(exchange: &mut Exchange, coding: Option<&str>) {
         version: http::Version::HTTP_11,
         headers: headers("text/event-stream", coding),
         length: None,
-        own: false,
+        from_proxy: false,
     };
     exchange.apply(at(200), ObserverEvent::ResponseHead(Box::new(head)), b"", &mut |_| ());
 }

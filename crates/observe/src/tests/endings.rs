@@ -79,14 +79,14 @@ impl Stage {
         self.body(millis, Direction::Response, &format!("data: {data}\n\n"));
     }
 
-    fn head(&mut self, millis: u64, status: u16, own: bool) {
-        let kind = if own { "application/json" } else { "text/event-stream" };
+    fn head(&mut self, millis: u64, status: u16, from_proxy: bool) {
+        let kind = if from_proxy { "application/json" } else { "text/event-stream" };
         let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: [("content-type", Name::new(kind).unwrap())].into_iter().collect(),
             length: None,
-            own,
+            from_proxy,
         };
         self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }

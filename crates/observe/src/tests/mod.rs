@@ -39,7 +39,7 @@ pub(super) fn at(millis: u64) -> MonotonicInstant {
 pub(super) fn open(path: &str) -> RequestHead {
     let route = RouteFacts {
         name: Label::known("default"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
@@ -63,7 +63,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         route: Arc::new(route),
         trace: TraceContext::default(),
         conversation: None,
-        who: CallerIdentity::default(),
+        identity: CallerIdentity::default(),
         connection: None,
         live_state: Arc::new(LiveState::default()),
     }
@@ -156,7 +156,7 @@ pub(super) fn head(status: u16, content_type: &str) -> ObserverEvent {
         version: http::Version::HTTP_11,
         headers,
         length: None,
-        own: false,
+        from_proxy: false,
     }))
 }
 

@@ -67,7 +67,7 @@ impl Scene {
             version: http::Version::HTTP_11,
             headers: of(&all),
             length: None,
-            own: false,
+            from_proxy: false,
         };
         self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }

@@ -77,7 +77,7 @@ impl Scene {
             version: http::Version::HTTP_11,
             headers: Headers::from_iter([content_type]),
             length: None,
-            own: false,
+            from_proxy: false,
         };
         self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }

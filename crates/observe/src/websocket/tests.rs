@@ -85,7 +85,7 @@ impl Play {
             version: http::Version::HTTP_11,
             headers: [(header, Name::new(value).unwrap())].into_iter().collect(),
             length: None,
-            own: false,
+            from_proxy: false,
         };
         self.report(ObserverEvent::ResponseHead(Box::new(head)), b"")
     }
@@ -165,7 +165,7 @@ fn objectives() -> Vec<Objective> {
 fn open(path: &str, model: Option<&str>) -> RequestHead {
     let route = RouteFacts {
         name: Label::known("default"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
@@ -189,7 +189,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         route: Arc::new(route),
         trace: TraceContext::default(),
         conversation: None,
-        who: CallerIdentity::default(),
+        identity: CallerIdentity::default(),
         connection: None,
         live_state: Arc::new(LiveState::default()),
     }

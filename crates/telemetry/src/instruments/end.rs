@@ -120,7 +120,7 @@ impl<'a> EndKey<'a> {
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
-            vantage: route.vantage,
+            vantage: route.position,
             route: &route.name,
             server_address: &route.server_address,
             server_port: route.server_port,

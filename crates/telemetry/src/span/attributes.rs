@@ -77,7 +77,7 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
         to.name(key::ERROR_TYPE, record.error_type.as_ref());
     }
     to.text(key::ROUTE, record.route.name.as_str());
-    to.text(key::VANTAGE, record.route.vantage.as_str());
+    to.text(key::VANTAGE, record.route.position.as_str());
     let who = &record.who;
     to.name(key::TENANT, who.tenant.as_ref());
     to.name(key::SESSION, who.session.as_ref());

@@ -126,7 +126,7 @@ pub struct RequestHead {
     pub trace: TraceContext,
     /// The conversation id from the client's baggage.
     pub conversation: Option<Name>,
-    pub who: CallerIdentity,
+    pub identity: CallerIdentity,
     pub live_state: Arc<LiveState>,
 }
 
@@ -171,14 +171,14 @@ pub struct ResponseHead {
     pub headers: Headers,
     pub length: Option<u64>,
     /// Whether the proxy generated this response (502, 503, 504 …).
-    pub own: bool,
+    pub from_proxy: bool,
 }
 
 /// Configuration of the route that an exchange uses. Created once and shared by all exchanges of the route.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     pub name: Label,
-    pub vantage: ProxyPosition,
+    pub position: ProxyPosition,
     /// Host of the upstream, exported as `server.address`. `server_port` is exported as `server.port`.
     pub server_address: Label,
     pub server_port: u16,

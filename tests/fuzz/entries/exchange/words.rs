@@ -192,7 +192,7 @@ impl Scene {
     pub fn open(&self) -> RequestHead {
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
             server_address: Label::known("127.0.0.1"),
             server_port: 443,
             provider: None,
@@ -219,7 +219,7 @@ impl Scene {
             route: Arc::new(route),
             trace: TraceContext::default(),
             conversation: None,
-            who: CallerIdentity::default(),
+            identity: CallerIdentity::default(),
             connection: None,
             live_state: Arc::new(LiveState::default()),
         }
@@ -304,7 +304,7 @@ impl Answer {
             version: http::Version::HTTP_11,
             headers,
             length: None,
-            own: self.own,
+            from_proxy: self.own,
         }
     }
 }

@@ -15,7 +15,8 @@ use pin_project_lite::pin_project;
 use super::{RequestObserver, UploadFlush};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, UpstreamFailure, WaitingFor,
+    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, ObserverEvent, UpstreamFailure,
+    WaitingFor,
 };
 
 pin_project! {
@@ -91,7 +92,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
                         BackpressureTime::default(),
                     );
                 } else if frame.is_trailers() {
-                    this.observer.trailers(Direction::Request, at);
+                    this.observer.report(at, ObserverEvent::Trailers(Direction::Request));
                 }
                 if frame.is_trailers() || this.inner.is_end_stream() {
                     this.end.report(this.observer, at);
@@ -176,7 +177,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
             self.observer.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
             // Trailers are the last frame, so the body may not be polled again.
-            self.observer.trailers(Direction::Response, at);
+            self.observer.report(at, ObserverEvent::Trailers(Direction::Response));
             self.as_mut().finish(Ending::Complete);
         }
         self.observer.wait_for(WaitingFor::Client, at);

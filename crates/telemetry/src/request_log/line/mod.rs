@@ -141,7 +141,7 @@ part! {
 part! {
     Route<'a>
     from RouteFacts {
-        name, vantage, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
+        name, position, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
         // The field may contain an account id of a gateway.
         base_path: _,
     }
@@ -149,7 +149,7 @@ part! {
         /// Name of the route; `none` if no route matched.
         name: &'a str = name.as_str(),
         /// Position of this proxy: `inbound`, `outbound` or `gateway`.
-        vantage: &'static str = vantage.as_str(),
+        vantage: &'static str = position.as_str(),
         /// Host of the upstream.
         server_address: &'a str = server_address.as_str(),
         /// Port of the upstream.
