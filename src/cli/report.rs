@@ -228,7 +228,7 @@ mod tests {
                     --ramp-down 5 --confidence 0.9 --seed 7";
         let args = parse(line).unwrap();
         assert_eq!(args.files.len(), 2);
-        assert_eq!(args.by, [Dimension::Session]);
+        assert!(args.by.iter().map(Dimension::as_str).eq(["session"]));
         assert_eq!(
             (args.warmup, args.ramp_down),
             (Trim::Time(Duration::from_secs(60)), Trim::Requests(5))

@@ -377,7 +377,8 @@ fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Inte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::{File, Selection, SideRule, read};
+    use crate::read::{File, read};
+    use crate::{Compare, Request};
 
     /// A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
     /// as fast as A.
@@ -404,14 +405,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
-        let selection = Selection {
-            sides: SideRule::By {
-                a: "variant=a".parse().unwrap(),
-                b: "variant=b".parse().unwrap(),
-            },
-            ..Selection::default()
-        };
-        read(&[File { path, side: Side::Neither }], &selection).unwrap()
+        let compare =
+            Compare::Within { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() };
+        let files = vec![File { path, side: Side::Neither }];
+        read(&Request { files, compare, ..Request::default() }).unwrap()
     }
 
     fn few() -> Settings {

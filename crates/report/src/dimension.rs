@@ -4,71 +4,54 @@ use std::str::FromStr;
 
 use crate::line::Line;
 
+/// Reads the value of a dimension from a log line.
+type ReadValue = for<'l> fn(&'l Line<'_>) -> Option<&'l str>;
+
 /// A property of a request, taken from a log field.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Dimension {
-    Model,
-    Route,
-    Variant,
-    Tenant,
-    Session,
-    Conversation,
-    Provider,
-    Operation,
-    Stream,
-    Server,
-    Outcome,
-    Error,
-    InputBucket,
-    OutputBucket,
+#[derive(Clone, Copy, Debug)]
+pub struct Dimension {
+    /// Name on the command line.
+    name: &'static str,
+    read: ReadValue,
+}
+
+/// Every dimension.
+const DIMENSIONS: [Dimension; 14] = [
+    dimension("model", |line| line.series()?.model.as_deref()),
+    dimension("route", |line| line.route()),
+    dimension("variant", |line| line.who.as_ref()?.variant.as_deref()),
+    dimension("tenant", |line| line.who.as_ref()?.tenant.as_deref()),
+    dimension("session", |line| line.who.as_ref()?.session.as_deref()),
+    dimension("conversation", |line| line.conversation()),
+    dimension("provider", |line| line.series()?.provider.as_deref()),
+    dimension("operation", |line| line.series()?.operation.as_deref()),
+    dimension("stream", |line| Some(if line.series()?.stream? { "true" } else { "false" })),
+    dimension("server", |line| line.series()?.server_address.as_deref()),
+    dimension("outcome", |line| Some(&line.outcome)),
+    dimension("error", |line| line.error_type.as_deref()),
+    dimension("input_band", |line| line.input_bucket()),
+    dimension("output_band", |line| line.output_bucket()),
+];
+
+const fn dimension(name: &'static str, read: ReadValue) -> Dimension {
+    Dimension { name, read }
 }
 
 impl Dimension {
-    /// Every dimension and its name on the command line.
-    const NAMES: [(Self, &'static str); 14] = [
-        (Self::Model, "model"),
-        (Self::Route, "route"),
-        (Self::Variant, "variant"),
-        (Self::Tenant, "tenant"),
-        (Self::Session, "session"),
-        (Self::Conversation, "conversation"),
-        (Self::Provider, "provider"),
-        (Self::Operation, "operation"),
-        (Self::Stream, "stream"),
-        (Self::Server, "server"),
-        (Self::Outcome, "outcome"),
-        (Self::Error, "error"),
-        (Self::InputBucket, "input_band"),
-        (Self::OutputBucket, "output_band"),
-    ];
-
     /// Returns the name on the command line.
-    pub fn as_str(self) -> &'static str {
-        let found = Self::NAMES.into_iter().find(|(known, _)| *known == self);
-        found.map_or("", |(_, name)| name)
+    pub const fn as_str(&self) -> &'static str {
+        self.name
     }
 
     /// Returns the value in `line`, or `None` if the line has none.
-    pub fn value_of<'l>(self, line: &'l Line<'_>) -> Option<&'l str> {
-        let (series, who) = (line.series(), line.who.as_ref());
-        match self {
-            Self::Model => series.and_then(|series| series.model.as_deref()),
-            Self::Route => line.route(),
-            Self::Variant => who.and_then(|who| who.variant.as_deref()),
-            Self::Tenant => who.and_then(|who| who.tenant.as_deref()),
-            Self::Session => who.and_then(|who| who.session.as_deref()),
-            Self::Conversation => line.conversation(),
-            Self::Provider => series.and_then(|series| series.provider.as_deref()),
-            Self::Operation => series.and_then(|series| series.operation.as_deref()),
-            Self::Stream => series
-                .and_then(|series| series.stream)
-                .map(|stream| if stream { "true" } else { "false" }),
-            Self::Server => series.and_then(|series| series.server_address.as_deref()),
-            Self::Outcome => Some(&line.outcome),
-            Self::Error => line.error_type.as_deref(),
-            Self::InputBucket => line.input_bucket(),
-            Self::OutputBucket => line.output_bucket(),
-        }
+    pub fn value_of<'l>(&self, line: &'l Line<'_>) -> Option<&'l str> {
+        (self.read)(line)
+    }
+}
+
+impl PartialEq for Dimension {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
     }
 }
 
@@ -76,18 +59,18 @@ impl FromStr for Dimension {
     type Err = UnknownDimension;
 
     fn from_str(text: &str) -> Result<Self, UnknownDimension> {
-        let known = Self::NAMES.into_iter().find(|(_, name)| *name == text);
-        known.map(|(known, _)| known).ok_or_else(|| UnknownDimension(text.to_owned()))
+        let mut known = DIMENSIONS.into_iter();
+        known.find(|known| known.name == text).ok_or_else(|| UnknownDimension(text.to_owned()))
     }
 }
 
 /// Error for an unknown dimension name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("\"{0}\" is not a known dimension; expected one of {list}", list = Dimension::NAMES.map(|(_, name)| name).join(", "))]
+#[error("\"{0}\" is not a known dimension; expected one of {list}", list = DIMENSIONS.map(|known| known.name).join(", "))]
 pub struct UnknownDimension(String);
 
 /// Selects the requests with one value of a dimension, such as `variant=a`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Selector {
     pub dimension: Dimension,
     pub value: String,
@@ -130,11 +113,11 @@ mod tests {
 
     #[test]
     fn parses_dimensions_and_selectors() {
-        for (dimension, name) in Dimension::NAMES {
-            assert_eq!((name.parse(), dimension.as_str()), (Ok(dimension), name));
+        for dimension in DIMENSIONS {
+            assert_eq!(dimension.as_str().parse(), Ok(dimension));
         }
         let selector: Selector = "variant=a=b".parse().unwrap();
-        assert_eq!((selector.dimension, selector.value.as_str()), (Dimension::Variant, "a=b"));
+        assert_eq!((selector.dimension.as_str(), selector.value.as_str()), ("variant", "a=b"));
         let error = "colour=a".parse::<Selector>().unwrap_err().to_string();
         assert!(error.contains("expected one of model, route"), "{error}");
         assert!("variant".parse::<Selector>().is_err());

@@ -1,15 +1,15 @@
 //! Evaluates rows and builds the report.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
-use crate::compare::{self, Comparison};
+use crate::compare;
 use crate::dimension::Dimension;
-use crate::read::{self, Log, ReadError, SEPARATOR, Selection, SideRule};
+use crate::read::{self, Log, ReadError, SEPARATOR};
 use crate::row::{Row, Side};
 use crate::statistics;
-use crate::table::{Statistics, Throughput, tables};
+use crate::table::{Throughput, tables};
 use crate::timeline::{Saturation, Timeline};
-use crate::window::{self, RunExtent, Window};
+use crate::window::{self, RunExtent};
 use crate::{Compare, Group, Report, Request, Run, Subject, UNKNOWN, time};
 
 /// Error of an evaluation.
@@ -30,22 +30,16 @@ pub enum Error {
 /// # Errors
 /// Fails if a file cannot be opened, if the files contain no API call, or if one side of a comparison is empty.
 pub fn evaluate(request: &Request) -> Result<Report, Error> {
-    let selection = Selection {
-        by: request.by.clone(),
-        only: request.only.clone(),
-        sides: match &request.compare {
-            Compare::Nothing => SideRule::None,
-            Compare::Within { a, b } => SideRule::By { a: a.clone(), b: b.clone() },
-            Compare::Runs => SideRule::ByFile,
-        },
-    };
-    let log = read::read(&request.files, &selection)?;
+    let log = read::read(request)?;
     if log.rows.is_empty() {
         return Err(Error::NoCalls(log.lines.read));
     }
     let runs = Runs::of(&log, request)?;
     let subjects = subjects(&log, request, &runs)?;
-    let comparison = compared(&log, request, &runs);
+    let sides: Vec<String> = subjects.iter().filter_map(|subject| subject.is.clone()).collect();
+    let comparison = <[String; 2]>::try_from(sides)
+        .ok()
+        .map(|sides| compare::compare(&log, sides, |row| runs.counts(row), request.settings));
     let mut report = Report {
         tokengauge: env!("CARGO_PKG_VERSION"),
         configuration: if log.configs.is_empty() {
@@ -61,7 +55,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
         in_other: log.groups.overflow_count(),
         comparison,
         acceptance: None,
-        runs: runs.0.into_iter().map(|(_, run)| run).collect(),
+        runs: runs.0.into_iter().map(|run| run.run).collect(),
         lines: log.lines,
         inputs: log.inputs,
     };
@@ -76,15 +70,19 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
 
 /// Returns the dimensions of the values in a group key.
 fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
-    let side = match request.compare {
-        Compare::Runs => Some("side"),
-        Compare::Nothing | Compare::Within { .. } => None,
-    };
-    side.into_iter().chain(request.by.iter().copied().map(Dimension::as_str))
+    let side = matches!(request.compare, Compare::Runs).then_some("side");
+    side.into_iter().chain(request.by.iter().map(Dimension::as_str))
 }
 
-/// One run, or the runs of A and B.
-struct Runs(Vec<(Option<Side>, Run)>);
+/// The run of all requests, or the runs of A and B.
+struct Runs(Vec<SideRun>);
+
+struct SideRun {
+    /// `None` for the run of all requests.
+    side: Option<Side>,
+    extent: RunExtent,
+    run: Run,
+}
 
 impl Runs {
     fn of(log: &Log, request: &Request) -> Result<Self, Error> {
@@ -106,19 +104,19 @@ impl Runs {
                 window: window::find(&rows, extent, request.warmup, request.ramp_down),
                 saturation: Saturation::of(rows, extent),
             };
-            Ok((side, run))
+            Ok(SideRun { side, extent, run })
         };
         Ok(Self(sides.into_iter().map(run).collect::<Result<_, Error>>()?))
     }
 
-    fn window(&self, row: &Row) -> Option<&Window> {
-        let run = self.0.iter().find(|(side, _)| side.is_none_or(|side| side == row.side));
-        run.map(|(_, run)| &run.window)
+    /// Returns the run that contains the requests of `side`.
+    fn containing(&self, side: Option<Side>) -> Option<&SideRun> {
+        self.0.iter().find(|run| run.side.is_none() || run.side == side)
     }
 
     /// Returns whether a request is in the window of its run.
     fn counts(&self, row: &Row) -> bool {
-        self.window(row).is_some_and(|window| window.bounds.contains(row))
+        self.containing(Some(row.side)).is_some_and(|run| run.run.window.bounds.contains(row))
     }
 }
 
@@ -127,17 +125,16 @@ fn of_side(log: &Log, side: Option<Side>) -> impl Iterator<Item = &Row> + Clone 
 }
 
 fn subjects(log: &Log, request: &Request, runs: &Runs) -> Result<Vec<Subject>, Error> {
-    let sides: Vec<(Option<Side>, Option<String>)> = match &request.compare {
+    let sides = match &request.compare {
         Compare::Nothing => vec![(None, None)],
         Compare::Within { a, b } => vec![
             (None, None),
             (Some(Side::A), Some(a.to_string())),
             (Some(Side::B), Some(b.to_string())),
         ],
-        Compare::Runs => vec![
-            (Some(Side::A), Some(files(request, Side::A))),
-            (Some(Side::B), Some(files(request, Side::B))),
-        ],
+        Compare::Runs => {
+            [Side::A, Side::B].map(|side| (Some(side), Some(files(request, side)))).into()
+        }
     };
     sides.into_iter().map(|(side, is)| subject(log, runs, side, is)).collect()
 }
@@ -154,63 +151,35 @@ fn subject(
     side: Option<Side>,
     is: Option<String>,
 ) -> Result<Subject, Error> {
+    let name = side.and_then(Side::name).unwrap_or("all");
+    let run = runs.containing(side).filter(|_| of_side(log, side).next().is_some());
+    let Some(SideRun { extent, run, .. }) = run else {
+        return Err(Error::NoSide { side: name, is: is.unwrap_or_default() });
+    };
     let belongs = |row: &Row| side.is_none_or(|side| side == row.side) && runs.counts(row);
     let mut table = tables(log, 1, |row| belongs(row).then_some(0));
-    let name = side.and_then(Side::name).unwrap_or("all");
-    let Some(extent) = RunExtent::of(of_side(log, side)) else {
-        let is = is.unwrap_or_default();
-        return Err(Error::NoSide { side: name, is });
-    };
-    let window = of_side(log, side).next().and_then(|row| runs.window(row));
     let statistics = table.pop().unwrap_or_default();
     Ok(Subject {
         name,
         is,
-        throughput: window.and_then(|window| Throughput::of(&statistics, window.length)),
+        throughput: Throughput::of(&statistics, run.window.length),
         statistics,
-        timeline: Timeline::of(of_side(log, side), run_of(log, runs, extent, side)),
+        // Subjects of one run share its time axis.
+        timeline: Timeline::of(of_side(log, side), *extent),
     })
-}
-
-/// Returns the time range for a timeline. Subjects of one run share its time axis.
-fn run_of(log: &Log, runs: &Runs, extent: RunExtent, side: Option<Side>) -> RunExtent {
-    let shared = runs.0.iter().any(|(run, _)| run.is_none() && side.is_some());
-    let full = shared.then(|| RunExtent::of(log.rows.iter())).flatten();
-    full.unwrap_or(extent)
-}
-
-fn compared(log: &Log, request: &Request, runs: &Runs) -> Option<Comparison> {
-    let names = match &request.compare {
-        Compare::Nothing => return None,
-        Compare::Within { a, b } => [a.to_string(), b.to_string()],
-        Compare::Runs => [files(request, Side::A), files(request, Side::B)],
-    };
-    let counts: BTreeMap<Side, window::StartRange> = [Side::A, Side::B]
-        .into_iter()
-        .filter_map(|side| {
-            let run = runs.0.iter().find(|(run, _)| run.is_none_or(|run| run == side))?;
-            Some((side, run.1.window.bounds))
-        })
-        .collect();
-    let counts = |row: &Row| counts.get(&row.side).is_some_and(|bounds| bounds.contains(row));
-    Some(compare::compare(log, names, counts, request.settings))
 }
 
 fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
     let names: Vec<&str> = log.groups.iter().collect();
     let tables = tables(log, names.len(), |row| runs.counts(row).then_some(row.group));
-    let seen = names.into_iter().zip(tables);
-    let mut groups: Vec<Group> = seen
-        .filter(|(_, statistics)| statistics.requests > 0)
-        .map(|(key, statistics)| group(key, request, statistics))
-        .collect();
+    let seen = names.into_iter().zip(tables).filter(|(_, statistics)| statistics.requests > 0);
+    let group = |(key, statistics): (&str, _)| {
+        let values = key.split(SEPARATOR).map(str::to_owned);
+        let named = dimensions(request).zip(values).filter(|(_, value)| !value.is_empty());
+        Group { key: named.collect(), statistics }
+    };
+    let mut groups: Vec<Group> = seen.map(group).collect();
     // The sort is stable: groups of equal size stay in order of first appearance.
-    groups.sort_by_key(|group| std::cmp::Reverse(group.statistics.requests));
+    groups.sort_by_key(|group| Reverse(group.statistics.requests));
     groups
-}
-
-fn group(key: &str, request: &Request, statistics: Statistics) -> Group {
-    let values = key.split(SEPARATOR).map(str::to_owned);
-    let named = dimensions(request).zip(values);
-    Group { key: named.filter(|(_, value)| !value.is_empty()).collect(), statistics }
 }

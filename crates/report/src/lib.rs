@@ -41,10 +41,12 @@ use timeline::{Saturation, Timeline};
 use window::{Trim, Window};
 
 /// Inputs and options of an evaluation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     pub files: Vec<File>,
+    /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
+    /// Selectors that a request must match, all of them.
     pub only: Vec<Selector>,
     pub compare: Compare,
     pub warmup: Trim,

@@ -232,48 +232,30 @@ impl Row {
     }
 }
 
-/// Rows in chunks, so that growth never copies existing rows.
+/// Rows in the chunks in which they were parsed, so that growth never copies existing rows.
 #[derive(Debug, Default)]
 pub struct Rows {
     chunks: Vec<Vec<Row>>,
-    count: usize,
+    len: usize,
 }
 
 impl Rows {
-    /// Rows in a chunk, about 8 MiB.
-    const CHUNK_ROWS: usize = 1 << 16;
     /// Maximum number of rows, about 2.4 GB: ten days at 23 requests per second. The report counts the requests
     /// beyond it.
     pub const MAX_ROWS: usize = 20_000_000;
 
-    /// Appends a row. Returns `false` if the limit is reached.
-    pub fn push(&mut self, row: Row) -> bool {
-        if self.count >= Self::MAX_ROWS {
-            return false;
-        }
-        self.count += 1;
-        match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < Self::CHUNK_ROWS => chunk.push(row),
-            Some(_) | None => {
-                // The first chunk grows on demand. A log that fills one chunk will fill most of the next.
-                let mut chunk = if self.chunks.is_empty() {
-                    Vec::new()
-                } else {
-                    Vec::with_capacity(Self::CHUNK_ROWS)
-                };
-                chunk.push(row);
-                self.chunks.push(chunk);
-            }
-        }
-        true
+    /// Appends rows up to the limit. Returns the number of rows beyond it.
+    pub fn append(&mut self, mut rows: Vec<Row>) -> usize {
+        let beyond = rows.len().saturating_sub(Self::MAX_ROWS - self.len);
+        rows.truncate(rows.len() - beyond);
+        rows.shrink_to_fit();
+        self.len += rows.len();
+        self.chunks.push(rows);
+        beyond
     }
 
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Row> + Clone {
@@ -320,11 +302,12 @@ mod tests {
     #[test]
     fn rows_keep_their_order() {
         let mut rows = Rows::default();
-        let count = Rows::CHUNK_ROWS as u64 * 2 + 3;
-        for start in 0..count {
-            assert!(rows.push(Row::new(start, Outcome::Ok)));
+        assert!(rows.is_empty());
+        for starts in [0..5, 5..5, 5..9] {
+            let chunk = starts.map(|start| Row::new(start, Outcome::Ok)).collect();
+            assert_eq!(rows.append(chunk), 0);
         }
-        assert!(rows.iter().map(|row| row.start).eq(0..count));
-        assert_eq!(rows.len() as u64, count);
+        assert!(!rows.is_empty());
+        assert!(rows.iter().map(|row| row.start).eq(0..9));
     }
 }

@@ -21,21 +21,24 @@ pub struct ChunkTemplate {
 }
 
 #[derive(Serialize)]
-struct Chunk<'a, C: Serialize> {
+struct Chunk<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
     model: &'a str,
     system_fingerprint: &'static str,
-    choices: &'a [C],
+    choices: &'a [Choice<'a>],
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Value>,
 }
 
 #[derive(Serialize)]
-struct ChatChoice<'a> {
+struct Choice<'a> {
     index: u32,
-    delta: Delta<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<Delta<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
     logprobs: (),
     finish_reason: Option<&'a str>,
 }
@@ -67,14 +70,6 @@ struct FunctionDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     arguments: &'a str,
-}
-
-#[derive(Serialize)]
-struct TextChoice<'a> {
-    index: u32,
-    text: &'a str,
-    logprobs: (),
-    finish_reason: Option<&'a str>,
 }
 
 const FINGERPRINT: &str = "fp_simulated";
@@ -124,31 +119,27 @@ impl ChunkTemplate {
 
     /// Returns the last chunk, which has no choice.
     pub fn usage_chunk(&self, usage: Usage) -> Bytes {
-        self.event::<ChatChoice<'_>>(&[], Some(usage_json(usage)))
+        self.event(&[], Some(usage_json(usage)))
     }
 
     /// Returns the whole response as one body.
     pub fn full_body(&self, script: &Script, usage: Option<Usage>) -> Bytes {
-        let choices: Vec<Value> = (0..script.choices)
-            .map(|choice| match self.api {
-                Api::Completion => json!({
-                    "index": choice,
-                    "text": script.text(choice, PartKind::Text).map_or("", |part| &part.text),
-                    "logprobs": null,
-                    "finish_reason": script.finish,
-                }),
-                Api::Chat | Api::Embeddings => json!({
-                    "index": choice,
-                    "message": message(script, choice),
-                    "logprobs": null,
-                    "finish_reason": script.finish,
-                }),
-            })
-            .collect();
         let object = match self.api {
             Api::Completion => "text_completion",
             Api::Chat | Api::Embeddings => "chat.completion",
         };
+        let choice = |index| {
+            let (key, content) = match self.api {
+                Api::Completion => {
+                    let part = script.text(index, PartKind::Text);
+                    ("text", json!(part.map_or("", |part| &part.text)))
+                }
+                Api::Chat | Api::Embeddings => ("message", message(script, index)),
+            };
+            let reason = script.finish;
+            json!({"index": index, key: content, "logprobs": null, "finish_reason": reason})
+        };
+        let choices: Vec<Value> = (0..script.choices).map(choice).collect();
         let mut body = json!({
             "id": self.id,
             "object": object,
@@ -164,14 +155,16 @@ impl ChunkTemplate {
     }
 
     fn chat(&self, choice: u32, delta: Delta<'_>, finish_reason: Option<&str>) -> Bytes {
-        self.event(&[ChatChoice { index: choice, delta, logprobs: (), finish_reason }], None)
+        let (delta, text) = (Some(delta), None);
+        self.event(&[Choice { index: choice, delta, text, logprobs: (), finish_reason }], None)
     }
 
     fn text(&self, choice: u32, text: &str, finish_reason: Option<&str>) -> Bytes {
-        self.event(&[TextChoice { index: choice, text, logprobs: (), finish_reason }], None)
+        let (delta, text) = (None, Some(text));
+        self.event(&[Choice { index: choice, delta, text, logprobs: (), finish_reason }], None)
     }
 
-    fn event<C: Serialize>(&self, choices: &[C], usage: Option<Value>) -> Bytes {
+    fn event(&self, choices: &[Choice<'_>], usage: Option<Value>) -> Bytes {
         let chunk = Chunk {
             id: &self.id,
             object: match self.api {

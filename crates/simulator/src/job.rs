@@ -68,11 +68,8 @@ impl Job {
             guard.entry.head = Some(clock::now());
             let faults = (self.faults.cut, self.engine.profile.ping);
             let stream = StreamBody::new(script, template, schedule, faults, guard);
-            return respond(
-                StatusCode::OK,
-                "text/event-stream; charset=utf-8",
-                ResponseBody::StreamBody(Box::new(stream)),
-            );
+            let body = ResponseBody::StreamBody(Box::new(stream));
+            return respond(StatusCode::OK, "text/event-stream; charset=utf-8", body);
         }
         // The client may disconnect during generation. hyper then drops this future, and the guard records the
         // disconnect.
@@ -127,19 +124,15 @@ pub fn json(status: StatusCode, body: FullBody) -> Response<ResponseBody> {
     respond(status, "application/json", ResponseBody::FullBody(Box::new(body)))
 }
 
+/// Returns a metrics page in the Prometheus text format.
+pub fn metrics(page: String) -> Response<ResponseBody> {
+    let body = ResponseBody::FullBody(Box::new(FullBody::plain(page.into())));
+    respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
+}
+
 /// Returns an empty 200, like vLLM's health endpoint.
 pub fn healthy() -> Response<ResponseBody> {
     Response::new(ResponseBody::FullBody(Box::new(FullBody::plain(Bytes::new()))))
-}
-
-/// Returns a metrics page in the Prometheus text format.
-pub fn metrics(page: String) -> Response<ResponseBody> {
-    let body = FullBody::plain(page.into());
-    respond(
-        StatusCode::OK,
-        "text/plain; version=0.0.4; charset=utf-8",
-        ResponseBody::FullBody(Box::new(body)),
-    )
 }
 
 fn respond(

@@ -74,28 +74,14 @@ struct LedgerState {
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self::with_capacity(DEFAULT_CAPACITY)
+        Self { state: Mutex::default(), capacity: DEFAULT_CAPACITY, changed: Notify::new() }
     }
 }
 
 impl Ledger {
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self { state: Mutex::default(), capacity, changed: Notify::new() }
-    }
-
     /// Returns all entries in the order in which they ended.
     pub fn entries(&self) -> Vec<Entry> {
         self.with(|state| state.entries.iter().cloned().collect())
-    }
-
-    /// Returns the number of responses that have ended, including evicted ones.
-    pub fn recorded(&self) -> u64 {
-        self.with(|state| state.recorded)
-    }
-
-    /// Returns the number of responses in progress.
-    pub fn open(&self) -> u64 {
-        self.with(|state| state.open)
     }
 
     /// Returns the number of evicted entries.
@@ -191,23 +177,23 @@ mod tests {
         let ledger = Arc::new(Ledger::default());
         let mut guard = open(&ledger, "a");
         guard.token();
-        assert_eq!((ledger.open(), ledger.recorded()), (1, 0));
+        assert_eq!(ledger.with(|state| (state.open, state.recorded)), (1, 0));
         drop(guard);
         let entry = ledger.entries().pop().unwrap();
         assert_eq!(entry.ended, Ended::ClientGone);
         assert!(entry.first_token.unwrap() <= entry.end);
-        assert_eq!((ledger.open(), ledger.recorded()), (0, 1));
+        assert_eq!(ledger.with(|state| (state.open, state.recorded)), (0, 1));
     }
 
     #[test]
     fn evicts_and_counts_the_oldest_entries() {
-        let ledger = Arc::new(Ledger::with_capacity(2));
+        let ledger = Arc::new(Ledger { capacity: 2, ..Ledger::default() });
         for id in ["a", "b", "c"] {
             drop(open(&ledger, id));
         }
         let ids: Vec<_> =
             ledger.entries().into_iter().map(|entry| entry.request_id.to_string()).collect();
         assert_eq!(ids, ["b", "c"]);
-        assert_eq!((ledger.recorded(), ledger.forgotten()), (3, 1));
+        assert_eq!(ledger.with(|state| (state.recorded, state.forgotten)), (3, 1));
     }
 }

@@ -34,9 +34,7 @@ pub struct Profile {
     pub prefix_hits: f64,
     /// Maximum requests per minute over all clients. Further requests get status 429.
     pub requests_per_minute: Option<u32>,
-    pub stall: Stall,
-    pub failure: Failure,
-    pub truncation: Truncation,
+    pub faults: Faults,
 }
 
 /// Reasoning before the response.
@@ -60,33 +58,34 @@ pub enum UsagePolicy {
     Always,
 }
 
-/// A pause in the middle of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stall {
-    pub probability: f64,
-    /// After this many tokens.
-    pub after: u32,
-    pub length: Duration,
-}
-
-/// An error status in place of a response.
+/// Probabilities and settings of injected faults.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Failure {
-    pub probability: f64,
+pub struct Faults {
+    /// Probability of a pause in the middle of a stream.
+    pub stall: f64,
+    /// Tokens before the pause.
+    pub stall_after: u32,
+    pub stall_length: Duration,
+    /// Probability of an error status in place of a response.
+    pub failure: f64,
     pub status: u16,
+    /// Probability of a connection that breaks in the middle of a response.
+    pub cut: f64,
+    /// Tokens before the break.
+    pub cut_after: u32,
 }
 
-/// A connection that breaks in the middle of a response.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Truncation {
-    pub probability: f64,
-    /// After this many tokens.
-    pub after: u32,
-}
-
-impl Default for Failure {
+impl Default for Faults {
     fn default() -> Self {
-        Self { probability: 0.0, status: 500 }
+        Self {
+            stall: 0.0,
+            stall_after: 0,
+            stall_length: Duration::ZERO,
+            failure: 0.0,
+            status: 500,
+            cut: 0.0,
+            cut_after: 0,
+        }
     }
 }
 
@@ -137,9 +136,7 @@ impl Profile {
             slots: None,
             prefix_hits: 0.0,
             requests_per_minute: None,
-            stall: Stall::default(),
-            failure: Failure::default(),
-            truncation: Truncation::default(),
+            faults: Faults::default(),
         }
     }
 
@@ -157,34 +154,37 @@ impl Profile {
         PRESETS.iter().map(|(name, _)| Self::named(name)).collect()
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), ProfileError> {
+    /// Sets an option. Returns whether the key is known. The error describes the valid values.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
         match key {
-            "prefill-ms" => self.prefill = millis(key, value)?,
-            "prefill-us-per-token" => self.prefill_per_token = micros(key, value)?,
-            "step-ms" => self.step = millis(key, value)?,
-            "batch-ms" => self.step_per_stream = millis(key, value)?,
-            "jitter" => self.jitter = ratio(key, value)?,
-            "tokens" => self.tokens = range(key, value)?,
-            "chunk-tokens" => self.tokens_per_chunk = number(key, value)?,
-            "hidden" => self.reasoning = Reasoning::Hidden(range(key, value)?),
-            "reasoning" => self.reasoning = Reasoning::Streamed(range(key, value)?),
-            "tools" => self.tool_calls = number(key, value)?,
-            "role-chunk" => self.role_chunk = number(key, value)?,
-            "usage" => self.usage = number(key, value)?,
-            "ping-ms" => self.ping = Some(millis(key, value)?).filter(|every| !every.is_zero()),
-            "slots" => self.slots = Some(positive(key, value)?),
-            "prefix-hits" => self.prefix_hits = ratio(key, value)?,
-            "requests-per-minute" => self.requests_per_minute = Some(positive(key, value)?),
-            "stall" => self.stall.probability = ratio(key, value)?,
-            "stall-after" => self.stall.after = number(key, value)?,
-            "stall-ms" => self.stall.length = millis(key, value)?,
-            "fail" => self.failure.probability = ratio(key, value)?,
-            "status" => self.failure.status = status(key, value)?,
-            "cut" => self.truncation.probability = ratio(key, value)?,
-            "cut-after" => self.truncation.after = number(key, value)?,
-            _ => return Err(ProfileError::UnknownKey(key.to_owned())),
+            "prefill-ms" => self.prefill = millis(value)?,
+            "prefill-us-per-token" => self.prefill_per_token = micros(value)?,
+            "step-ms" => self.step = millis(value)?,
+            "batch-ms" => self.step_per_stream = millis(value)?,
+            "jitter" => self.jitter = ratio(value)?,
+            "tokens" => self.tokens = range(value)?,
+            "chunk-tokens" => self.tokens_per_chunk = parsed(value)?,
+            "hidden" => self.reasoning = Reasoning::Hidden(range(value)?),
+            "reasoning" => self.reasoning = Reasoning::Streamed(range(value)?),
+            "tools" => self.tool_calls = parsed(value)?,
+            "role-chunk" => self.role_chunk = parsed(value)?,
+            "usage" => self.usage = parsed(value)?,
+            "ping-ms" => self.ping = Some(millis(value)?).filter(|every| !every.is_zero()),
+            "slots" => self.slots = Some(positive(value)?),
+            "prefix-hits" => self.prefix_hits = ratio(value)?,
+            "requests-per-minute" => self.requests_per_minute = Some(positive(value)?),
+            "stall" => self.faults.stall = ratio(value)?,
+            "stall-after" => self.faults.stall_after = parsed(value)?,
+            "stall-ms" => self.faults.stall_length = millis(value)?,
+            "fail" => self.faults.failure = ratio(value)?,
+            "status" => {
+                self.faults.status = within(value, 400..=599, "a status between 400 and 599")?
+            }
+            "cut" => self.faults.cut = ratio(value)?,
+            "cut-after" => self.faults.cut_after = parsed(value)?,
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -211,7 +211,15 @@ impl FromStr for Profile {
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (key, value) =
                 option.split_once('=').ok_or_else(|| ProfileError::NoValue(option.to_owned()))?;
-            profile.set(key.trim(), value.trim())?;
+            let (key, value) = (key.trim(), value.trim());
+            let is_known = profile.set(key, value).map_err(|wanted| ProfileError::BadValue {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                wanted,
+            })?;
+            if !is_known {
+                return Err(ProfileError::UnknownKey(key.to_owned()));
+            }
         }
         Ok(profile)
     }
@@ -230,58 +238,44 @@ pub enum ProfileError {
     BadValue { key: String, value: String, wanted: &'static str },
 }
 
-fn parse<T>(
-    key: &str,
-    value: &str,
-    wanted: &'static str,
-    parser: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, ProfileError> {
-    let bad = || ProfileError::BadValue { key: key.to_owned(), value: value.to_owned(), wanted };
-    parser(value).ok_or_else(bad)
-}
-
-fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ProfileError> {
+fn parsed<T: FromStr>(value: &str) -> Result<T, &'static str> {
     let wanted = "a valid value (a whole number, true or false, or never, on-request or always)";
-    parse(key, value, wanted, |value| value.parse().ok())
+    value.parse().map_err(|_| wanted)
 }
 
-fn positive(key: &str, value: &str) -> Result<u32, ProfileError> {
-    let number = |value: &str| value.parse().ok().filter(|number| *number > 0);
-    parse(key, value, "a whole number from 1", number)
+fn within<T: FromStr + PartialOrd>(
+    value: &str,
+    allowed: RangeInclusive<T>,
+    wanted: &'static str,
+) -> Result<T, &'static str> {
+    value.parse().ok().filter(|number| allowed.contains(number)).ok_or(wanted)
 }
 
-fn decimal(key: &str, value: &str, wanted: &'static str, most: f64) -> Result<f64, ProfileError> {
-    let number = |value: &str| value.parse().ok().filter(|number| (0.0..=most).contains(number));
-    parse(key, value, wanted, number)
+fn positive(value: &str) -> Result<u32, &'static str> {
+    within(value, 1..=u32::MAX, "a whole number from 1")
 }
 
-fn ratio(key: &str, value: &str) -> Result<f64, ProfileError> {
-    decimal(key, value, "a ratio between 0 and 1", 1.0)
+fn ratio(value: &str) -> Result<f64, &'static str> {
+    within(value, 0.0..=1.0, "a ratio between 0 and 1")
 }
 
 /// Parses milliseconds, at most an hour. A larger value is a typing error.
-fn millis(key: &str, value: &str) -> Result<Duration, ProfileError> {
-    let millis = decimal(key, value, "a number of milliseconds up to 3600000", 3.6e6)?;
+fn millis(value: &str) -> Result<Duration, &'static str> {
+    let millis = within(value, 0.0..=3.6e6, "a number of milliseconds up to 3600000")?;
     Ok(Duration::from_secs_f64(millis / 1e3))
 }
 
-fn micros(key: &str, value: &str) -> Result<Duration, ProfileError> {
-    let micros = decimal(key, value, "a number of microseconds up to 1000000", 1e6)?;
+fn micros(value: &str) -> Result<Duration, &'static str> {
+    let micros = within(value, 0.0..=1e6, "a number of microseconds up to 1000000")?;
     Ok(Duration::from_secs_f64(micros / 1e6))
 }
 
-fn status(key: &str, value: &str) -> Result<u16, ProfileError> {
-    let status = |value: &str| value.parse().ok().filter(|status| (400..600).contains(status));
-    parse(key, value, "a status between 400 and 599", status)
-}
-
 /// Parses `n` or `from-to`.
-fn range(key: &str, value: &str) -> Result<RangeInclusive<u32>, ProfileError> {
-    parse(key, value, "a number or a range such as 50-200", |value| {
-        let (from, to) = value.split_once('-').unwrap_or((value, value));
-        let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        (from <= to).then_some(from..=to)
-    })
+fn range(value: &str) -> Result<RangeInclusive<u32>, &'static str> {
+    let (from, to) = value.split_once('-').unwrap_or((value, value));
+    let range = from.trim().parse().ok().zip(to.trim().parse().ok());
+    let range = range.filter(|(from, to)| from <= to).map(|(from, to)| from..=to);
+    range.ok_or("a number or a range such as 50-200")
 }
 
 impl FromStr for UsagePolicy {
@@ -344,7 +338,7 @@ mod tests {
         assert_eq!(profile.step, Duration::from_micros(2_500));
         assert_eq!(profile.tokens, 10..=20);
         assert_eq!(profile.usage, UsagePolicy::Never);
-        assert_eq!(profile.failure, Failure { probability: 0.25, status: 429 });
+        assert_eq!((profile.faults.failure, profile.faults.status), (0.25, 429));
         assert_eq!(profile.tokens_per_chunk, 3, "the default of sim-fast");
         assert_eq!(profile.ping, None);
     }
@@ -370,10 +364,7 @@ mod tests {
     #[test]
     fn accepts_every_key_of_the_help_text() {
         for key in KEYS.split(", ") {
-            let known = |value| {
-                Profile::typical("m").set(key, value)
-                    != Err(ProfileError::UnknownKey(key.to_owned()))
-            };
+            let known = |value| Profile::typical("m").set(key, value) != Ok(false);
             assert!(known("1"), "{key}");
         }
     }

@@ -24,20 +24,15 @@ impl InjectedFaults {
     /// Draws the faults. Always draws three random numbers, so that one probability does not affect the other
     /// faults.
     pub fn draw(profile: &Profile, overrides: &Overrides, random: &mut Rng) -> Self {
-        let [fails, stalls, breaks] = [
-            profile.failure.probability,
-            profile.stall.probability,
-            profile.truncation.probability,
-        ]
-        .map(|probability| random.f64() < probability);
-        let stall = stalls.then_some((profile.stall.after, profile.stall.length));
+        let faults = &profile.faults;
+        let [fails, stalls, breaks] = [faults.failure, faults.stall, faults.cut]
+            .map(|probability| random.f64() < probability);
+        let stall = stalls.then_some((faults.stall_after, faults.stall_length));
+        let own_stall = overrides.stall.map(|length| (overrides.stall_after.unwrap_or(1), length));
         Self {
-            status: overrides.status.or(fails.then_some(profile.failure.status)),
-            stall: overrides
-                .stall
-                .map(|length| (overrides.stall_after.unwrap_or(1), length))
-                .or(stall),
-            cut: overrides.cut_after.or(breaks.then_some(profile.truncation.after)),
+            status: overrides.status.or(fails.then_some(faults.status)),
+            stall: own_stall.or(stall),
+            cut: overrides.cut_after.or(breaks.then_some(faults.cut_after)),
         }
     }
 }

@@ -6,7 +6,8 @@ use fastrand::Rng;
 use crate::ledger::Usage;
 use crate::profile::{Profile, Reasoning, UsagePolicy};
 use crate::request::{Api, Overrides, Request};
-use crate::{sentences, tokens};
+use crate::sentences::Sentences;
+use crate::tokens;
 
 /// Maximum length of a response in tokens: the context of a 128 k model.
 pub const MAX_RESPONSE_TOKENS: u32 = 131_072;
@@ -229,30 +230,6 @@ impl ScriptWriter<'_> {
             })
         };
         sentences.ends.chunks(per_chunk).filter_map(piece).collect()
-    }
-}
-
-/// A text and the end of each of its pieces.
-struct Sentences {
-    text: String,
-    ends: Vec<usize>,
-}
-
-impl Sentences {
-    fn write(random: &mut Rng, length: u32) -> Self {
-        let mut text = String::new();
-        let ends = sentences::write(random, length as usize, &mut text);
-        Self { text, ends }
-    }
-
-    /// Wraps the text as tool arguments, `{"query":"…"}`. The frame forms separate pieces.
-    fn as_arguments(&self) -> Self {
-        const HEAD: &str = "{\"query\":\"";
-        let text = format!("{HEAD}{}\"}}", self.text);
-        let mut ends = vec![HEAD.len()];
-        ends.extend(self.ends.iter().map(|end| end + HEAD.len()));
-        ends.push(text.len());
-        Self { text, ends }
     }
 }
 

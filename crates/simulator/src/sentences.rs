@@ -2,19 +2,37 @@
 
 use fastrand::Rng;
 
-/// Appends `pieces` pieces to `out` and returns the end of each piece.
-///
-/// A piece is a word with the space before it, or a punctuation mark. A test checks that each is at most one token
-/// of o200k_base, so n pieces have at most n tokens. The encoder still does the counting, because neighbours may
-/// merge.
-pub fn write(random: &mut Rng, pieces: usize, out: &mut String) -> Vec<usize> {
-    let mut ends = Vec::with_capacity(pieces);
-    let mut place = SentencePosition::Start;
-    for _ in 0..pieces {
-        place = place.write(random, out);
-        ends.push(out.len());
+/// A text and the end of each of its pieces.
+pub struct Sentences {
+    pub text: String,
+    pub ends: Vec<usize>,
+}
+
+impl Sentences {
+    /// Generates `pieces` pieces.
+    ///
+    /// A piece is a word with the space before it, or a punctuation mark. A test checks that each is at most one
+    /// token of o200k_base, so n pieces have at most n tokens. The encoder still does the counting, because
+    /// neighbours may merge.
+    pub fn write(random: &mut Rng, pieces: u32) -> Self {
+        let (mut text, mut ends) = (String::new(), Vec::with_capacity(pieces as usize));
+        let mut place = SentencePosition::Start;
+        for _ in 0..pieces {
+            place = place.write(random, &mut text);
+            ends.push(text.len());
+        }
+        Self { text, ends }
     }
-    ends
+
+    /// Wraps the text as tool arguments, `{"query":"…"}`. The frame forms separate pieces.
+    pub fn as_arguments(&self) -> Self {
+        const HEAD: &str = "{\"query\":\"";
+        let text = format!("{HEAD}{}\"}}", self.text);
+        let mut ends = vec![HEAD.len()];
+        ends.extend(self.ends.iter().map(|end| end + HEAD.len()));
+        ends.push(text.len());
+        Self { text, ends }
+    }
 }
 
 /// Position of the next piece in a sentence.
@@ -105,8 +123,7 @@ mod tests {
     #[test]
     fn text_has_the_requested_number_of_pieces() {
         for seed in 0..200 {
-            let mut text = String::new();
-            let ends = write(&mut Rng::with_seed(seed), 150, &mut text);
+            let Sentences { text, ends } = Sentences::write(&mut Rng::with_seed(seed), 150);
             assert_eq!(ends.len(), 150);
             assert_eq!(ends.last(), Some(&text.len()));
             assert!(ends.iter().all(|&end| text.is_char_boundary(end)));
@@ -117,11 +134,7 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_text() {
-        let text = |seed| {
-            let mut out = String::new();
-            write(&mut Rng::with_seed(seed), 40, &mut out);
-            out
-        };
+        let text = |seed| Sentences::write(&mut Rng::with_seed(seed), 40).text;
         assert_eq!(text(7), text(7));
         assert_ne!(text(7), text(8));
     }

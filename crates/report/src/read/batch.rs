@@ -1,102 +1,87 @@
-//! Parses a block of lines into rows, with an interner for its strings.
+//! Parses a block of lines into rows and interned strings.
 
 use memchr::memchr;
 
-use super::{Lines, MAX_CONFIGS, MAX_GROUPS, MAX_VALUES, SEPARATOR, Selection, SideRule};
+use super::{Log, SEPARATOR};
 use crate::interner::StringInterner;
 use crate::line::Line;
 use crate::row::{Row, Side};
+use crate::{Compare, Request};
 use tokengauge_types::label::LONGEST_NAME;
 
-/// Rows of one block.
-pub(super) struct Batch {
-    pub(super) rows: Vec<Row>,
-    pub(super) groups: StringInterner,
-    pub(super) finishes: StringInterner,
-    pub(super) currencies: StringInterner,
-    pub(super) buckets: StringInterner,
-    pub(super) configs: StringInterner,
-    pub(super) lines: Lines,
+/// Parses the lines of `block`. The rows refer to the interned strings of the returned log, which has no rows.
+pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Row>) {
+    let (mut log, mut rows) = (Log::new(), Vec::new());
+    let mut key = String::new();
+    let mut rest = block;
+    while !rest.is_empty() {
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
+        let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+        rest = after.get(1..).unwrap_or_default();
+        if !line.trim_ascii().is_empty() {
+            rows.extend(log.parse_line(line, side, request, &mut key));
+        }
+    }
+    (log, rows)
 }
 
-impl Batch {
-    pub(super) fn parse(block: &[u8], side: Side, selection: &Selection) -> Self {
-        let mut batch = Self {
-            rows: Vec::new(),
-            groups: StringInterner::new(MAX_GROUPS),
-            finishes: StringInterner::new(MAX_VALUES),
-            currencies: StringInterner::new(MAX_VALUES),
-            buckets: StringInterner::new(MAX_VALUES),
-            configs: StringInterner::new(MAX_CONFIGS),
-            lines: Lines::default(),
-        };
-        let mut key = String::new();
-        let mut rest = block;
-        while !rest.is_empty() {
-            let end = memchr(b'\n', rest).unwrap_or(rest.len());
-            let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
-            rest = after.get(1..).unwrap_or_default();
-            if !line.trim_ascii().is_empty() {
-                batch.add_line(line, side, selection, &mut key);
-            }
-        }
-        batch
-    }
-
-    fn add_line(&mut self, text: &[u8], side: Side, selection: &Selection, key: &mut String) {
+impl Log {
+    /// Returns the row of a line that is a call and matches the selectors. `key` is a reusable buffer.
+    fn parse_line(
+        &mut self,
+        text: &[u8],
+        side: Side,
+        request: &Request,
+        key: &mut String,
+    ) -> Option<Row> {
         self.lines.read += 1;
         let Some(line) = Line::parse(text) else {
             self.lines.unreadable += 1;
-            return;
+            return None;
         };
         if line.call.is_none() {
             self.lines.plain += 1;
-            return;
+            return None;
         }
         let Some(mut row) = line.row() else {
             self.lines.unreadable += 1;
-            return;
+            return None;
         };
-        if !selection.only.iter().all(|selector| selector.matches(&line)) {
+        if !request.only.iter().all(|selector| selector.matches(&line)) {
             self.lines.filtered += 1;
-            return;
+            return None;
         }
         self.lines.calls += 1;
-        row.side = match &selection.sides {
-            SideRule::None => Side::Neither,
-            SideRule::ByFile => side,
-            SideRule::By { a, .. } if a.matches(&line) => Side::A,
-            SideRule::By { b, .. } if b.matches(&line) => Side::B,
-            SideRule::By { .. } => Side::Neither,
+        row.side = match &request.compare {
+            Compare::Runs => side,
+            Compare::Within { a, .. } if a.matches(&line) => Side::A,
+            Compare::Within { b, .. } if b.matches(&line) => Side::B,
+            Compare::Within { .. } | Compare::Nothing => Side::Neither,
         };
-        self.intern_values(&mut row, &line);
-        key.clear();
-        group_key(key, &line, row.side, selection);
-        row.group = self.groups.intern(key);
-        self.rows.push(row);
-    }
-
-    fn intern_values(&mut self, row: &mut Row, line: &Line<'_>) {
         row.finish = intern(&mut self.finishes, line.finish_reason());
         row.input_bucket = intern(&mut self.buckets, line.input_bucket());
         row.output_bucket = intern(&mut self.buckets, line.output_bucket());
         let cost = line.call.as_ref().and_then(|call| call.cost.as_ref());
         row.currency = intern(&mut self.currencies, cost.map(|cost| &*cost.currency));
         if let Some(hash) = line.config.as_ref().and_then(|config| config.hash.as_deref()) {
-            self.configs.intern(&bounded(hash));
+            self.add_config(&bounded(hash));
         }
+        key.clear();
+        group_key(key, &line, row.side, request);
+        row.group = self.groups.intern(key);
+        Some(row)
     }
 }
 
 /// Writes the values of a row's group. Absent values are empty.
-fn group_key(key: &mut String, line: &Line<'_>, side: Side, selection: &Selection) {
-    if let SideRule::ByFile = selection.sides {
+fn group_key(key: &mut String, line: &Line<'_>, side: Side, request: &Request) {
+    if let Compare::Runs = request.compare {
         key.push_str(side.name().unwrap_or_default());
-        if !selection.by.is_empty() {
+        if !request.by.is_empty() {
             key.push(SEPARATOR);
         }
     }
-    for (place, dimension) in selection.by.iter().enumerate() {
+    for (place, dimension) in request.by.iter().enumerate() {
         if place > 0 {
             key.push(SEPARATOR);
         }

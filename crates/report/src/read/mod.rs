@@ -9,19 +9,18 @@ mod source;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::dimension::{Dimension, Selector};
+use crate::Request;
 use crate::interner::StringInterner;
 use crate::row::{Row, Rows, Side};
 pub use source::sha256;
 
-use batch::Batch;
 use blocks::Blocks;
 use source::Source;
 
@@ -36,27 +35,6 @@ const MAX_CONFIGS: usize = 16;
 const MAX_PARSERS: usize = 4;
 /// Blocks of 1 MiB that may wait before and after each parser.
 const QUEUED_BLOCKS: usize = 2;
-
-/// Selection and grouping of requests.
-#[derive(Clone, Debug, Default)]
-pub struct Selection {
-    /// Dimensions that define the groups.
-    pub by: Vec<Dimension>,
-    /// Selectors that a request must match, all of them.
-    pub only: Vec<Selector>,
-    pub sides: SideRule,
-}
-
-/// Rule that assigns requests to the sides of a comparison.
-#[derive(Clone, Debug, Default)]
-pub enum SideRule {
-    #[default]
-    None,
-    /// By a property of the request.
-    By { a: Selector, b: Selector },
-    /// By the file that contains it.
-    ByFile,
-}
 
 /// A file to read, and the side of its requests if the file determines it.
 #[derive(Clone, Debug)]
@@ -100,7 +78,7 @@ pub struct Lines {
     pub beyond: u64,
 }
 
-/// Content of all files.
+/// Content of one block or of all files.
 #[derive(Debug)]
 pub struct Log {
     pub rows: Rows,
@@ -109,7 +87,7 @@ pub struct Log {
     pub finishes: StringInterner,
     pub currencies: StringInterner,
     pub buckets: StringInterner,
-    /// Distinct `config.hash` values of the lines.
+    /// Distinct `config.hash` values of the lines, at most [`MAX_CONFIGS`].
     pub configs: BTreeSet<String>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
@@ -126,29 +104,27 @@ pub struct ReadError {
     error: io::Error,
 }
 
-/// Reads `files` in order. The path `-` is standard input.
+/// Reads the files of `request` in order. The path `-` is standard input.
 ///
 /// # Errors
 /// Fails if a file cannot be opened. A later read error is reported in the file's [`Input`].
-pub fn read(files: &[File], selection: &Selection) -> Result<Log, ReadError> {
-    let sources = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+pub fn read(request: &Request) -> Result<Log, ReadError> {
+    let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let parsers = thread::available_parallelism().map_or(1, usize::from).min(MAX_PARSERS);
     let mut log = Log::new();
     thread::scope(|scope| {
-        let (mut block_senders, mut batch_receivers) = (Vec::new(), Vec::new());
+        let (mut block_senders, mut receivers) = (Vec::new(), Vec::new());
         for _ in 0..parsers {
             let (block_sender, blocks) = sync_channel(QUEUED_BLOCKS);
-            let (batches, batch_receiver) = sync_channel(QUEUED_BLOCKS);
-            scope.spawn(move || parse(&blocks, &batches, selection));
+            let (logs, parsed) = sync_channel(QUEUED_BLOCKS);
+            scope.spawn(move || parse(&blocks, &logs, request));
             block_senders.push(block_sender);
-            batch_receivers.push(batch_receiver);
+            receivers.push(parsed);
         }
         let reader = scope.spawn(move || read_blocks(sources, &block_senders));
         // After the last block, the next parser in turn is the first without a result.
-        for batch in
-            batch_receivers.iter().cycle().map_while(|batch_receiver| batch_receiver.recv().ok())
-        {
-            log.merge(&batch);
+        for (block, rows) in receivers.iter().cycle().map_while(|parsed| parsed.recv().ok()) {
+            log.merge(&block, rows);
         }
         // The thread cannot panic: it calls no function that does.
         let (inputs, too_long) = reader.join().unwrap_or_default();
@@ -192,23 +168,16 @@ fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (
             }
         };
         too_long += blocks.too_long();
-        inputs.push(input_summary(&file, blocks.into_source(), broken));
+        let (bytes, sha256) = blocks.into_source().finish();
+        let path = file.path.to_string_lossy().into_owned();
+        inputs.push(Input { path, side: file.side.name(), bytes, sha256, broken });
     }
     (inputs, too_long)
 }
 
-fn input_summary(file: &File, source: Source, broken: Option<String>) -> Input {
-    let (bytes, sha256) = source.finish();
-    Input { path: display(&file.path), side: file.side.name(), bytes, sha256, broken }
-}
-
-fn display(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-fn parse(blocks: &Receiver<Block>, batches: &SyncSender<Batch>, selection: &Selection) {
+fn parse(blocks: &Receiver<Block>, logs: &SyncSender<(Log, Vec<Row>)>, request: &Request) {
     while let Ok(block) = blocks.recv() {
-        if batches.send(Batch::parse(&block.text, block.side, selection)).is_err() {
+        if logs.send(batch::parse(&block.text, block.side, request)).is_err() {
             return;
         }
     }
@@ -228,38 +197,39 @@ impl Log {
         }
     }
 
-    /// Adds the rows of a batch, and replaces their interned ids with the ids of the log.
-    fn merge(&mut self, batch: &Batch) {
-        let groups: Vec<u32> = batch.groups.iter().map(|text| self.groups.intern(text)).collect();
+    /// Adds the rows of a block, and replaces their interned ids with the ids of this log.
+    fn merge(&mut self, block: &Self, mut rows: Vec<Row>) {
+        let groups: Vec<u32> = block.groups.iter().map(|text| self.groups.intern(text)).collect();
         let [finishes, currencies, buckets] = [
-            intern_all(&batch.finishes, &mut self.finishes),
-            intern_all(&batch.currencies, &mut self.currencies),
-            intern_all(&batch.buckets, &mut self.buckets),
+            intern_all(&block.finishes, &mut self.finishes),
+            intern_all(&block.currencies, &mut self.currencies),
+            intern_all(&block.buckets, &mut self.buckets),
         ];
-        let word = |intern_all: &[u16], id: u16| {
-            intern_all.get(usize::from(id)).copied().unwrap_or(Row::ABSENT)
+        let replace = |ids: &[u16], id: &mut u16| {
+            *id = ids.get(usize::from(*id)).copied().unwrap_or(Row::ABSENT);
         };
-        for row in &batch.rows {
+        for row in &mut rows {
             let group = usize::try_from(row.group).ok().and_then(|id| groups.get(id));
-            let mut row = *row;
             row.group = group.copied().unwrap_or_default();
-            row.finish = word(&finishes, row.finish);
-            row.currency = word(&currencies, row.currency);
-            row.input_bucket = word(&buckets, row.input_bucket);
-            row.output_bucket = word(&buckets, row.output_bucket);
-            self.lines.beyond += u64::from(!self.rows.push(row));
+            replace(&finishes, &mut row.finish);
+            replace(&currencies, &mut row.currency);
+            replace(&buckets, &mut row.input_bucket);
+            replace(&buckets, &mut row.output_bucket);
         }
         let Lines { read, calls, plain, filtered, unreadable, too_long: _, beyond: _ } =
-            batch.lines;
+            block.lines;
         self.lines.read += read;
         self.lines.calls += calls;
         self.lines.plain += plain;
         self.lines.filtered += filtered;
         self.lines.unreadable += unreadable;
-        for config in batch.configs.iter() {
-            if self.configs.len() < MAX_CONFIGS {
-                self.configs.insert(config.to_owned());
-            }
+        self.lines.beyond += self.rows.append(rows) as u64;
+        block.configs.iter().for_each(|hash| self.add_config(hash));
+    }
+
+    fn add_config(&mut self, hash: &str) {
+        if self.configs.len() < MAX_CONFIGS && !self.configs.contains(hash) {
+            self.configs.insert(hash.to_owned());
         }
     }
 }

@@ -6,6 +6,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Compare;
 
 fn line(second: u32, variant: &str, tps: f64) -> String {
     format!(
@@ -19,11 +20,13 @@ fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> File {
     File { path, side: Side::Neither }
 }
 
-fn by_variant() -> Selection {
-    Selection {
-        by: vec![Dimension::Variant],
-        sides: SideRule::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
-        ..Selection::default()
+fn by_variant(files: &[File]) -> Request {
+    let [a, b] = ["variant=a", "variant=b"].map(|side| side.parse().unwrap());
+    Request {
+        files: files.to_vec(),
+        by: vec!["variant".parse().unwrap()],
+        compare: Compare::Within { a, b },
+        ..Request::default()
     }
 }
 
@@ -36,7 +39,7 @@ fn reads_plain_and_gzip_files_in_order() {
         file(&folder, "log.1.gz", &packer.finish().unwrap()),
         file(&folder, "log", line(1, "a", 1.0).as_bytes()),
     ];
-    let log = read(&files, &by_variant()).unwrap();
+    let log = read(&by_variant(&files)).unwrap();
     let sides: Vec<Side> = log.rows.iter().map(|row| row.side).collect();
     assert_eq!(sides, [Side::B, Side::A]);
     assert_eq!(log.groups.iter().collect::<Vec<_>>(), ["b", "a"]);
@@ -59,8 +62,8 @@ fn counts_unreadable_lines_and_reads_the_rest() {
         file(&folder, "log", &[long, text.into_bytes()].concat()),
         file(&folder, "broken.gz", b"\x1f\x8b\x08 no gzip"),
     ];
-    let selection = Selection { only: vec!["variant=a".parse().unwrap()], ..Selection::default() };
-    let log = read(&files, &selection).unwrap();
+    let only = vec!["variant=a".parse().unwrap()];
+    let log = read(&Request { files: files.to_vec(), only, ..Request::default() }).unwrap();
     let expected =
         Lines { read: 7, calls: 1, plain: 1, filtered: 1, unreadable: 3, too_long: 1, beyond: 0 };
     assert_eq!(log.lines, expected);
@@ -72,7 +75,7 @@ fn counts_unreadable_lines_and_reads_the_rest() {
 fn reports_the_path_of_a_missing_file() {
     let path = PathBuf::from("/nowhere/log");
     let files = [File { path, side: Side::Neither }];
-    let error = read(&files, &Selection::default()).unwrap_err().to_string();
+    let error = read(&by_variant(&files)).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /nowhere/log"), "{error}");
 }
 
@@ -80,7 +83,7 @@ fn reports_the_path_of_a_missing_file() {
 fn limits_the_number_of_groups() {
     let folder = tempfile::tempdir().unwrap();
     let text: String = (0..MAX_GROUPS + 5).map(|n| line(1, &format!("v{n}"), 1.0) + "\n").collect();
-    let log = read(&[file(&folder, "log", text.as_bytes())], &by_variant()).unwrap();
+    let log = read(&by_variant(&[file(&folder, "log", text.as_bytes())])).unwrap();
     assert_eq!(log.groups.iter().len(), MAX_GROUPS + 1);
     assert_eq!(log.rows.iter().filter(|row| row.group == 10_000).count(), 5);
 }
@@ -100,9 +103,9 @@ proptest! {
         let to = (from + length).min(text.len());
         text.splice(from..to, garbage);
         let text = [text.as_slice(), b"\n", line(9, "b", 1.0).as_bytes()].concat();
-        let batch = Batch::parse(&text, Side::Neither, &by_variant());
-        let Lines { read, calls, plain, filtered, unreadable, .. } = batch.lines;
+        let (log, rows) = batch::parse(&text, Side::Neither, &by_variant(&[]));
+        let Lines { read, calls, plain, filtered, unreadable, .. } = log.lines;
         prop_assert_eq!(read, calls + plain + filtered + unreadable);
-        prop_assert_eq!(batch.rows.last().map(|row| row.side), Some(Side::B));
+        prop_assert_eq!(rows.last().map(|row| row.side), Some(Side::B));
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::read::{File, Selection, read};
+use crate::Request;
+use crate::read::{File, read};
 use crate::row::Side;
 
 /// Four requests of two models, with figures computed by hand.
@@ -14,8 +15,8 @@ fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     std::fs::write(&path, text).unwrap();
-    let selection = Selection { by: vec!["model".parse().unwrap()], ..Selection::default() };
-    let log = read(&[File { path, side: Side::Neither }], &selection).unwrap();
+    let (files, by) = (vec![File { path, side: Side::Neither }], vec!["model".parse().unwrap()]);
+    let log = read(&Request { files, by, ..Request::default() }).unwrap();
     let names: Vec<String> = log.groups.iter().map(str::to_owned).collect();
     let tables = tables(&log, names.len(), |row| Some(row.group));
     (names, tables)
