@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
 use super::Event;
-use super::json::{ShortText, Value};
+use super::json::{ErrorField, ShortText, Value};
 use super::lenient::{Code, FromAny, Text, impl_lenient};
 
 /// The longest kind of an error. Longer texts are sentences.
@@ -63,52 +63,6 @@ impl ErrorValue<'_> {
         [&*object.kind.0, &*object.status.0, &*object.code.0].into_iter().find_map(identifier)
     }
 }
-
-/// A place of a body that may describe an error, from the most to the least specific name of its kind.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ErrorField {
-    /// The error itself: an object or a message.
-    Error,
-    Type,
-    /// Google: a name beside a numeric code.
-    Status,
-    Code,
-    /// MiniMax: status of the response, `0` for success.
-    ResponseStatus,
-    /// AWS.
-    AwsName,
-    /// SageMaker and TGI.
-    ServerType,
-    TopType,
-    TopCode,
-    /// Type of the whole body, `error` in some old formats.
-    ObjectType,
-}
-
-/// The places of all formats: gateways and clouds put their own error objects in place of those of the API.
-pub const ERROR_ROWS: &[(&str, ErrorField)] = &[
-    ("error", ErrorField::Error),
-    ("errors.*", ErrorField::Error),
-    ("error.type", ErrorField::Type),
-    ("errors.*.type", ErrorField::Type),
-    ("error.status", ErrorField::Status),
-    ("error.code", ErrorField::Code),
-    ("errors.*.code", ErrorField::Code),
-    ("base_resp.status_code", ErrorField::ResponseStatus),
-    ("__type", ErrorField::AwsName),
-    ("Output.__type", ErrorField::AwsName),
-    ("ErrorCode|error_type", ErrorField::ServerType),
-    ("type", ErrorField::TopType),
-    ("code|error_code", ErrorField::TopCode),
-    ("object", ErrorField::ObjectType),
-    // An error that ends a choice, or a stream of Groq.
-    ("choices.*.error", ErrorField::Error),
-    ("choices.*.error.type", ErrorField::Type),
-    ("choices.*.error.code", ErrorField::Code),
-    ("x_groq.error", ErrorField::Error),
-    ("x_groq.error.type", ErrorField::Type),
-    ("x_groq.error.code", ErrorField::Code),
-];
 
 /// Collects what a body says about an error.
 #[derive(Debug, Default)]

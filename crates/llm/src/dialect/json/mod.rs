@@ -11,7 +11,7 @@ mod value;
 
 pub use bounded_text::{ShortText, SmallObject};
 pub use compact::{Compact, compact};
-pub use path::{Meaning, Paths, Row};
+pub use path::{ErrorField, Meaning, Paths, Row};
 pub use value::{Outcome, Position, Value, ValueSink};
 
 use path::Matches;

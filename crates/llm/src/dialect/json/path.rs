@@ -1,7 +1,5 @@
 //! The paths of the values that a format reads, each with the meaning of the value.
 
-use crate::dialect::errors::{ERROR_ROWS, ErrorField};
-
 /// The most rows of one format: the scanner keeps one bit for each.
 const MOST_ROWS: usize = 128;
 
@@ -31,6 +29,52 @@ pub enum Meaning<F> {
     Field(F),
     Error(ErrorField),
 }
+
+/// A place of a body that may describe an error, from the most to the least specific name of its kind.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum ErrorField {
+    /// The error itself: an object or a message.
+    Error,
+    Type,
+    /// Google: a name beside a numeric code.
+    Status,
+    Code,
+    /// MiniMax: status of the response, `0` for success.
+    ResponseStatus,
+    /// AWS.
+    AwsName,
+    /// SageMaker and TGI.
+    ServerType,
+    TopType,
+    TopCode,
+    /// Type of the whole body, `error` in some old formats.
+    ObjectType,
+}
+
+/// The places of all formats: gateways and clouds put their own error objects in place of those of the API.
+const ERROR_ROWS: &[(&str, ErrorField)] = &[
+    ("error", ErrorField::Error),
+    ("errors.*", ErrorField::Error),
+    ("error.type", ErrorField::Type),
+    ("errors.*.type", ErrorField::Type),
+    ("error.status", ErrorField::Status),
+    ("error.code", ErrorField::Code),
+    ("errors.*.code", ErrorField::Code),
+    ("base_resp.status_code", ErrorField::ResponseStatus),
+    ("__type", ErrorField::AwsName),
+    ("Output.__type", ErrorField::AwsName),
+    ("ErrorCode|error_type", ErrorField::ServerType),
+    ("type", ErrorField::TopType),
+    ("code|error_code", ErrorField::TopCode),
+    ("object", ErrorField::ObjectType),
+    // An error that ends a choice, or a stream of Groq.
+    ("choices.*.error", ErrorField::Error),
+    ("choices.*.error.type", ErrorField::Type),
+    ("choices.*.error.code", ErrorField::Code),
+    ("x_groq.error", ErrorField::Error),
+    ("x_groq.error.type", ErrorField::Type),
+    ("x_groq.error.code", ErrorField::Code),
+];
 
 /// Rows that match the path so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
-use crate::dialect::errors::{ErrorField, ErrorScanner, ErrorValue, identifier};
+use crate::dialect::errors::{ErrorScanner, ErrorValue, identifier};
 use crate::dialect::json::{
-    JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
+    ErrorField, JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
 };
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
