@@ -1,7 +1,7 @@
 //! API formats: reads requests as facts, and frames of responses as events.
 //!
-//! [`reader`] and [`request_paths`] choose the format of an API. Most formats are a table ([`table::Table`]); the others
-//! implement [`response::Format`]. A format never returns an error: it skips what it does not understand and reports
+//! `reader` and `request_paths` choose the format of an API. Most formats are a table (`table::Table`); the others
+//! implement `response::Format`. A format never returns an error: it skips what it does not understand and reports
 //! malformed input as a [`ParseError`](crate::frame::ParseError).
 
 #![expect(

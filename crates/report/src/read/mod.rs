@@ -87,7 +87,7 @@ pub struct Log {
     pub finishes: StringInterner,
     pub currencies: StringInterner,
     pub buckets: StringInterner,
-    /// Distinct `config.hash` values of the lines, at most [`MAX_CONFIGS`].
+    /// Distinct `config.hash` values of the lines, at most `MAX_CONFIGS`.
     pub configs: BTreeSet<String>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
