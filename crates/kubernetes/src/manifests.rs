@@ -1,4 +1,4 @@
-//! Injects sidecars into manifest files, or removes them, and keeps the comments and layout of the text.
+//! Injects sidecars into manifest files or removes them. Comments and layout of the files are kept.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -8,40 +8,41 @@ use crate::inject::{
 };
 use crate::yaml::{self, Document};
 
-/// A manifest file: YAML or JSON, with one document or several.
+/// A manifest file in YAML or JSON, with one or several documents.
 #[derive(Debug)]
 pub struct ManifestFile {
-    /// The name of the file in messages.
+    /// The file name that messages show.
     pub name: String,
     pub text: String,
 }
 
-/// The operation on the objects of the files.
+/// The operation to apply to the objects of the files.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     Inject {
         settings: &'a Settings,
-        /// `kind/name` of the objects that get a sidecar. Empty selects all.
+        /// `kind/name` of the objects that get a sidecar. An empty list selects all objects.
         only: &'a [String],
     },
     Uninject,
 }
 
-/// The result for all files.
+/// The combined result for all files.
 #[derive(Debug, Default)]
 pub struct ChangedManifests {
-    /// All files as one stream of documents. Do not use this text if an object was refused.
+    /// All changed files as one stream of documents. Do not use this text if `refused` is not 0.
     pub text: String,
-    /// One line for each change, skipped object, error and loss.
+    /// Messages, one line for each change, skipped object, error and lost part of the text.
     pub messages: Vec<String>,
     pub has_changes: bool,
-    /// Number of objects that were refused.
+    /// Number of objects that were refused because of an error.
     pub refused: usize,
-    /// Objects from a cluster that were changed, or that their controllers would overwrite.
+    /// Objects that were read from a cluster and either changed, or skipped because a controller would
+    /// overwrite the change.
     cluster_objects: Vec<ClusterObject>,
 }
 
-/// Applies an operation to all objects of the files. The objects of all files form one context.
+/// Applies an operation to all objects of the files. The objects of all files share one context.
 ///
 /// # Errors
 /// Returns a message if a file cannot be parsed, or if `only` names an object that does not exist.
@@ -116,7 +117,7 @@ impl ManifestFile {
 }
 
 impl ChangedManifests {
-    /// Adds a document separator before the next file if the file needs one.
+    /// Adds a document separator between the text and the next file if the YAML syntax requires one.
     fn separate_from(&mut self, next: &str) {
         if self.text.is_empty() {
             return;
@@ -125,14 +126,14 @@ impl ChangedManifests {
             self.text.push('\n');
         }
         if next.starts_with('%') {
-            // Directives are allowed only after the end of a document.
+            // Directives such as `%YAML` are allowed only after the end of a document, marked by `...`.
             self.text.push_str("...\n");
         } else if !next.starts_with("---") {
             self.text.push_str("---\n");
         }
     }
 
-    /// Appends a document that starts in `line` of `file`, with the changes to its objects.
+    /// Appends a document, which starts in `line` of `file`, with the changes to its objects.
     fn change_document(
         &mut self,
         file: &str,

@@ -1,4 +1,5 @@
-//! A single connection: TLS handshake, HTTP version detection, serving, and shutdown with the listener.
+//! One client connection: the TLS handshake, the detection of the HTTP version, serving, and the shutdown with
+//! the listener.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -25,7 +26,7 @@ use super::socket::Accepted;
 use super::state::{Member, Phase};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
-/// Creates the service of each connection.
+/// Creates the HTTP service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
         + Send
@@ -61,7 +62,7 @@ where
     }
 }
 
-/// Settings with which connections are served.
+/// Settings for serving connections.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     http1: http1::Builder,
@@ -78,14 +79,14 @@ impl std::fmt::Debug for Acceptor {
     }
 }
 
-/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no equivalent.
+/// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no such ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
 impl Server {
     pub(super) fn new(tls: Option<TlsAcceptor>, head_timeout: Duration) -> Self {
         let mut http1 = http1::Builder::new();
-        // The timer is armed for each request's headers and dropped once they arrive, so streamed chunks do not pay for
-        // it.
+        // The timer starts with each request's headers and is dropped when they arrive. Streamed chunks
+        // therefore cause no timer overhead.
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(head_timeout)
@@ -154,7 +155,8 @@ impl Server {
         }
     }
 
-    /// Serves in a new task of exactly the connection's size. The memory needed to open the connection is freed.
+    /// Serves the connection in a new task of exactly the size that serving needs. The memory that opened the
+    /// connection is freed.
     fn serve_http<T, H: Handler>(
         &self,
         stream: T,
@@ -185,8 +187,8 @@ struct ConnectionGuards {
 }
 
 impl ConnectionGuards {
-    /// Returns the result of `opening`. Returns `None` if `opening` fails or exceeds `limit`, or if the listener stops
-    /// first.
+    /// Waits for `opening` and returns its result. Returns `None` if `opening` fails, if it takes longer than
+    /// `limit`, or if the listener stops first.
     async fn opening<T>(
         &mut self,
         opening: impl Future<Output = std::io::Result<T>>,
@@ -199,10 +201,10 @@ impl ConnectionGuards {
     }
 }
 
-/// A connection that supports graceful shutdown after the current exchange.
+/// A connection that can shut down gracefully after its current exchange.
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
-    /// Whether the protocol reports to the client which of its requests were not processed. If so, shutdown can start
-    /// at any time.
+    /// Whether the protocol reports to the client which requests were not processed. If true, a graceful
+    /// shutdown can start at any time.
     const REPORTS_UNPROCESSED: bool;
 
     /// Closes the connection after the current exchange, or immediately if no exchange is active.
@@ -236,15 +238,16 @@ where
     }
 }
 
-/// A connection being served. A hand-written future, because an `async` block would store the connection twice.
+/// Future that serves a connection. It is hand-written, because an `async` block would store the connection
+/// twice.
 struct Serving<C> {
     connection: C,
     guards: ConnectionGuards,
     registered: bool,
     exchanges: Arc<Exchanges>,
     end: Shutdown,
-    /// hyper wakes its own connection task when a handler polls a request body. The notifier handles that wake within
-    /// the same poll.
+    /// Receives the wake-ups that hyper sends to its own connection task when a handler polls a request body.
+    /// The notifier handles such a wake-up within the same poll.
     notifier: Arc<Notifier>,
     waker: Waker,
 }
@@ -252,9 +255,10 @@ struct Serving<C> {
 /// Shutdown state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Shutdown {
-    /// The client decides when the connection ends.
+    /// No shutdown is due. The client decides when the connection ends.
     Open,
-    /// The connection shuts down once the number of started exchanges differs from `begun`, after the last exchange.
+    /// The connection shuts down after its last exchange, once the number of started exchanges differs from
+    /// `begun`.
     Unless { begun: u32 },
     /// The graceful shutdown was started.
     Started,
@@ -263,7 +267,7 @@ enum Shutdown {
 impl<C: Graceful> Serving<C> {
     fn new(connection: C, mut guards: ConnectionGuards, exchanges: Arc<Exchanges>) -> Self {
         let (notifier, waker) = Notifier::new();
-        // Resets the phase seen during the handshake, so that this task receives it again.
+        // Resets the phase that was read during the handshake, so that this task receives the phase again.
         guards.member.forget();
         Self {
             connection,
@@ -276,7 +280,7 @@ impl<C: Graceful> Serving<C> {
         }
     }
 
-    /// Applies a new phase. Returns whether the connection ends immediately.
+    /// Applies a new phase of the listener. Returns whether the connection ends immediately.
     fn enter(&mut self, phase: Phase) -> bool {
         if phase > Phase::Serving && !C::REPORTS_UNPROCESSED {
             self.exchanges.close();
@@ -284,8 +288,8 @@ impl<C: Graceful> Serving<C> {
         self.end = match (phase, self.end) {
             (Phase::Cut, _) => return true,
             (_, Shutdown::Started) | (Phase::Serving, _) => self.end,
-            // An idle HTTP/1 connection may serve one more exchange, because closing it could hit a request that is in
-            // transit.
+            // An idle HTTP/1 connection may serve one more exchange. Closing the connection now could lose a
+            // request that is in transit.
             (Phase::Draining, _) if !C::REPORTS_UNPROCESSED => {
                 Shutdown::Unless { begun: self.exchanges.over() }
             }
@@ -298,8 +302,8 @@ impl<C: Graceful> Serving<C> {
         false
     }
 
-    /// Starts the graceful shutdown if it is due. Returns whether the shutdown started, in which case the connection
-    /// must be polled again.
+    /// Starts the graceful shutdown if it is due. If this returns true, the shutdown has started and the
+    /// connection must be polled again.
     fn end_if_due(&mut self) -> bool {
         let due = match self.end {
             Shutdown::Unless { begun } => self.exchanges.begun() != begun,
@@ -326,8 +330,8 @@ impl<C: Graceful> Future for Serving<C> {
         this.end_if_due();
         this.notifier.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
-            // Exchanges report their own endings to the observer. Only requests that never became an exchange are
-            // counted here.
+            // Exchanges report their own endings to the observer. This code counts only requests that never
+            // became an exchange.
             let polled = Pin::new(&mut this.connection).poll(&mut Context::from_waker(&this.waker));
             if let Poll::Ready(ended) = polled {
                 if ended.is_err_and(|error| error.is_parse()) {

@@ -1,6 +1,7 @@
-//! Counts the exchanges of a connection, to detect whether the connection is idle.
+//! Counts the exchanges (request and response) of a connection, to detect whether the connection is idle.
 //!
-//! hyper exposes neither state. The count adds one number to what a stream holds per response.
+//! hyper does not report whether a connection is idle. The counters add one number per response to the memory
+//! of a stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::service::Service;
 
-/// Numbers of started and completed exchanges. Both wrap, and only their equality is tested.
+/// Numbers of started and completed exchanges. Both counters wrap around, because only their equality is
+/// tested.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     begun: AtomicU32,
@@ -28,10 +30,11 @@ impl Exchanges {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Adds `Connection: close` to every later response, on which hyper closes the connection. Only for HTTP/1.
+    /// Adds `Connection: close` to every later response, so that hyper closes the connection. Used only for
+    /// HTTP/1.
     ///
-    /// A graceful shutdown of hyper is not sufficient. It takes effect between two polls, and within one poll a request
-    /// can arrive and be answered.
+    /// A graceful shutdown by hyper is not sufficient. It takes effect between two polls, but within one poll a
+    /// request can arrive and be answered.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -42,7 +45,8 @@ impl Exchanges {
     }
 }
 
-/// An active exchange. Dropped when the last byte of the response was passed on or the exchange was aborted.
+/// An active exchange. It is dropped after the last byte of the response was passed on, or when the exchange is
+/// aborted.
 #[derive(Debug)]
 pub(super) struct ActiveExchange(Arc<Exchanges>);
 
@@ -52,7 +56,7 @@ impl Drop for ActiveExchange {
     }
 }
 
-/// A service that counts its exchanges.
+/// An HTTP service that counts its exchanges.
 #[derive(Debug)]
 pub(super) struct CountingService<S> {
     inner: S,
@@ -81,19 +85,19 @@ where
     }
 }
 
-/// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted: during a shutdown, hyper would
-/// answer `Connection: Upgrade, close`. That header is valid, but some clients reject it. A WebSocket connection serves
-/// no further exchange anyway.
+/// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted. During a shutdown, hyper
+/// would answer a counted upgrade with `Connection: Upgrade, close`. This header is valid, but some clients
+/// reject it. A WebSocket connection serves no further exchange anyway.
 fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE);
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Future of the response headers.
+/// Future of a response. When the headers are ready, the active exchange moves into the response body.
 #[derive(Debug)]
 pub(super) struct CountingFuture<F> {
     inner: F,
-    /// Moves into the body.
+    /// Active exchange, which moves into the response body.
     active: Option<ActiveExchange>,
 }
 
@@ -117,7 +121,7 @@ where
     }
 }
 
-/// A response body, passed through unchanged, that ends its exchange when dropped.
+/// A response body that is passed through unchanged. Dropping the body ends its exchange.
 #[derive(Debug)]
 pub(super) struct CountedBody<B> {
     inner: B,

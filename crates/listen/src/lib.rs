@@ -1,7 +1,8 @@
-//! Listeners: TCP and Unix sockets, TLS, HTTP/1.1 and HTTP/2, connection limits, drain.
+//! Listeners for TCP and Unix sockets, with TLS, HTTP/1.1, HTTP/2, connection limits and drain.
 //!
-//! A listener serves until its `shutdown` future completes. It then returns its open connections as [`Connections`].
-//! Their exchanges may continue for a grace period before the connections are closed:
+//! A listener serves until its `shutdown` future completes. It then returns its open connections as
+//! [`Connections`]. The exchanges on these connections may continue for a grace period before the connections
+//! are closed:
 //!
 //! ```text
 //! let connections = listener.serve(service_for, shutdown).await;   // no longer accepting
@@ -40,10 +41,11 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Maximum number of open connections. Further connections wait in the kernel's backlog.
+    /// Maximum number of open connections. Further connections wait in the kernel's accept backlog.
     pub max_connections: usize,
-    /// Time limit for a client to send the headers of a request. Starts when the connection opens, TLS handshake
-    /// included, or when the previous response ends. The limit is therefore also the idle timeout of a connection.
+    /// Time limit for a client to send the headers of a request. It starts when the connection opens (before
+    /// the TLS handshake), or when the previous response ends. It is therefore also the idle timeout of a
+    /// connection.
     pub head_timeout: Duration,
 }
 
@@ -61,10 +63,10 @@ pub struct Tls {
 }
 
 impl Config {
-    /// Default connection limit. Each stream uses two file descriptors, and a common `ulimit -n` is 20,000. Half of
-    /// that, less a reserve for other open files.
+    /// Default connection limit. Each stream uses two file descriptors, and a common value of `ulimit -n` is
+    /// 20,000. The limit is half of that value, less a reserve for other open files.
     pub const MAX_CONNECTIONS: usize = 8_192;
-    /// Default time limit for request headers. The defaults of nginx and hyper are between 30 and 60 s.
+    /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
     pub const fn at(address: Address) -> Self {
@@ -77,10 +79,10 @@ impl Config {
     }
 }
 
-/// The client end of a connection.
+/// The remote end of a client connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// `None` for a Unix socket.
+    /// TCP connection to the client. `None` for a Unix socket.
     pub connection: Option<Arc<TcpConnection>>,
     pub tls: bool,
 }
@@ -96,7 +98,7 @@ pub enum Error {
     TlsOverUnix,
 }
 
-/// An open listener that does not accept connections yet.
+/// An open listening socket that does not accept connections yet.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -106,7 +108,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens the socket. Requires a Tokio runtime.
+    /// Opens the listening socket. Must be called within a Tokio runtime.
     pub fn bind(config: &Config) -> Result<Self, Error> {
         if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
             return Err(Error::TlsOverUnix);
@@ -115,7 +117,8 @@ impl Listener {
         Self::open(config, tls)
     }
 
-    /// Opens the socket with the caller's TLS configuration, for certificates that change while the listener runs.
+    /// Opens the listening socket with a TLS configuration from the caller. Used if certificates can change
+    /// while the listener runs.
     pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
         Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
     }
@@ -132,25 +135,25 @@ impl Listener {
         })
     }
 
-    /// Returns the listening address. If the configured port is 0, the address contains the port that the kernel
-    /// assigned. Returns `None` for a Unix socket.
+    /// Returns the address on which the listener accepts connections. If the configured port is 0, the address
+    /// contains the port that the kernel assigned. Returns `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Returns a function that reads the number of rejected requests with malformed or oversized headers.
+    /// Returns a function that reads the number of requests rejected because of malformed or oversized headers.
     pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || state.refused()
     }
 
-    /// Returns a handle that drains connections while the listener still accepts.
+    /// Returns a handle to drain connections while the listener still accepts new ones.
     pub fn drain(&self) -> ConnectionDrain {
         ConnectionDrain(Arc::clone(&self.state))
     }
 
-    /// Accepts and serves connections until `shutdown` completes. Returns the connections still open, each of which
-    /// ends after its current exchange. `handler` creates the service of each connection.
+    /// Accepts and serves connections until `shutdown` completes. `handler` creates the service of each
+    /// connection. Returns the connections that are still open. Each of them ends after its current exchange.
     pub async fn serve<H: Handler>(
         self,
         handler: H,
@@ -174,7 +177,7 @@ impl Listener {
     ) -> std::convert::Infallible {
         loop {
             let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
-                // The semaphore is never closed.
+                // This branch is unreachable, because the semaphore is never closed.
                 std::future::pending::<()>().await;
                 continue;
             };
@@ -186,24 +189,26 @@ impl Listener {
     }
 }
 
-/// Drains the connections of a listener that still accepts. Draining cannot be reversed.
+/// Drains the connections of a listener that still accepts new ones. Draining cannot be reversed.
 #[derive(Clone, Debug)]
 pub struct ConnectionDrain(Arc<ListenerState>);
 
 impl ConnectionDrain {
-    /// Ends each connection, including new ones, after its current exchange or otherwise after its next exchange.
-    /// HTTP/1.1 responses carry `Connection: close` and HTTP/2 clients receive a `GOAWAY`, so no request is lost.
+    /// Ends each connection after its current exchange, or after its next exchange if it is idle. New
+    /// connections are included. HTTP/1.1 responses carry `Connection: close` and HTTP/2 clients receive a
+    /// `GOAWAY`, so no request is lost.
     pub fn close_after_exchange(&self) {
         self.0.enter(Phase::Draining);
     }
 
-    /// Closes idle connections that have served an exchange. Connections without an exchange may still serve one.
+    /// Closes idle connections that have served an exchange. A connection that has served none may still serve
+    /// one exchange.
     pub fn close_idle(&self) {
         self.0.enter(Phase::ClosingIdle);
     }
 }
 
-/// The connections of a listener that no longer accepts. Dropping this value does not close the connections.
+/// Open connections of a listener that no longer accepts. Dropping this value does not close the connections.
 #[derive(Debug)]
 #[must_use = "connections go on until they are cut"]
 pub struct Connections(Arc<ListenerState>);
@@ -214,7 +219,8 @@ impl Connections {
         self.0.count()
     }
 
-    /// Waits until all connections have ended, for at most `limit`. Returns the number of connections still open.
+    /// Waits at most `limit` until all connections have ended. Returns the number of connections that are still
+    /// open.
     pub async fn finish(&self, limit: Duration) -> usize {
         match tokio::time::timeout(limit, self.0.empty()).await {
             Ok(()) => 0,

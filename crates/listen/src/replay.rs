@@ -1,4 +1,5 @@
-//! Detection of HTTP/2 with prior knowledge or HTTP/1 from the first bytes of a connection. The bytes remain readable.
+//! Detects from the first bytes of a connection whether it uses HTTP/2 (with prior knowledge) or HTTP/1. The
+//! bytes can be read again afterwards.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 /// Connection preface of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream that replays its first bytes.
+/// A stream that returns its first bytes again, followed by the rest.
 #[derive(Debug)]
 pub(super) struct ReplayStream<T> {
     inner: T,
@@ -19,7 +20,7 @@ pub(super) struct ReplayStream<T> {
 }
 
 impl<T: AsyncRead + Unpin> ReplayStream<T> {
-    /// Reads until the protocol is known. The flag is `true` for HTTP/2.
+    /// Reads bytes until the protocol is known. The returned flag is `true` for HTTP/2.
     pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {
         let mut bytes = [0; PREFACE.len()];
         let mut to = 0;
@@ -51,7 +52,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ReplayStream<T> {
         let taken = left.len().min(buf.remaining());
         buf.put_slice(left.get(..taken).unwrap_or_default());
         self.from += u8::try_from(taken).unwrap_or_default();
-        // Reads the following bytes into the same buffer, because hyper would double its buffer for a second read.
+        // Reads the following bytes into the same buffer. A second read would make hyper double its buffer.
         if let Poll::Ready(Err(error)) = Pin::new(&mut self.inner).poll_read(cx, buf) {
             return Poll::Ready(Err(error));
         }
@@ -95,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the detected protocol (`true` for HTTP/2) and the bytes read afterwards. `sent` is written byte by byte.
+    /// Sends the bytes of `sent` one at a time. Returns the detected protocol (`true` for HTTP/2) and the bytes
+    /// that are read afterwards.
     async fn told(sent: &[u8]) -> (bool, Vec<u8>) {
         let (mut near, far) = tokio::io::duplex(1);
         let writing = async {

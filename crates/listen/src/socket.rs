@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use super::Address;
 use tokengauge_types::tcp::TcpConnection;
 
-/// Length of the accept backlog, sized for a burst of clients that reconnect simultaneously.
+/// Length of the accept backlog. It is large enough for a burst of clients that reconnect simultaneously.
 const BACKLOG: u32 = 4_096;
 
-/// Pause after a failed accept. If no file descriptors are left, some must be closed before the listener can accept.
+/// Pause after a failed `accept`. If no file descriptors are left, some must be closed before the next `accept`
+/// can succeed.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -24,7 +25,8 @@ pub(super) enum Socket {
 }
 
 pub(super) enum Accepted {
-    /// The connection is `None` if the local address of the socket is unavailable.
+    /// A TCP connection with its addresses. The second field is `None` if the local address of the socket is
+    /// unavailable.
     Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
 }
@@ -51,8 +53,8 @@ impl Socket {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Each chunk is a small write that must leave immediately. A failure of `TCP_NODELAY` does not prevent
-                // serving.
+                // Each chunk is a small write that must be sent immediately. If setting `TCP_NODELAY` fails,
+                // the connection is still served.
                 drop(stream.set_nodelay(true));
                 let local = stream.local_addr().ok();
                 let connection = local.map(|local| TcpConnection::new(local, peer));
@@ -63,8 +65,8 @@ impl Socket {
     }
 }
 
-/// Pauses after an accept error that can recur immediately. A connection that broke before it was accepted needs no
-/// pause.
+/// Pauses after an accept error that could repeat immediately. No pause is needed if a connection broke before
+/// it was accepted.
 pub(super) async fn pause_after_error(error: &io::Error) {
     let broken = matches!(
         error.kind(),
@@ -84,7 +86,8 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Binds a Unix socket. Replaces the socket file of a killed process, on which no process listens any more.
+/// Binds a Unix socket. Replaces an existing socket file if no process listens on it, for example after a
+/// process was killed.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
@@ -106,7 +109,7 @@ pub(super) struct Bound(PathBuf);
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // The file may already be removed or owned by another user. Nothing depends on the removal.
+        // The file may already be removed or may belong to another user. Nothing depends on its removal.
         drop(std::fs::remove_file(&self.0));
     }
 }

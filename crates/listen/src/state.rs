@@ -13,27 +13,27 @@ use tokio::sync::Notify;
 #[repr(u8)]
 pub(super) enum Phase {
     Serving,
-    /// Each connection ends after its current exchange, or otherwise after its next one. The listener accepts new
-    /// connections.
+    /// Each connection ends after its current exchange, or after its next exchange if it is idle. The listener
+    /// still accepts new connections.
     Draining,
-    /// As in `Draining`, but idle connections that have served an exchange end immediately. Connections without an
-    /// exchange may still serve one.
+    /// Like `Draining`, but idle connections that have served an exchange end immediately. A connection that
+    /// has served none may still serve one exchange.
     ClosingIdle,
-    /// Connections end after their current exchange.
+    /// The listener no longer accepts. Connections end after their current exchange.
     Finishing,
-    /// Connections end immediately.
+    /// All connections end immediately.
     Cut,
 }
 
-/// Phase and members of a listener. Not a watch channel, because every wake of a connection reads the phase, and here
-/// that read is one relaxed load.
+/// Phase of a listener and its open connections. Each time a connection is polled, it reads the phase. This
+/// read is one relaxed load, which is cheaper than a watch channel.
 #[derive(Debug, Default)]
 pub(super) struct ListenerState {
     phase: AtomicU8,
     next: AtomicU64,
     members: Mutex<HashMap<u64, Waker>>,
     left: Notify,
-    /// Requests with invalid headers. hyper answers them itself, so no exchange reports them.
+    /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
     refused: AtomicU64,
 }
 
@@ -99,16 +99,16 @@ impl Member {
         self.state.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `Ready` with the phase if it differs from the last phase returned. Must be polled by one task only,
-    /// because the waker is stored once.
+    /// Returns `Ready` with the phase if it differs from the last returned phase. Only one task may poll,
+    /// because only one waker is stored.
     pub(super) fn poll_change(
         &mut self,
         cx: &mut Context<'_>,
         registered: &mut bool,
     ) -> Poll<Phase> {
         if !*registered {
-            // Stores the waker under the lock that `enter` takes, so that a change is either seen below or wakes this
-            // waker.
+            // Stores the waker under the lock that `enter` takes. A phase change is then either read below or
+            // wakes this waker.
             self.state.members().insert(self.id, cx.waker().clone());
             *registered = true;
         }

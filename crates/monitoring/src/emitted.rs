@@ -1,14 +1,15 @@
-//! Series and labels that the program exports, in Prometheus naming.
+//! Names and labels of the series that the program exports, in Prometheus naming.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokengauge_telemetry::catalog::{self, Metric};
 use tokengauge_telemetry::prometheus::{self, label_name};
 
-/// Series names with the labels of each series. A histogram has three series.
+/// Series names with the labels of each series. A histogram has three series: buckets, sum and count.
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;
 
-/// Labels that stores and collectors add, and labels from promoted resource attributes.
+/// Labels that are not in the metric catalog: labels added by stores and collectors, and promoted resource
+/// attributes.
 pub const TARGET_LABELS: &[&str] =
     &["job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"];
 
@@ -36,7 +37,7 @@ fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
     }
 }
 
-/// Maps metric kinds to Prometheus types. An up-down counter becomes a gauge.
+/// Maps a metric kind to its Prometheus type. An up-down counter becomes a gauge.
 const fn kind(kind: catalog::Kind) -> prometheus::Kind {
     match kind {
         catalog::Kind::Counter => prometheus::Kind::Counter,

@@ -1,4 +1,4 @@
-//! Generated files, and comparison with the folder that contains them.
+//! Generated files, and their comparison with the folder in which they are stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,18 +6,19 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Generated files by name, without folders.
+/// Text of the generated files by file name. File names contain no folders.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Files(BTreeMap<String, String>);
 
 /// A difference between a folder and the generated files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Difference {
-    /// The file is generated, but missing in the folder.
+    /// The file is generated but missing in the folder.
     Missing(String),
-    /// The file in the folder differs from the generated text, starting at this line (1-based).
+    /// The file in the folder differs from the generated text. The number is the first line that differs,
+    /// starting at 1.
     Stale(String, usize),
-    /// The file is in the folder, but no longer generated.
+    /// The file is in the folder but is no longer generated.
     Stray(String),
 }
 
@@ -41,8 +42,9 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the differences between `folder` and the generated files, or nothing if both match. `generated` returns
-    /// whether a file name belongs to the generated set, so that other files in a shared folder are ignored.
+    /// Returns the differences between `folder` and the generated files. The list is empty if both match.
+    /// `generated` returns whether a file name belongs to the generated set, so that other files in the folder
+    /// are ignored.
     pub fn differences(
         &self,
         folder: &Path,
@@ -70,7 +72,7 @@ impl Files {
     ) -> io::Result<Vec<Difference>> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            // The folder is missing, so every file is already reported as missing.
+            // The folder is missing. Every file is already reported as missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };

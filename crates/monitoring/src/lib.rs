@@ -1,7 +1,8 @@
 //! Grafana dashboards and Prometheus alert rules, generated from the metric catalog.
 //!
-//! All functions return text. [`dashboards`] defines the panels and their queries, and [`alerts`] defines the rules and
-//! their conditions. [`Files`] holds the generated files, to be written to a folder or compared with one.
+//! All functions return text and do not write files. [`dashboards`] defines the panels and their queries, and
+//! [`alerts`] defines the rules and their conditions. [`Files`] holds the generated files. Callers write them
+//! to a folder or compare them with a folder.
 
 pub mod alerts;
 pub mod dashboards;
@@ -16,7 +17,7 @@ mod tests {
 
     use crate::Files;
 
-    /// The files in the repository must match the generator's output.
+    /// Tests that the files in the repository match the output of the generator.
     #[test]
     fn generated_files_are_up_to_date() {
         let values = crate::alerts::values::defaults();

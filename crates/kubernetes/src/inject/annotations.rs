@@ -1,4 +1,4 @@
-//! The sidecar's configuration for one pod: its annotations, and the flags as defaults.
+//! Configuration of the sidecar of one pod. The pod's annotations override the command-line flags.
 
 use std::str::FromStr;
 
@@ -15,7 +15,8 @@ use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
 
-/// Names of the annotations, without their prefix. Users do not write the record (`injected`).
+/// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
+/// because only the program writes it.
 const NAMES: [&str; 19] = [
     "inject",
     "mode",
@@ -38,31 +39,32 @@ const NAMES: [&str; 19] = [
     "containers",
 ];
 
-/// Default port for requests.
+/// Default port on which the sidecar receives requests.
 const DEFAULT_LISTEN_PORT: u16 = 4000;
 
-/// Default port for health and metrics.
+/// Default port on which the sidecar serves health checks and metrics.
 pub(super) const DEFAULT_ADMIN_PORT: u16 = 4001;
 
 /// Configuration of the sidecar of one pod.
 #[derive(Debug)]
 pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
-    /// Whether the pod itself has annotations for the sidecar.
+    /// Whether the pod template has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
-    /// Whether the user chose the port, and is therefore responsible for the Service.
+    /// Whether the user chose the listen port. The user must then point the Service to this port.
     pub(super) listen_is_explicit: bool,
     pub(super) admin: u16,
     pub(super) native: bool,
-    /// Outbound mode: the containers that get variables. `None` selects all.
+    /// Names of the containers that get the environment variables in outbound mode. `None` selects all
+    /// containers.
     pub(super) containers: Option<Vec<String>>,
-    /// The flags, overridden by the annotations.
+    /// Settings from the command-line flags, overridden by the annotations of the pod.
     pub(super) settings: Settings,
 }
 
 impl SidecarConfig {
-    /// Reads the configuration for a pod template. It fails if the template requests no sidecar.
+    /// Reads the sidecar configuration of a pod template. Returns an error if the template requests no sidecar.
     pub(super) fn of(
         object: &Value,
         template: &Value,
@@ -100,7 +102,8 @@ struct Annotations<'a> {
 }
 
 impl<'a> Annotations<'a> {
-    /// Rejects unknown names, because a misspelled annotation would silently leave the default in place.
+    /// Reads the annotations of a pod template. Rejects unknown names, because a misspelled annotation would
+    /// silently leave the default in place.
     fn of(template: &'a Value) -> Result<Self, InjectError> {
         let mut values = Vec::new();
         for (key, value) in all_annotations(template) {
@@ -135,7 +138,7 @@ impl<'a> Annotations<'a> {
         parse(text.trim()).map(Some).map_err(invalid)
     }
 
-    /// Returns the flags with the values of the annotations.
+    /// Returns a copy of the flags, overridden by the values of the annotations.
     fn override_settings(&self, flags: &Settings) -> Result<Settings, InjectError> {
         let flags = flags.clone();
         Ok(Settings {
@@ -222,7 +225,8 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(text.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
-/// Errors do not repeat the text, because a URL may hold credentials.
+/// Parses a comma-separated list of upstreams. Error messages do not repeat the text, because a URL may contain
+/// credentials.
 fn parse_targets(text: &str) -> Result<Vec<UpstreamTarget>, String> {
     text.split(',').map(|target| from_text(target.trim())).collect()
 }

@@ -1,25 +1,25 @@
-//! Objects read from a cluster, and how to apply them there again.
+//! Objects that were read from a cluster, and how to apply their changes to the cluster.
 //!
-//! The output of `kubectl get` is not a manifest. `kubectl apply` does not remove fields that were removed from the
-//! output, pods and Jobs are immutable, and controllers overwrite the objects that they manage. The statements about
-//! kubectl and the API server were tested with kubectl 1.32 and kube-apiserver 1.34.
+//! The output of `kubectl get` is not a manifest. `kubectl apply` does not remove the fields that were removed
+//! from this output. Pods and Jobs are immutable, and controllers overwrite the objects that they manage. All
+//! statements about kubectl and the API server were tested with kubectl 1.32 and kube-apiserver 1.34.
 
 use serde_json::Value;
 
 use super::kind::{self, Kind, text};
 use super::record::RECORD_POINTER;
 
-/// Pointer to the annotation in which `kubectl apply` stores the applied manifest.
+/// JSON pointer to the annotation in which `kubectl apply` stores the applied manifest.
 const LAST_APPLIED: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
-/// Maximum number of objects that one message names. The message counts the others.
+/// Maximum number of objects that one message lists by name. The message gives only the count of the others.
 const MAX_NAMES: usize = 5;
 
 /// An object from a cluster that was changed, or that was skipped because another object manages it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClusterObject {
-    /// `kind/name`, with the object that manages it.
+    /// `kind/name` of the object. If another object manages it, the text also names that object.
     name: String,
     method: ReapplyMethod,
 }
@@ -27,23 +27,25 @@ pub struct ClusterObject {
 /// How to apply a changed object to the cluster from which it was read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ReapplyMethod {
-    /// `kubectl replace` with the whole object.
+    /// Run `kubectl replace` with the whole object.
     Replace,
-    /// Change the manifest that `kubectl apply` used. `kubectl replace` would record the whole object as applied, and
-    /// the next `kubectl apply` would remove every field that the API server and controllers have set.
+    /// Change the manifest that was applied with `kubectl apply`, then apply it again. `kubectl replace` would
+    /// record the whole object as the applied manifest. The next `kubectl apply` would then remove every field
+    /// that the API server and controllers have set.
     Manifest,
-    /// A pod without a controller. Its containers are immutable.
+    /// The object is a pod without a controller. Its containers are immutable.
     Pod,
-    /// A Job without a controller. Its template is immutable, and this copy cannot be created again because it selects
-    /// pods by its old `uid`.
+    /// The object is a Job without a controller. Its pod template is immutable. This copy cannot be created
+    /// again, because it selects pods by the old `uid` of the Job.
     Job,
-    /// Change the object that manages this object. A Deployment, for example, replaces a changed ReplicaSet with a new
-    /// one.
+    /// Change the object that manages this object. A Deployment, for example, replaces a changed ReplicaSet
+    /// with a new ReplicaSet.
     Owner,
 }
 
 impl ClusterObject {
-    /// Returns `None` for a manifest, into which no API server has written.
+    /// Returns the object if it was read from a cluster. Returns `None` for a manifest, in which no API server
+    /// has set fields.
     pub fn of(object: &Value) -> Option<Self> {
         if !is_from_cluster(object) {
             return None;
@@ -68,7 +70,8 @@ pub(super) fn is_controlled(object: &Value) -> bool {
     is_from_cluster(object) && controller(object).is_some()
 }
 
-/// Returns one line per method, with the objects to which it applies. `command` is `inject` or `uninject`.
+/// Returns one line of instructions per method, with the objects to which the method applies. `command` is
+/// `inject` or `uninject`.
 pub fn reapply_instructions(objects: &[ClusterObject], command: &str) -> Vec<String> {
     use ReapplyMethod::{Job, Manifest, Owner, Pod, Replace};
     let line = |method: ReapplyMethod| {
@@ -120,8 +123,8 @@ fn list_names(names: &[&str]) -> String {
     }
 }
 
-/// Returns whether an API server has written into the object. Manifest generators write `creationTimestamp: null` and a
-/// `status` that is empty or all zeros.
+/// Returns whether an API server has set fields of the object. An empty `creationTimestamp` or `status` does
+/// not count, because manifest generators write `creationTimestamp: null` and empty or all-zero statuses.
 fn is_from_cluster(object: &Value) -> bool {
     let metadata = object.get("metadata");
     ["uid", "resourceVersion", "managedFields", "creationTimestamp"]
@@ -131,7 +134,7 @@ fn is_from_cluster(object: &Value) -> bool {
         || object.get("status").is_some_and(is_set)
 }
 
-/// Returns whether the value contains anything but empty values and zeros.
+/// Returns whether the value contains anything except nulls, empty values and zeros.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -149,15 +152,18 @@ fn controller(object: &Value) -> Option<String> {
     Some(format!("{}/{}", text(owner, "/kind")?.to_ascii_lowercase(), text(owner, "/name")?))
 }
 
-/// Returns whether the last applied manifest is known and can be changed instead of the object.
+/// Returns whether the annotation of `kubectl apply` holds a manifest that the user can change instead of the
+/// object.
 fn has_manifest(object: &Value) -> bool {
     let last_applied =
         text(object, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    // If the output of `kubectl get` was applied before, the manifest has an old version, which the API server rejects.
+    // If someone applied the output of `kubectl get`, the manifest contains an old `resourceVersion`. The API
+    // server rejects it.
     let Some(manifest) = last_applied.filter(|manifest| !is_from_cluster(manifest)) else {
         return false;
     };
-    // A sidecar that is missing from the manifest can be neither updated nor removed there.
+    // If the manifest has no sidecar but the object has one, changing the manifest can neither update nor
+    // remove the sidecar.
     let record = Kind::of(object).map_or("", |kind| kind.template).to_owned() + RECORD_POINTER;
     manifest.pointer(&record).is_some() == object.pointer(&record).is_some()
 }

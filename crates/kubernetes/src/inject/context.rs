@@ -1,5 +1,5 @@
-//! The other objects of the input: Services, ConfigMaps and the like that depend on an injected workload. Services are
-//! pointed to the sidecars of the pods that they select.
+//! Objects of the input that depend on an injected workload, such as Services and ConfigMaps. A Service that
+//! selects injected pods is changed to target their sidecars.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +14,23 @@ use super::pod::{self, DeclaredPort};
 use super::record::Record;
 use super::settings::Settings;
 
-/// The objects of the input, and which of them get a sidecar.
+/// All objects of the input, and the selection of objects that get a sidecar.
 #[derive(Debug, Default)]
 pub struct InjectionContext {
-    /// The objects of the input. Services are as they were before any injection, without those that a controller
-    /// manages.
+    /// All objects of the input. Services are stored in their state before any injection. Services that a
+    /// controller manages are left out.
     objects: Vec<Value>,
     workloads: Vec<Workload>,
-    /// `kind/name` of the objects that get a sidecar. Empty selects all.
+    /// `kind/name` of the objects that get a sidecar. An empty list selects all objects.
     only: Vec<String>,
-    /// Whether a flag for one workload would apply to several.
+    /// Whether the input has several workloads that request a sidecar. A flag for a single workload, such as a
+    /// port, is then ambiguous.
     pub(super) has_several_workloads: bool,
-    /// Whether an existing sidecar is replaced if its settings differ.
+    /// Whether `inject` replaces an existing sidecar if its settings differ.
     pub(super) updates_sidecars: bool,
 }
 
-/// A workload, and the port that its sidecar takes over.
+/// A workload, and the engine port that its sidecar takes over.
 #[derive(Debug)]
 struct Workload {
     name: String,
@@ -42,11 +43,12 @@ struct Workload {
 pub(super) struct Takeover {
     pub(super) old: u16,
     pub(super) new: u16,
-    /// Whether Services of the input have to target the new number. False if the user has configured them.
+    /// Whether the Services of the input must be changed to target the sidecar's port. False if the user has
+    /// configured the Services.
     pub(super) updates_services: bool,
 }
 
-/// The pods of one workload, with the properties that selectors match.
+/// The pods of one workload, with the namespace and labels that selectors match.
 #[derive(Debug)]
 pub(super) struct PodSet {
     namespace: Option<String>,
@@ -62,8 +64,8 @@ impl PodSet {
         }
     }
 
-    /// Returns whether the object may be in the same namespace. An object without a namespace gets the namespace of the
-    /// kubectl command, and kubectl rejects an input with any other namespace.
+    /// Returns whether the object may be in the same namespace as the pods. An object without a namespace gets
+    /// the namespace of the kubectl command. kubectl rejects an input with any other namespace.
     fn may_share_namespace(&self, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");
         let own = self.namespace.as_deref();
@@ -75,7 +77,7 @@ impl PodSet {
         labels.all(|(key, value)| self.labels.get(key) == Some(value))
     }
 
-    /// Returns whether a Service selects the pods. A Service without a selector selects none.
+    /// Returns whether a Service selects these pods. A Service without a selector selects no pods.
     fn is_behind(&self, service: &Value) -> bool {
         let selector = service.pointer("/spec/selector");
         selector.and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
@@ -85,13 +87,13 @@ impl PodSet {
 }
 
 impl InjectionContext {
-    /// Returns a context without other objects, as in the webhook. Existing sidecars stay as they are.
+    /// Returns a context for a single object, as the webhook uses it. Existing sidecars stay unchanged.
     pub fn standalone() -> Self {
         Self::default()
     }
 
-    /// Collects all objects of the input. Only the objects named in `only` (`deployment/vllm`) get a sidecar. If `only`
-    /// is empty, all objects get one.
+    /// Returns a context with all objects of the input. Only the objects named in `only`, such as
+    /// `deployment/vllm`, get a sidecar. If `only` is empty, all objects get one.
     pub fn new(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
         let requested = objects.iter().filter(|object| requests_sidecar(object, settings)).count();
         let mut context = Self {
@@ -120,8 +122,8 @@ impl InjectionContext {
         self.only.is_empty() || self.only.contains(&kind::object_name(object))
     }
 
-    /// Returns whether the object stays unchanged because its controller would overwrite the change. Always false in
-    /// the webhook, which receives pods before they exist.
+    /// Returns whether the object stays unchanged because its controller would overwrite the change. Always
+    /// false in the webhook, which receives pods before they are created.
     pub(super) fn skips_controlled(&self, object: &Value) -> bool {
         self.updates_sidecars && cluster_object::is_controlled(object)
     }
@@ -131,7 +133,7 @@ impl InjectionContext {
         self.workloads.iter().filter(|workload| workload.pods.is_behind(service)).collect()
     }
 
-    /// Returns whether a Service with a cluster IP targets the pods' port by number.
+    /// Returns whether a Service with a cluster IP targets this port of the pods by number.
     pub(super) fn has_service_by_number(&self, pods: &PodSet, port: u16) -> bool {
         let mut services = self.objects.iter().filter(|object| kind::is_service(object));
         services.any(|service| {
@@ -141,7 +143,7 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the headless Services of a port, whose clients connect to the pods directly.
+    /// Returns the headless Services that target the port. Their clients connect to the pods directly.
     pub(super) fn headless_services(
         &self,
         pods: &PodSet,
@@ -161,7 +163,8 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the NetworkPolicies that allow the pods' port by number. Those that use its name need no change.
+    /// Returns the NetworkPolicies that allow this port of the pods by number. Policies that use the name of
+    /// the port need no change.
     pub(super) fn policies_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("NetworkPolicy", |policy| {
             let rules = items(policy, "/spec/ingress").iter();
@@ -172,11 +175,12 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the InferencePools (Gateway API Inference Extension) of the pods' port. They support only numbers.
+    /// Returns the InferencePools (Gateway API Inference Extension) that target this port of the pods. An
+    /// InferencePool supports only port numbers.
     pub(super) fn pools_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("InferencePool", |pool| {
             let numbers = items(pool, "/spec/targetPorts").iter().map(|entry| entry.get("number"));
-            // The field name in v1alpha2.
+            // Name of the field in version v1alpha2 of the InferencePool API.
             let single = pool.pointer("/spec/targetPortNumber");
             let selector = pool.pointer("/spec/selector");
             let labels = selector.and_then(|selector| selector.get("matchLabels")).or(selector);
@@ -196,7 +200,7 @@ impl InjectionContext {
             .collect()
     }
 
-    /// Returns the keys of a ConfigMap or Secret, or `None` if it is not in the input.
+    /// Returns the keys of a ConfigMap or Secret. Returns `None` if the input does not contain the object.
     pub(super) fn variables(
         &self,
         kind: &str,
@@ -214,7 +218,7 @@ impl InjectionContext {
     }
 }
 
-/// Plans the change of a Service that targets a port that was taken over by number.
+/// Plans the change of a Service that targets a taken-over port by number.
 pub(super) fn redirect_service(
     service: &Value,
     context: &InjectionContext,
@@ -241,7 +245,8 @@ pub(super) fn redirect_service(
     for takeover in takeovers {
         let Takeover { old, new, .. } = takeover;
         for port in ports_targeting(&original, old) {
-            // All workloads of the port need the same takeover. Otherwise, requests to the other workloads would fail.
+            // All workloads behind the Service port need the same takeover. Otherwise, requests to the other
+            // workloads would fail.
             let other = workloads.iter().find(|workload| workload.takeover != Some(takeover));
             if let Some(other) = other {
                 let workload = other.name.clone();
@@ -266,8 +271,9 @@ fn requests_sidecar(object: &Value, settings: &Settings) -> bool {
         && !cluster_object::is_controlled(object)
 }
 
-/// Returns a Service as it was before injection, or unchanged if its record cannot be undone. Returns `None` for a
-/// Service that a controller manages, and other objects unchanged.
+/// Returns a Service in its state before injection. If its record cannot be undone, the Service is returned
+/// unchanged. Returns `None` for a Service that a controller manages. Objects of other kinds are returned
+/// unchanged.
 fn before_injection(object: &Value) -> Option<Value> {
     if !kind::is_service(object) {
         return Some(object.clone());
@@ -297,7 +303,7 @@ struct ServicePort<'a> {
     /// The name of the port, or its number if the port has no name.
     id: String,
     target: Option<&'a Value>,
-    /// The number of the Service port, which is the default for `target`.
+    /// The number of the Service port. Kubernetes uses it as the target port if `target` is absent.
     port: Option<&'a Value>,
 }
 

@@ -1,4 +1,5 @@
-//! A working copy of an object: every change extends the patch and the record from which `uninject` undoes it.
+//! A working copy of an object. Every change is added to the patch, and to the record from which `uninject`
+//! undoes the change.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
@@ -12,7 +13,7 @@ use super::settings::Mode;
 #[derive(Debug)]
 pub(super) struct Edit {
     value: Value,
-    /// Pointer to the pod template. The pointers of all methods are relative to it.
+    /// JSON pointer to the pod template. The pointers in all method arguments are relative to the template.
     base: &'static str,
     operations: Vec<PatchOperation>,
     steps: Vec<Step>,
@@ -52,8 +53,8 @@ impl Edit {
         self.notes.push(ChangeNote { text: text.into(), is_warning: true });
     }
 
-    /// Inserts items into a list, and creates the list if it is absent or null. `position` is the pointer to the list
-    /// with `/0` or `/-`, as in a JSON Patch.
+    /// Inserts items into a list, and creates the list if it is absent or null. `position` is the JSON pointer
+    /// to the list, followed by `/0` (start) or `/-` (end) as in a JSON Patch.
     pub(super) fn insert(&mut self, position: &str, items: Vec<Value>) -> Result<(), InjectError> {
         let (list, _) = position.rsplit_once('/').unwrap_or_default();
         let added: Vec<(String, Value)> =
@@ -69,14 +70,15 @@ impl Edit {
         let parent = record::named_path(self.template(), list);
         for (id, fields) in added {
             let path = format!("{parent}/{}", record::escape(&id));
-            // The name identifies a container. Its fields would make the record as long as the container.
+            // A container is identified by its name. Storing its fields would make the record as long as the
+            // container.
             let value = if fields.get("image").is_some() { Value::Null } else { fields };
             self.steps.push(Step::Added { path, value });
         }
         Ok(())
     }
 
-    /// Sets a field, whether it exists or not.
+    /// Sets a field, and replaces its value if the field exists.
     pub(super) fn put(&mut self, parent: &str, key: &str, value: Value) -> Result<(), InjectError> {
         let pointer = format!("{parent}/{key}");
         if self.get(&pointer).is_some() {
@@ -87,7 +89,7 @@ impl Edit {
         self.set(&pointer, value)
     }
 
-    /// Sets a field of a child object, and creates the child if it is absent or null.
+    /// Sets a field of a child object. Creates the child object if it is absent or null.
     pub(super) fn put_in(
         &mut self,
         parent: &str,
@@ -109,13 +111,13 @@ impl Edit {
     pub(super) fn replace(&mut self, pointer: &str, value: Value) -> Result<(), InjectError> {
         let before = self.get(pointer).cloned().unwrap_or_default();
         self.set(pointer, value.clone())?;
-        // A port without a name is identified by its number, so the path has to hold the new number.
+        // A port without a name is identified by its number, so the recorded path must contain the new number.
         let path = record::named_path(self.template(), pointer);
         self.steps.push(Step::Changed { path, before, after: value });
         Ok(())
     }
 
-    /// Writes the record into the annotations.
+    /// Writes the record of all changes into the annotations.
     pub(super) fn finish(
         mut self,
         mode: Option<Mode>,
@@ -144,9 +146,10 @@ impl Edit {
         Change { value: self.value, patch: Patch(self.operations), notes: self.notes }
     }
 
-    /// Undoes every step of a record whose result is still as the injection left it, and removes the record.
+    /// Undoes every step of the record and removes the record. Skips a step if its result was modified after
+    /// the injection.
     pub(super) fn undo(&mut self, record: &Record) -> Result<(), InjectError> {
-        // The parents of the record itself go last.
+        // The parents of the record are removed last, after the record.
         let (parents, others): (Vec<&Step>, Vec<&Step>) =
             record.steps.iter().partition(|step| step.creates_record_parent());
         for step in others.into_iter().rev() {
@@ -200,7 +203,7 @@ impl Edit {
         self.steps.push(Step::Created { path, was_null });
     }
 
-    /// Adds or replaces a value, without a record.
+    /// Adds or replaces a value without recording the change.
     fn set(&mut self, pointer: &str, value: Value) -> Result<(), InjectError> {
         if self.get(pointer).is_none() {
             return self.add(pointer, value);
@@ -214,7 +217,7 @@ impl Edit {
         self.apply(PatchOperation::Add(AddOperation { path, value }))
     }
 
-    /// Removes a value, without a record.
+    /// Removes a value without recording the change.
     fn remove(&mut self, pointer: &str) -> Result<(), InjectError> {
         let path = self.absolute(pointer)?;
         self.apply(PatchOperation::Remove(RemoveOperation { path }))
@@ -227,7 +230,7 @@ impl Edit {
         })
     }
 
-    /// Applies one operation. It fails only if the object does not have the structure of its kind.
+    /// Applies one operation of the patch. Fails only if the object does not have the structure of its kind.
     fn apply(&mut self, operation: PatchOperation) -> Result<(), InjectError> {
         json_patch::patch(&mut self.value, std::slice::from_ref(&operation)).map_err(|_| {
             let at = operation.path().to_string();
@@ -240,8 +243,8 @@ impl Edit {
         Ok(())
     }
 
-    /// Drops the last removals if they are inside a value that is now removed or replaced. Text that is removed in one
-    /// piece leaves no remains such as an empty list.
+    /// Drops the last removals if they are inside a value that is now removed or replaced as a whole. If a
+    /// whole block of text is removed at once, no remains such as an empty list stay behind.
     fn drop_removals_inside(&mut self, parent: &str) {
         let is_inside = |last: &PatchOperation| {
             matches!(last, PatchOperation::Remove(_)) && last.path().as_str().starts_with(parent)
@@ -252,7 +255,8 @@ impl Edit {
     }
 }
 
-/// Turns the patch of an object into a patch of its document, in which the object is at `pointer`.
+/// Converts the patch of an object into a patch of its document. `pointer` is the location of the object in the
+/// document.
 pub fn prefix_patch(mut patch: Patch, pointer: &str) -> Patch {
     let Ok(base) = PointerBuf::parse(pointer) else {
         return patch;
@@ -262,7 +266,7 @@ pub fn prefix_patch(mut patch: Patch, pointer: &str) -> Patch {
             PatchOperation::Add(AddOperation { path, .. })
             | PatchOperation::Replace(ReplaceOperation { path, .. })
             | PatchOperation::Remove(RemoveOperation { path }) => *path = base.concat(path),
-            // An `Edit` makes no other operations.
+            // An `Edit` creates no test, move or copy operations.
             PatchOperation::Test(_) | PatchOperation::Move(_) | PatchOperation::Copy(_) => {}
         }
     }

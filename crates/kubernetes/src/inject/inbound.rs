@@ -1,4 +1,5 @@
-//! Inbound mode: the sidecar takes over the engine's port. Probes and hooks keep calling the engine.
+//! Inbound mode: the sidecar takes over the port of the inference engine. Probes and lifecycle hooks keep
+//! calling the engine directly.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::sidecar::{GRACE_AFTER_DRAIN, PodContext, drain_seconds};
 
 const CONTAINERS: &str = "/spec/containers";
 
-/// The engine's container and port.
+/// Container of the inference engine, and the port on which the engine listens.
 struct Engine {
     /// Pointer to the container.
     pointer: String,
@@ -23,15 +24,15 @@ struct Engine {
 }
 
 impl Engine {
-    /// Returns whether the declaration of the port stays and gets the sidecar's number. True for a port with a name or
-    /// a host port.
+    /// Returns whether the existing port declaration stays and is changed to the sidecar's number. True for a
+    /// port with a name or a host port.
     fn keeps_declaration(&self) -> bool {
         self.declared.as_ref().is_some_and(|port| port.name.is_some() || port.has_host_port)
     }
 }
 
-/// Changes the engine's container. Returns the facts about the pod that the sidecar needs, and the port that it takes
-/// over.
+/// Changes the engine's container so that the sidecar takes over its port. Returns the facts about the pod that
+/// the sidecar needs, and the port.
 pub(super) fn take_over_port(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -75,7 +76,7 @@ fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectErro
             declared: Some((*declared).clone()),
         }),
         ([], Some(port), containers) => match (number, containers) {
-            // Containers may listen on ports that they do not declare.
+            // A container may listen on ports that it does not declare.
             (Some(port), [only]) => Ok(Engine {
                 pointer: format!("{CONTAINERS}/0"),
                 container: pod::name(only),
@@ -88,7 +89,7 @@ fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectErro
     }
 }
 
-/// Adds warnings about objects of the input that use the engine's port by number.
+/// Adds warnings about objects of the input that refer to the engine's port by number.
 fn warn_of_clients_by_number(
     edit: &mut Edit,
     engine: &Engine,
@@ -115,7 +116,7 @@ fn warn_of_clients_by_number(
     }
 }
 
-/// Gives the port's declaration the sidecar's number, and declares the engine's port without a name.
+/// Changes the port's declaration to the sidecar's number, and declares the engine's own port without a name.
 fn take_over_declaration(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -140,8 +141,8 @@ fn take_over_declaration(
     Ok(())
 }
 
-/// Takes over a port without a name. Its Service has to target the sidecar's number. Returns whether a Service of the
-/// input changes. If false, the user has to change it.
+/// Takes over a port without a name. The Service must target the number of the sidecar's port. Returns whether
+/// a Service of the input is changed. If false, the user must change the Service.
 fn take_over_number(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -168,7 +169,8 @@ fn take_over_number(
     Ok(updates_services)
 }
 
-/// Replaces the port's name in the engine's probes and hooks with the engine's number, so that they bypass the sidecar.
+/// Replaces the port name in the engine's probes and hooks with the engine's port number. Probes and hooks then
+/// bypass the sidecar.
 fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(), InjectError> {
     let Engine { pointer, container, port, .. } = engine;
     let handlers = [
@@ -179,7 +181,7 @@ fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(),
         "lifecycle/preStop",
     ];
     for handler in handlers {
-        // gRPC probes support only numbers.
+        // gRPC probes support only port numbers, not names.
         for action in ["httpGet", "tcpSocket"] {
             let pointer = format!("{pointer}/{handler}/{action}/port");
             if text(edit.template(), &pointer) == Some(name) {
@@ -194,8 +196,8 @@ fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Adds a preStop hook that waits for the sidecar's last stream, because the kubelet sends SIGTERM to the engine when
-/// the hook ends.
+/// Adds a preStop hook that waits until the sidecar's last stream ends. The kubelet sends SIGTERM to the engine
+/// when the hook ends.
 fn add_pre_stop_hook(
     edit: &mut Edit,
     config: &SidecarConfig,

@@ -1,4 +1,4 @@
-//! Kubernetes kinds: which of them run pods, and where their pod template is.
+//! Kubernetes kinds that run pods, and the location of the pod template in each of them.
 
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     /// JSON pointer to the object that holds the pod's `metadata` and `spec`.
     pub(super) template: &'static str,
-    /// OpenTelemetry resource attribute for the name of the pod's owner, or an empty text if there is none.
+    /// OpenTelemetry resource attribute for the name of the pod's owner. Empty if OpenTelemetry defines no
+    /// attribute for the kind.
     pub(super) resource_attribute: &'static str,
 }
 
@@ -31,18 +32,19 @@ const KINDS: [Kind; 9] = [
     kind("apps", "DaemonSet", "/spec/template", "k8s.daemonset.name"),
     kind("apps", "ReplicaSet", "/spec/template", "k8s.replicaset.name"),
     kind("", "ReplicationController", "/spec/template", "k8s.replicationcontroller.name"),
-    // Argo's alternative to a Deployment, for which OpenTelemetry defines no attribute.
+    // A Rollout is Argo's alternative to a Deployment. OpenTelemetry defines no resource attribute for it.
     kind("argoproj.io", "Rollout", "/spec/template", ""),
     kind("batch", "Job", "/spec/template", "k8s.job.name"),
     kind("batch", "CronJob", "/spec/jobTemplate/spec/template", "k8s.cronjob.name"),
 ];
 
 impl Kind {
-    /// Compares the API group too, because another group may have a kind of the same name.
+    /// Returns the kind of an object. Compares the API group too, because another group may define a kind with
+    /// the same name.
     pub(super) fn of(object: &Value) -> Option<&'static Self> {
         let (group, name) = (group(object)?, text(object, "/kind")?);
         let kind = KINDS.iter().find(|kind| kind.group == group && kind.name == name)?;
-        // A Rollout may refer to a Deployment instead of a template.
+        // A Rollout may refer to a Deployment instead of containing a pod template.
         (name != "Rollout" || object.pointer(kind.template).is_some()).then_some(kind)
     }
 
@@ -57,12 +59,13 @@ pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str()
 }
 
-/// Returns the items of the list at a JSON pointer, or an empty slice if there is none.
+/// Returns the items of the list at a JSON pointer, or an empty slice if there is no list.
 pub(super) fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the API group: the part of `apiVersion` before the `/`. The core group is empty.
+/// Returns the API group, which is the part of `apiVersion` before the `/`. The name of the core group is
+/// empty.
 fn group(object: &Value) -> Option<&str> {
     let version = text(object, "/apiVersion")?;
     Some(version.split_once('/').map_or("", |(group, _)| group))
@@ -72,16 +75,18 @@ pub(super) fn is_service(object: &Value) -> bool {
     group(object) == Some("") && text(object, "/kind") == Some("Service")
 }
 
-/// The API group in which Kubernetes had workloads until 1.16.
+/// The API group that contained workload kinds until Kubernetes 1.16.
 const REMOVED_GROUP: &str = "extensions";
 
-/// Kinds that run an engine even if they name no container.
+/// Kinds that run an inference engine even if the object lists no containers.
 const SERVING_KINDS: [&str; 2] = ["InferenceService", "LLMInferenceService"];
 
-/// Levels searched for containers in unsupported kinds. A RayService has them at level 7.
+/// Maximum depth at which containers are searched in an unsupported kind. A RayService has containers at level
+/// 7.
 const MAX_SEARCH_DEPTH: usize = 12;
 
-/// Returns why an object of an unsupported kind is skipped: because it describes pods, or because it does not.
+/// Returns the reason for skipping an object of an unsupported kind: either the object describes pods, or it is
+/// no workload.
 ///
 /// A list of named containers anywhere in `spec` counts as a pod description. Examples are a LeaderWorkerSet, a
 /// RayService and an InferenceService.
@@ -100,7 +105,7 @@ fn custom_workload(object: &Value) -> Option<SkipReason> {
         let version = text(object, "/apiVersion")?;
         return Some(SkipReason::RemovedApi { kind: format!("{kind} in {version}") });
     }
-    // `KIND.GROUP`, as in kubectl.
+    // `KIND.GROUP`, the notation of kubectl.
     let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
     Some(SkipReason::CustomKind { kind })
 }
@@ -119,7 +124,8 @@ fn has_containers(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Returns the objects of a document with their JSON pointers: the document itself, or the items of a `List`.
+/// Returns the objects of a document with their JSON pointers. The objects are the items of a `List`, or the
+/// document itself.
 pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     let is_list = text(document, "/kind").is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
@@ -132,7 +138,7 @@ pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     }
 }
 
-/// Returns `kind/name`, as in kubectl.
+/// Returns `kind/name` of an object, the notation of kubectl.
 pub fn object_name(object: &Value) -> String {
     let kind = text(object, "/kind").unwrap_or("object").to_ascii_lowercase();
     let name = text(object, "/metadata/name").or_else(|| text(object, "/metadata/generateName"));

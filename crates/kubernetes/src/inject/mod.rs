@@ -1,9 +1,9 @@
 //! Injects the sidecar into Kubernetes objects, and removes it.
 //!
-//! [`inject`] plans the changes to a workload as a JSON Patch. In inbound mode the sidecar takes over the port of an
-//! engine. In outbound mode environment variables point the SDKs of an application to the sidecar. The annotation
-//! [`RECORD_ANNOTATION`] records the changes, from which [`uninject`] undoes them. This module does no I/O: the webhook
-//! and the command line provide the objects and apply the patches.
+//! [`inject`] plans the changes to a workload as a JSON Patch. In inbound mode, the sidecar takes over the port
+//! of an inference engine. In outbound mode, environment variables point the SDKs of an application to the
+//! sidecar. The annotation [`RECORD_ANNOTATION`] records the changes, and [`uninject`] undoes them from this
+//! record. This module does no I/O: the webhook and the command line provide the objects and apply the patches.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,8 @@ mod record;
 mod settings;
 mod sidecar;
 
-/// Plans the sidecar of one object. The items of a `List` ([`document_objects`]) are planned one at a time.
+/// Plans the injection of a sidecar into one object. Callers pass the items of a `List` one at a time (see
+/// [`document_objects`]).
 pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -> Outcome {
     let planned = if kind::is_service(object) {
         context::redirect_service(object, context)
@@ -72,7 +73,7 @@ pub fn uninject(object: &Value) -> Outcome {
     Ok(edit.into_change())
 }
 
-/// Returns the port that the sidecar of an object will take over.
+/// Returns the port that the sidecar of a workload will take over.
 fn takeover(
     object: &Value,
     kind: &Kind,
@@ -85,8 +86,8 @@ fn takeover(
     plan(object, kind, context, settings).ok().and_then(|(_, takeover)| takeover)
 }
 
-/// Plans from the object as it was before any injection. Returns the change and, in inbound mode, the port that the
-/// sidecar takes over.
+/// Plans the injection, starting from the object's state before any earlier injection. Returns the change and,
+/// in inbound mode, the port that the sidecar takes over.
 fn plan(
     object: &Value,
     kind: &Kind,
@@ -103,7 +104,8 @@ fn plan(
     edit.note("removes the existing sidecar, which has other settings");
     edit.undo(&record)?;
     let mut settings = settings.clone();
-    // The Service may target this port already, and need not be in this input.
+    // Keep the port of the earlier injection. A Service may already target this port and may be missing from
+    // the input.
     settings.listen_port = settings.listen_port.or(record.listen.filter(|port| *port != 0));
     match add_sidecar(edit, kind, context, &settings) {
         Err(NoChange::Skipped(SkipReason::NotRequested)) => Err(SkipReason::AlreadyInjected.into()),
@@ -151,10 +153,10 @@ fn add_sidecar(
     Ok((change, takeover))
 }
 
-/// The lists of containers that share the pod's network with the sidecar.
+/// JSON pointers to the lists of containers that share the pod's network with the sidecar.
 const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
-/// Checks that the pod can have a sidecar.
+/// Checks that a sidecar can be added to the pod.
 fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), NoChange> {
     let base = kind.template;
     if !edit.get("/spec").is_some_and(Value::is_object) {
@@ -187,7 +189,7 @@ fn check_pod(edit: &Edit, kind: &Kind, config: &SidecarConfig) -> Result<(), NoC
     Ok(check_ports(edit, config)?)
 }
 
-/// Checks that no container declares the sidecar's ports.
+/// Checks that no container of the pod declares one of the sidecar's ports.
 fn check_ports(edit: &Edit, config: &SidecarConfig) -> Result<(), InjectError> {
     for (port, annotation) in config.ports() {
         let declared = CONTAINER_LISTS

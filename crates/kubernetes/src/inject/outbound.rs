@@ -13,7 +13,8 @@ use super::pod;
 use super::providers::{self, BaseUrl};
 use super::sidecar::PodContext;
 
-/// Sets the variables in the application's containers, and returns the facts about the pod that the sidecar needs.
+/// Sets the base URL variables in the application's containers. Returns the facts about the pod that the
+/// sidecar needs.
 pub(super) fn set_base_urls(
     edit: &mut Edit,
     config: &SidecarConfig,
@@ -23,7 +24,8 @@ pub(super) fn set_base_urls(
     let lists: &[&str] = if config.native {
         &["/spec/initContainers", "/spec/containers"]
     } else {
-        // Init containers end before a plain sidecar container starts.
+        // Init containers end before a plain (not native) sidecar container starts, so they cannot use the
+        // sidecar.
         &["/spec/containers"]
     };
     check_container_names(edit, config, lists)?;
@@ -67,10 +69,11 @@ fn check_container_names(
     }
 }
 
-/// Variables that a container sets, with their values where the manifest has them.
+/// Environment variables that a container sets, with their values. The value is `None` if the manifest does not
+/// contain it.
 type Variables = BTreeMap<String, Option<String>>;
 
-/// The application of a pod, and the variables that its containers need.
+/// The application containers of a pod, and the variables that they need.
 struct Application<'a> {
     config: &'a SidecarConfig,
     pods: &'a PodSet,
@@ -79,7 +82,7 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// Sets the variables in the container at `pointer` that the container does not set itself.
+    /// Sets variables in the container at `pointer`, except those that the container already sets.
     fn set_variables(&self, edit: &mut Edit, pointer: &str) -> Result<(), InjectError> {
         let value = edit.get(pointer).unwrap_or(&Value::Null);
         let container = pod::name(value);
@@ -91,7 +94,7 @@ impl Application<'_> {
         for item in items(value, "/env") {
             existing.insert(pod::name(item), text(item, "/value").map(str::to_owned));
         }
-        // If the user names the container, the new variables may override variables of an unknown source.
+        // If the user names the container, the new variables may override existing variables of unknown origin.
         if let Some(source) = unknown_source.filter(|_| names.is_none()) {
             edit.warn(format!(
                 "container {container} reads variables from {source}, which is not in this input, so none is set: it \
@@ -123,7 +126,8 @@ impl Application<'_> {
         Ok(())
     }
 
-    /// Returns the variables from `envFrom`, and the first ConfigMap or Secret that is not in the input.
+    /// Returns the variables that `envFrom` sets, and the first referenced ConfigMap or Secret that is not in
+    /// the input.
     fn variables_from_sources(&self, container: &Value) -> (Variables, Option<String>) {
         let mut variables = Variables::new();
         let mut unknown_source = None;
@@ -147,8 +151,8 @@ impl Application<'_> {
     }
 }
 
-/// Returns whether the container sets the variable under none of its names. Adds a warning if the container bypasses the
-/// sidecar.
+/// Returns whether the container sets neither the variable nor one of its aliases. Adds a warning if the
+/// container bypasses the sidecar.
 fn is_unset(
     edit: &mut Edit,
     (known, url): &BaseUrl,
@@ -168,7 +172,7 @@ fn is_unset(
         }
         return false;
     }
-    // The Azure client in OpenAI's SDKs also reads `OPENAI_BASE_URL` and would send its key there.
+    // The Azure client in OpenAI's SDKs also reads `OPENAI_BASE_URL`, and would send its API key to that URL.
     let mut names = existing.keys().filter(|_| known.variable == "OPENAI_BASE_URL");
     let azure =
         names.find(|name| name.starts_with("AZURE_OPENAI_") || *name == "OPENAI_API_VERSION");

@@ -1,4 +1,5 @@
-//! The result for one object: a patch, a reason to skip the object, or an error for its owner to fix.
+//! The result for one object: a patch, a reason to skip the object, or an error that the owner of the object
+//! must fix.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -10,24 +11,25 @@ pub type Outcome = Result<Change, NoChange>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChangeNote {
     pub text: String,
-    /// Whether the user should check the object, because requests may bypass the sidecar or a change was not undone.
+    /// Whether the user should check the object. For example, requests may bypass the sidecar, or a change was
+    /// not undone.
     pub is_warning: bool,
 }
 
-/// A changed object, and how it was changed.
+/// A changed object, with the patch and notes on the changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     pub value: Value,
-    /// Never empty. Has only add, replace and remove operations.
+    /// Patch that was applied. Never empty, and contains only add, replace and remove operations.
     pub patch: Patch,
     pub notes: Vec<ChangeNote>,
 }
 
-/// Reason why nothing is changed.
+/// Reason why an object is not changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(transparent)]
 pub enum NoChange {
-    /// The object needs no change, and has no error.
+    /// The object has no error and needs no change.
     Skipped(#[from] SkipReason),
     /// The object has an error.
     Refused(#[from] InjectError),
@@ -36,21 +38,21 @@ pub enum NoChange {
 /// Reason why an object is left unchanged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SkipReason {
-    /// Neither a kind that runs pods nor a Service that targets a port that was taken over.
+    /// The object is neither of a kind that runs pods nor a Service that targets a taken-over port.
     #[error("it is not a workload")]
     NotAWorkload,
-    /// An unsupported kind that contains a pod template.
+    /// The kind is not supported but contains a pod template.
     #[error(
         "inject does not support {kind}, whose pods another controller creates; set the annotation tokengauge.dev/mode \
          on its pod template and run the webhook (`tokengauge injector`)"
     )]
     CustomKind { kind: String },
-    /// A kind in an API group that Kubernetes removed.
+    /// The kind is in an API group that Kubernetes removed.
     #[error("Kubernetes 1.16 removed {kind}; use apiVersion: apps/v1")]
     RemovedApi { kind: String },
     #[error("--only does not select it")]
     NotSelected,
-    /// The flag `--mode inbound` applies to all workloads, and this one runs no known engine.
+    /// The flag `--mode inbound` applies to all workloads, but this workload runs no known inference engine.
     #[error(
         "its image and command match no known engine, and the input has other workloads; if it is an engine, select it \
          with --only or set the annotation tokengauge.dev/mode: inbound on its pod template"
@@ -68,7 +70,7 @@ pub enum SkipReason {
     NotInjected,
     #[error("it has no containers")]
     NoContainers,
-    /// The pod's ports are ports of its node.
+    /// The pod uses the network of its node, so its ports are ports of the node.
     #[error(
         "hostNetwork is set, so the sidecar's ports would conflict with those of the node; run tokengauge as a gateway \
          instead"
@@ -85,14 +87,14 @@ pub enum SkipReason {
          Kubernetes 1.29)"
     )]
     JobNeedsNative,
-    /// The object comes from a cluster, and another object manages it. [`ClusterObject`](super::ClusterObject) reports
-    /// all of these together.
+    /// The object was read from a cluster, and another object manages it.
+    /// [`ClusterObject`](super::ClusterObject) reports all such objects together.
     #[error("another object manages it and would overwrite the change")]
     Controlled,
 }
 
 impl SkipReason {
-    /// The identifier in metrics, events and audit annotations.
+    /// Returns the identifier of this reason in metrics, events and audit annotations.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::NotAWorkload => "not_a_workload",
@@ -113,20 +115,21 @@ impl SkipReason {
         }
     }
 
-    /// Returns whether the command line reports this reason. Reporting every ConfigMap would be noise.
+    /// Returns whether the command line reports this reason. For example, a message for every ConfigMap would
+    /// be noise.
     pub const fn is_reported(&self) -> bool {
         !matches!(self, Self::NotAWorkload | Self::NotSelected | Self::Controlled)
     }
 }
 
-/// An error in an object, with its location and the fix.
+/// An error in an object. The message names the location of the error and the fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InjectError {
     #[error("{name}: unknown annotation; did you mean tokengauge.dev/{nearest}?")]
     UnknownAnnotation { name: String, nearest: &'static str },
     #[error("tokengauge.dev/{name}: {message}")]
     InvalidAnnotation { name: &'static str, message: String },
-    /// The annotation is on the Deployment, not on its pod template.
+    /// The annotation is on the workload itself instead of its pod template.
     #[error(
         "{name} is set on the object itself, where it has no effect; move it to the metadata of the pod template"
     )]
@@ -136,7 +139,7 @@ pub enum InjectError {
          outbound (next to an application)"
     )]
     MissingMode,
-    /// No port is given, and the pod declares none or several.
+    /// The user gives no port, and the pod declares either no port or several.
     #[error("{}", ambiguous_port(choices))]
     AmbiguousPort { choices: Vec<String> },
     #[error("no container declares TCP port {port}; {}", choose_one(choices))]
@@ -150,7 +153,7 @@ pub enum InjectError {
     PortInUse { port: u16, container: String, annotation: &'static str },
     #[error("listen-port and admin-port are both {port}; choose two different ports")]
     PortConflict { port: u16 },
-    /// The engine's port has no name, so a Service can only target it by number.
+    /// The engine's port has no name, so a Service can target the port only by number.
     #[error("{}", unnamed_port(*port, headless.as_deref()))]
     UnnamedPort {
         port: u16,
@@ -163,12 +166,12 @@ pub enum InjectError {
     SharedService { workload: String, port: u16 },
     #[error("the pod already has a volume named {name}; rename it")]
     VolumeExists { name: &'static str },
-    /// The annotation that records the changes is invalid.
+    /// The annotation that records the changes of an injection is invalid.
     #[error(
         "the annotation tokengauge.dev/injected cannot be read ({message}); start from the original manifest"
     )]
     UnreadableRecord { message: String },
-    /// An API server would reject the object.
+    /// The structure of the object is invalid, so an API server would reject it.
     #[error(
         "{at}: expected {expected}; if this is a kustomize patch, pass the output of `kubectl kustomize` instead"
     )]
@@ -176,7 +179,7 @@ pub enum InjectError {
 }
 
 impl InjectError {
-    /// The identifier in metrics, events and audit annotations.
+    /// Returns the identifier of this error in metrics, events and audit annotations.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::UnknownAnnotation { .. } => "unknown_annotation",

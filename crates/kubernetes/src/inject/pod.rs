@@ -1,20 +1,20 @@
-//! Reads the parts of a pod template on which the injection depends.
+//! Reads the parts of a pod template that the injection needs.
 
 use serde_json::Value;
 
 use super::edit::Edit;
 use super::kind::{items, text};
 
-/// The grace period of a pod that sets none, in seconds.
+/// Termination grace period of a pod that does not set one, in seconds.
 const DEFAULT_GRACE_PERIOD: u64 = 30;
 
 /// A TCP port that a container declares.
 #[derive(Clone, Debug)]
 pub(super) struct DeclaredPort {
-    /// Index of the container in its list.
+    /// Index of the container in the list of containers.
     pub(super) container: usize,
     pub(super) container_name: String,
-    /// Index of the port in the container's list.
+    /// Index of the port in the container's list of ports.
     pub(super) index: usize,
     pub(super) name: Option<String>,
     pub(super) number: u16,
@@ -22,7 +22,7 @@ pub(super) struct DeclaredPort {
 }
 
 impl DeclaredPort {
-    /// Describes the port to a user: `http (8000, container vllm)`.
+    /// Describes the port for a message, such as `http (8000, container vllm)`.
     pub(super) fn description(&self) -> String {
         match &self.name {
             Some(name) => format!("{name} ({}, container {})", self.number, self.container_name),
@@ -56,7 +56,7 @@ pub(super) fn is_tcp(port: &Value) -> bool {
     text(port, "/protocol").is_none_or(|protocol| protocol == "TCP")
 }
 
-/// Returns the `name` field, or an empty string.
+/// Returns the `name` field of a value. Returns an empty string if the field is absent.
 pub(super) fn name(value: &Value) -> String {
     text(value, "/name").unwrap_or_default().to_owned()
 }
@@ -66,10 +66,10 @@ pub(super) fn runs_engine(edit: &Edit) -> bool {
     edit.list("/spec/containers").iter().any(|container| engine_provider(container).is_some())
 }
 
-/// Texts in images and commands, and the provider name of the engine that they identify.
+/// Texts in images and commands, each with the provider name of the engine that the text identifies.
 ///
-/// The first match wins, because NIM and others contain vLLM or TensorRT-LLM and name the contained engine in their
-/// arguments.
+/// The first match takes precedence. NIM and some other engines contain vLLM or TensorRT-LLM, and name the
+/// contained engine in their arguments.
 const ENGINES: &[(&str, &str)] = &[
     ("nvcr.io/nim/", "nim"),
     ("tensorrt-llm", "tensorrt_llm"),

@@ -1,21 +1,23 @@
-//! Provider APIs, and the environment variables that set the base URL of their SDKs.
+//! Provider APIs, and the environment variables from which the provider's SDKs read the base URL.
 //!
-//! Each row was tested with the SDKs or read in their source code. `docs/how-to/provider-apis.md` lists the versions.
+//! Each row was tested with the SDKs, or taken from their source code. `docs/how-to/provider-apis.md` lists the
+//! versions.
 
 use tokengauge_types::url::UpstreamTarget;
 
 /// The API of one provider, and the environment variable from which its SDK reads the base URL.
 #[derive(Debug)]
 pub(super) struct Provider {
-    /// Path prefix of its route.
+    /// Path prefix of the provider's route.
     pub(super) prefix: &'static str,
-    /// Host of its API, always reached over HTTPS.
+    /// Host of the provider's API. The sidecar connects to the host only over HTTPS.
     host: &'static str,
-    /// Name of the environment variable, or an empty text if there is none.
+    /// Name of the environment variable for the base URL. Empty if the SDK reads no such variable.
     pub(super) variable: &'static str,
-    /// Path of the SDK's default base URL.
+    /// Path in the default base URL of the SDK.
     path: &'static str,
-    /// Other variables with the same meaning. None of them is overridden.
+    /// Other environment variables with the same meaning. If a container sets one of them, the injection keeps
+    /// its value.
     pub(super) aliases: &'static [&'static str],
 }
 
@@ -29,7 +31,7 @@ const fn provider(
     Provider { prefix, host, variable, path, aliases }
 }
 
-/// Number of [`PROVIDERS`] whose variables are set if no upstream is configured.
+/// Number of [`PROVIDERS`] whose variables are set if the user configures no upstream.
 const DEFAULTS: usize = 5;
 
 const PROVIDERS: &[Provider] = &[
@@ -44,26 +46,29 @@ const PROVIDERS: &[Provider] = &[
     provider("/cohere", "api.cohere.com", "CO_API_URL", "", &[]),
     provider("/groq", "api.groq.com", "GROQ_BASE_URL", "", &["GROQ_API_BASE"]),
     provider("/cerebras", "api.cerebras.ai", "CEREBRAS_BASE_URL", "", &[]),
-    // WebSockets of Google's Python SDK require TLS, which the loopback listener does not offer: docs/how-to/provider-apis.md.
+    // Not a default: Google's Python SDK requires TLS for WebSockets, but the loopback listener offers no TLS.
+    // See docs/how-to/provider-apis.md.
     provider("/gemini", "generativelanguage.googleapis.com", "GOOGLE_GEMINI_BASE_URL", "", &[]),
-    // The Python and Node SDKs expect different values.
+    // Not a default: the Python and Node SDKs of Together expect different values of this variable.
     provider("/together", "api.together.ai", "TOGETHER_BASE_URL", "", &[]),
     provider("/fireworks", "api.fireworks.ai", "FIREWORKS_BASE_URL", "/inference", &[]),
     provider("/openrouter", "openrouter.ai", "OPENROUTER_BASE_URL", "/api/v1", &[]),
-    // `ollama serve` reads the same variable as its listen address.
+    // Not a default: `ollama serve` reads the same variable as its listen address.
     provider("/ollama", "ollama.com", "OLLAMA_HOST", "", &[]),
     provider("/mistral", "api.mistral.ai", "", "", &[]),
     provider("/deepseek", "api.deepseek.com", "", "", &[]),
     provider("/xai", "api.x.ai", "", "", &[]),
 ];
 
-/// Some SDKs append `/messages` to Anthropic's base URL, the official ones `/v1/messages`. This route accepts both.
+/// Route for Anthropic's messages API. Official SDKs append `/v1/messages` to the base URL, but some others
+/// append only `/messages`. This route accepts both.
 const ANTHROPIC_MESSAGES: &str = "/anthropic/messages=https://api.anthropic.com/v1/messages";
 
-/// A provider, and the base URL to which its variable is set.
+/// A provider, and the base URL that is written into the provider's variable.
 pub(super) type BaseUrl = (&'static Provider, String);
 
-/// Returns the value of `--upstream`: `[/PREFIX=]URL`, separated by commas. Without upstreams it lists all providers.
+/// Returns the value of the flag `--upstream`: a comma-separated list of `[/PREFIX=]URL`. Lists all providers
+/// if no upstream is configured.
 pub(super) fn upstream_flag(upstream: &[UpstreamTarget]) -> String {
     let texts: Vec<String> = if upstream.is_empty() {
         let routes = PROVIDERS
@@ -83,7 +88,8 @@ fn target_text(target: &UpstreamTarget) -> String {
     }
 }
 
-/// Returns the variables that point to the sidecar at `port`, and the upstreams for which no variable is known.
+/// Returns the variables that point to the sidecar at `port`. Also returns the upstreams for which no variable
+/// is known.
 pub(super) fn base_urls(
     upstream: &[UpstreamTarget],
     provider: Option<&str>,
@@ -113,8 +119,8 @@ pub(super) fn base_urls(
     (base_urls, unknown)
 }
 
-/// Finds the provider of an upstream by its host or its prefix. If neither matches and the upstream is the only one,
-/// finds the provider by name. If the name is unknown, assumes OpenAI's API.
+/// Finds the provider of an upstream by the host or the prefix of the upstream. If neither matches and there is
+/// only one upstream, finds the provider by name. If the name is unknown, assumes OpenAI's API.
 fn find_provider(
     target: &UpstreamTarget,
     provider: Option<&str>,
@@ -130,8 +136,8 @@ fn find_provider(
         })
 }
 
-/// Returns the part of an SDK's path that the upstream's URL lacks, or `None` if the two do not match. The URL may have
-/// another path before the SDK's path, as in `http://gateway/openai/v1`.
+/// Returns the part of an SDK's path that is missing from the upstream's URL. Returns `None` if the two do not
+/// match. The URL may contain another path before the SDK's path, as in `http://gateway/openai/v1`.
 fn remaining_path<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     if base.ends_with(path) {
         return Some("");

@@ -1,7 +1,8 @@
-//! The record of an injection, kept in an annotation of the object, from which `uninject` restores it.
+//! The record of an injection. The record is stored in an annotation of the object, and `uninject` restores the
+//! object from it.
 //!
-//! Paths name list items instead of numbering them (`/spec/containers/vllm/env/OPENAI_BASE_URL`), so that they stay
-//! valid if other items are inserted later.
+//! Paths contain the names of list items instead of their indexes, as in
+//! `/spec/containers/vllm/env/OPENAI_BASE_URL`. Such a path stays valid if other items are inserted later.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +17,7 @@ pub const RECORD_ANNOTATION: &str = "tokengauge.dev/injected";
 /// The JSON pointer to [`RECORD_ANNOTATION`], relative to the pod template or the Service.
 pub(super) const RECORD_POINTER: &str = "/metadata/annotations/tokengauge.dev~1injected";
 
-/// Version of the record's format. Other versions cannot be undone.
+/// Version of the record's format. Records of other versions cannot be undone.
 const VERSION: u32 = 1;
 
 /// The steps of an injection, in order.
@@ -25,7 +26,7 @@ pub(super) struct Record {
     version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<String>,
-    /// The sidecar's port, if it took over a port.
+    /// Listen port of the sidecar. Absent if the sidecar took over no port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) listen: Option<u16>,
     pub(super) steps: Vec<Step>,
@@ -34,15 +35,15 @@ pub(super) struct Record {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(super) enum Step {
-    /// A list or an object was created for the next steps.
+    /// The injection created a list or an object, into which later steps add values.
     Created {
         #[serde(rename = "made")]
         path: String,
-        /// The key existed without a value, as templates write it.
+        /// Whether the key existed with the value null, as in the output of some templates.
         #[serde(rename = "null", default, skip_serializing_if = "is_false")]
         was_null: bool,
     },
-    /// A value was added. Null if the record does not hold the value.
+    /// The injection added a value. `value` is null if the record does not store the value.
     Added {
         #[serde(rename = "added")]
         path: String,
@@ -69,12 +70,12 @@ impl Record {
         Self { version: VERSION, mode: mode.map(choice_name), listen, steps }
     }
 
-    /// Returns compact JSON.
+    /// Returns the record as compact JSON.
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads the record of a pod template or a Service. `None` means that it was not injected.
+    /// Reads the record of a pod template or a Service. Returns `None` if the object was not injected.
     pub(super) fn of(template: &Value) -> Result<Option<Self>, InjectError> {
         let annotations = template.pointer("/metadata/annotations");
         let Some(text) = annotations.and_then(|all| all.get(RECORD_ANNOTATION)) else {
@@ -93,7 +94,7 @@ impl Record {
 }
 
 impl Step {
-    /// Returns whether the step created a parent of the record itself.
+    /// Returns whether the step created a parent of the annotation that holds the record.
     pub(super) fn creates_record_parent(&self) -> bool {
         match self {
             Self::Created { path, .. } => path == "/metadata" || path == "/metadata/annotations",
@@ -110,7 +111,8 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns whether a value still has all recorded fields. An API server adds fields with their defaults.
+/// Returns whether a value still has all recorded fields. Additional fields are allowed, because an API server
+/// adds fields with default values.
 pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     match (value, recorded) {
         (_, Value::Null) => true,
@@ -121,7 +123,7 @@ pub(super) fn contains(value: &Value, recorded: &Value) -> bool {
     }
 }
 
-/// Returns the identifier of a list item: its name, or the number of a port.
+/// Returns the identifier of a list item: its name, or its number if the item is a port without a name.
 pub(super) fn item_id(item: &Value) -> String {
     if let Some(name) = text(item, "/name") {
         return name.to_owned();
@@ -130,7 +132,7 @@ pub(super) fn item_id(item: &Value) -> String {
     number.and_then(Value::as_u64).map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// Returns the fields of a list item that its path does not contain, or null if there are none.
+/// Returns the fields of a list item that are not part of its path. Returns null if there are no such fields.
 pub(super) fn item_fields(item: &Value) -> Value {
     let mut fields = item.as_object().cloned().unwrap_or_default();
     fields.remove("name");
@@ -147,7 +149,7 @@ fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// Replaces the indexes in a JSON pointer with the identifiers of their items.
+/// Converts a JSON pointer to a named path: replaces list indexes with the identifiers of the items.
 pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     let mut at = Some(root);
     let mut path = String::new();
@@ -169,8 +171,8 @@ pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     path
 }
 
-/// Finds the value at a named path, and its JSON pointer. Among items with the same identifier, the last one that
-/// contains the recorded fields wins.
+/// Finds the value at a named path, and returns the value with its JSON pointer. If several items have the same
+/// identifier, the last one with the recorded fields takes precedence.
 pub(super) fn find<'a>(
     root: &'a Value,
     path: &str,

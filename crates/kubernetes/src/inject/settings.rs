@@ -1,4 +1,5 @@
-//! The flags of `inject` and `injector`: defaults that a pod's annotations override.
+//! Flags of the commands `inject` and `injector`. The flags are defaults that the annotations of a pod
+//! override.
 
 use clap::{Args, ValueEnum};
 
@@ -6,7 +7,7 @@ use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
-/// The sidecar image if neither a flag nor an annotation sets one.
+/// The sidecar image that is used if neither a flag nor an annotation sets an image.
 pub(super) const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
 
 /// The position of the sidecar.
@@ -106,13 +107,13 @@ pub struct Settings {
     pub memory_limit: Option<String>,
 }
 
-/// Returns the name of a choice, as in flags and annotations.
+/// Returns the name of an enum value, as written in flags and annotations.
 #[expect(clippy::needless_pass_by_value, reason = "choices are small and mapped over")]
 pub(super) fn choice_name<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Returns the text unchanged if it is valid, and otherwise a message with the expected form.
+/// Returns the text unchanged if `is_valid`. Otherwise, returns an error message with the expected form.
 fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<String, String> {
     if is_valid {
         return Ok(text.to_owned());
@@ -120,7 +121,7 @@ fn checked(text: &str, is_valid: bool, expected: &str, hint: &str) -> Result<Str
     Err(format!("\"{text}\" is not {expected}; {hint}"))
 }
 
-/// Parses a provider name with the rules of `--provider` of `run`.
+/// Parses a provider name. The rules are those of the flag `--provider` of `tokengauge run`.
 pub(super) fn parse_provider(text: &str) -> Result<String, String> {
     let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
@@ -156,7 +157,7 @@ pub(super) fn parse_config_map(text: &str) -> Result<String, String> {
     checked(text, is_valid, "a ConfigMap name", "write lower-case letters, digits, - and .")
 }
 
-/// Parses a cluster name that needs no escaping in `OTEL_RESOURCE_ATTRIBUTES`.
+/// Parses a cluster name. Rejects characters that need escaping in `OTEL_RESOURCE_ATTRIBUTES`.
 fn parse_cluster(text: &str) -> Result<String, String> {
     let is_allowed =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
@@ -165,10 +166,10 @@ fn parse_cluster(text: &str) -> Result<String, String> {
     checked(text, is_valid, "a cluster name", hint)
 }
 
-/// Parses the URL of a collector. `$(K8S_NODE_IP)` as its host is the address of the node.
+/// Parses the URL of an OpenTelemetry collector. The host may be `$(K8S_NODE_IP)`, the address of the node.
 pub(super) fn parse_otlp_url(text: &str) -> Result<String, String> {
     let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
-    // The text is not repeated because a URL may hold credentials.
+    // The error does not repeat the text, because a URL may contain credentials.
     plain.parse::<Url>().map_err(|error| error.to_string())?;
     let hint = "only the variable $(K8S_NODE_IP) is allowed, and only as the host";
     checked(text, !plain.contains("$("), "a URL", hint)
@@ -188,13 +189,13 @@ pub(super) fn parse_quantity(text: &str) -> Result<String, String> {
     checked(text, is_valid, "a quantity above zero", hint)
 }
 
-/// Parses a port, 1 to 65535.
+/// Parses a port number from 1 to 65535.
 pub(super) fn parse_port(text: &str) -> Result<u16, String> {
     let number = text.parse().unwrap_or_default();
     checked(text, number != 0, "a port", "write a number from 1 to 65535").map(|_| number)
 }
 
-/// Parses a port that a container declares, by name or by number.
+/// Parses the name or number of a port that a container declares.
 pub(super) fn parse_container_port(text: &str) -> Result<String, String> {
     if text.chars().all(|c| c.is_ascii_digit()) {
         return parse_port(text).map(|number| number.to_string());

@@ -1,4 +1,4 @@
-//! The sidecar container: `tokengauge run`, configured by its environment.
+//! The sidecar container. It runs `tokengauge run`, configured by environment variables.
 
 use serde_json::{Value, json};
 
@@ -6,38 +6,39 @@ use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
 use super::kind::{self, Kind, text};
 use super::settings::{DEFAULT_IMAGE, Mode, Settings, choice_name};
 
-/// Name of the container, and of its port for health and metrics.
+/// Name of the sidecar container, and of the container's port for health checks and metrics.
 pub(super) const CONTAINER_NAME: &str = "tokengauge";
 
-/// Name of the volume with `tokengauge.yaml`.
+/// Name of the volume that contains `tokengauge.yaml`.
 pub(super) const VOLUME_NAME: &str = "tokengauge-config";
 
-/// Default time for open streams to end after their pod is deleted, in seconds.
+/// Default time limit for open streams after their pod is deleted, in seconds.
 const DEFAULT_DRAIN: u64 = 300;
 
-/// Time from the end of the drain to the end of the grace period, in seconds. It covers the removal of endpoints before
-/// the drain (5 s), the flush of telemetry, and the shutdown of the engine.
+/// Time from the end of the drain to the end of the pod's grace period, in seconds. It covers three steps: the
+/// removal of endpoints before the drain (5 s), the flush of telemetry, and the shutdown of the engine.
 pub(super) const GRACE_AFTER_DRAIN: u64 = 30;
 
-/// Part of [`GRACE_AFTER_DRAIN`] for which a plain container keeps serving while the engine ends its streams after
-/// SIGTERM, in seconds. The rest is for its own shutdown. A native sidecar is stopped after the engine anyway.
+/// Time for which a plain (not native) sidecar keeps serving after SIGTERM, in seconds, while the engine ends
+/// its streams. It is part of [`GRACE_AFTER_DRAIN`]. The rest is for the sidecar's own shutdown. A native
+/// sidecar does not need this time, because the kubelet stops it after the engine.
 const LINGER: u64 = 20;
 
 /// Facts about the pod that the sidecar needs.
 #[derive(Debug)]
 pub(super) struct PodContext {
-    /// Value of `TOKENGAUGE_UPSTREAM`. `None` if the file in the ConfigMap defines the upstreams.
+    /// Value of `TOKENGAUGE_UPSTREAM`. `None` if the configuration file in the ConfigMap defines the upstreams.
     pub(super) upstream: Option<String>,
     pub(super) provider: Option<String>,
-    /// Whether the sidecar declares its listen port, because the engine's container does not.
+    /// Whether the sidecar declares the listen port. False if the engine's container declares it.
     pub(super) declares_listen_port: bool,
 }
 
-/// Resource attributes with their values.
+/// Names of resource attributes with their values.
 type Attributes = Vec<(&'static str, String)>;
 
-/// Returns the sidecar container. `grace_period` is that of the changed pod, in seconds, and `owner` has the resource
-/// attributes of the pod's owner.
+/// Returns the sidecar container. `grace_period` is the grace period of the changed pod, in seconds. `owner`
+/// contains the resource attributes of the pod's owner.
 pub(super) fn container(
     config: &SidecarConfig,
     pod: &PodContext,
@@ -60,7 +61,7 @@ pub(super) fn container(
         "ports": ports,
         "startupProbe": { "httpGet": probe("/readyz"), "periodSeconds": 1, "failureThreshold": 120 },
         "livenessProbe": { "httpGet": probe("/livez") },
-        // With the defaults (10 s, three failures) new calls would reach a draining pod for 30 s.
+        // With the Kubernetes defaults (10 s, three failures), new calls would reach a draining pod for 30 s.
         "readinessProbe": { "httpGet": probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2 },
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
@@ -95,8 +96,9 @@ fn config_mounts() -> Value {
     json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }])
 }
 
-/// Returns the command of the preStop hook. Inbound it waits for the last stream. Outbound a native sidecar is stopped
-/// after the application anyway, and a plain container waits for it.
+/// Returns the command of the preStop hook. In inbound mode, the hook waits for the last stream. In outbound
+/// mode, a plain container waits for the application. A native sidecar needs no hook, because the kubelet stops
+/// it after the application.
 fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<String>> {
     let mut command = vec!["/tokengauge".to_owned(), "drain".to_owned()];
     if config.admin != DEFAULT_ADMIN_PORT {
@@ -139,8 +141,8 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         Mode::Inbound => ("0.0.0.0", Some(true)),
         Mode::Outbound => ("127.0.0.1", None),
     };
-    // `run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a file defines the upstreams, the
-    // file also defines the provider and engine metrics.
+    // `tokengauge run` rejects a provider and engine metrics without `TOKENGAUGE_UPSTREAM`. If a configuration
+    // file defines the upstreams, the file also defines the provider and engine metrics.
     let has_upstream = pod.upstream.is_some();
     let provider = pod.provider.clone().filter(|_| has_upstream);
     let engine_metrics =
@@ -158,9 +160,9 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         ("TOKENGAUGE_PROVIDER", provider),
         ("TOKENGAUGE_OBJECTIVES", settings.objectives.map(choice_name)),
         ("TOKENGAUGE_ENGINE_METRICS", engine_metrics.map(|enabled| enabled.to_string())),
-        // The preStop hook waits before SIGTERM, so after SIGTERM only the 2 s for telemetry may be left. The drain is
-        // only for connections that are ending. It does not wait for streams that an application leaves open when it
-        // dies.
+        // The preStop hook already waited before SIGTERM. After SIGTERM, only the 2 s for the flush of
+        // telemetry may be left. The short drain is for connections that are about to end. It does not wait for
+        // streams that an application leaves open when it exits.
         ("TOKENGAUGE_DRAIN", Some("200ms".to_owned())),
         ("TOKENGAUGE_LOG_FORMAT", Some("json".to_owned())),
     ];
@@ -169,8 +171,8 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
     env
 }
 
-/// Returns `OTEL_RESOURCE_ATTRIBUTES`. The instance id follows OpenTelemetry's rule for Kubernetes:
-/// `namespace.pod.container`.
+/// Returns the value of `OTEL_RESOURCE_ATTRIBUTES`. The instance id has the form `namespace.pod.container`,
+/// which is OpenTelemetry's rule for Kubernetes.
 fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
     let mut text = "service.instance.id=$(K8S_NAMESPACE_NAME).$(K8S_POD_NAME).tokengauge,\
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
@@ -183,7 +185,7 @@ fn resource_attributes(config: &SidecarConfig, owner: &Attributes) -> String {
     text
 }
 
-/// Returns the resource attributes of the pod's owner, where the object names it.
+/// Returns the resource attributes of the pod's owner, if the object names the owner.
 pub(super) fn owner_attributes(object: &Value, kind: &Kind) -> Attributes {
     if !kind.resource_attribute.is_empty() {
         let name = text(object, "/metadata/name").map(str::to_owned);
@@ -193,7 +195,7 @@ pub(super) fn owner_attributes(object: &Value, kind: &Kind) -> Attributes {
         .and_then(|owner| Some((text(owner, "/kind")?, text(owner, "/name")?.to_owned())));
     match owner {
         Some(("ReplicaSet", name)) => {
-            // A Deployment names its ReplicaSets `NAME-HASH`, and its pods have the hash as a label.
+            // A Deployment names its ReplicaSets `NAME-HASH`, and the pods have the hash as a label.
             let hash = text(object, "/metadata/labels/pod-template-hash");
             let deployment =
                 hash.and_then(|hash| name.strip_suffix(&format!("-{hash}")).map(str::to_owned));

@@ -1,7 +1,8 @@
-//! Client for the six Kubernetes API requests of the webhook.
+//! Client for the six Kubernetes API requests that the webhook sends.
 //!
-//! `docs/adr/0009-kubernetes-client.md` explains why this is not the crate `kube`. Requests are rare (a few per
-//! minute), so each one reads the token and the CA certificate again: the kubelet rotates both files.
+//! `docs/adr/0009-kubernetes-client.md` explains why the webhook does not use the crate `kube`. Requests are
+//! rare (a few per minute). Each request reads the token and the CA certificate again, because the kubelet
+//! rotates both files.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,14 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 
-/// Directory in which the kubelet mounts a pod's API credentials.
+/// Directory in which the kubelet mounts the pod's credentials for the Kubernetes API.
 pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Limit for a request and its response. Only background tasks of the webhook wait for them.
+/// Time limit for a request and its response. Only background tasks of the webhook wait for these requests.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// etcd stores objects of at most 1.5 MiB. As JSON with managed fields, an object takes up to twice that.
+/// Maximum size of a response body. etcd stores objects of at most 1.5 MiB. As JSON with managed fields, an
+/// object can be twice as large.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 const USER_AGENT: &str = concat!("tokengauge-injector/", env!("CARGO_PKG_VERSION"));
@@ -43,7 +45,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Returns the API server of the cluster that this pod runs in, or `None` outside a cluster.
+    /// Returns the API server of the cluster in which this process runs. Returns `None` outside a cluster.
     pub fn in_cluster(environment: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = environment("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
         let port = environment("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
@@ -61,7 +63,7 @@ impl ApiServer {
 #[error("{message}")]
 pub struct Error {
     message: String,
-    /// HTTP status of the response, if there was one.
+    /// HTTP status of the response. `None` if the request failed without a response.
     pub status: Option<StatusCode>,
 }
 
@@ -77,7 +79,7 @@ type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 #[derive(Debug)]
 pub struct ApiClient {
     server: ApiServer,
-    /// Connection pool, and the content of the CA file that it trusts.
+    /// Connection pool, and the content of the CA file that the pool trusts.
     client: Mutex<Option<(Vec<u8>, HttpsClient)>>,
 }
 
@@ -130,14 +132,14 @@ impl ApiClient {
         if status.is_success() {
             return body.map_err(|error| failed(error.to_string()));
         }
-        // The body is a Status object.
+        // The body of an error response is a Kubernetes Status object.
         let body = body.unwrap_or_default();
         let field = |key| body.get(key).and_then(Value::as_str).unwrap_or_default();
         let message = format!("{request}: {status}: {} {}", field("reason"), field("message"));
         Err(Error { message, status: Some(status) })
     }
 
-    /// Returns the connection pool, or a new one if the CA file has changed.
+    /// Returns the connection pool. Creates a new pool if the CA file has changed.
     fn client(&self) -> Result<HttpsClient, Error> {
         let path = &self.server.ca;
         let pem = read(path)?;
@@ -155,8 +157,8 @@ impl ApiClient {
     }
 }
 
-/// Creates a client that trusts the given CA certificates only. Plain HTTP is refused, because it would expose the
-/// token.
+/// Creates an HTTPS client that trusts only the given CA certificates. The client refuses plain HTTP, which
+/// would expose the token.
 fn https_client(ca: &[u8]) -> Result<HttpsClient, Box<dyn StdError + Send + Sync>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {
@@ -182,7 +184,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// Formats an error with its sources. hyper's own message is only "client error (Connect)".
+/// Formats an error with all its sources. hyper's own message is only "client error (Connect)".
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

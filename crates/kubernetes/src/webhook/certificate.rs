@@ -1,5 +1,5 @@
-//! The serving certificate, which can change while the server runs, and its source if another program renews it, such
-//! as cert-manager.
+//! The serving certificate, which can be replaced while the server runs. This module also watches certificate
+//! files that another program renews, such as cert-manager.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::metrics::{CERTIFICATES, Metrics};
 use super::validity::{Validity, now, rfc3339};
 
-/// A certificate chain with its private key, verified to match.
+/// A certificate chain and its private key, verified to match each other.
 #[derive(Clone, Debug)]
 pub struct ServingCertificate {
     key: Arc<CertifiedKey>,
@@ -48,7 +48,7 @@ impl ServingCertificate {
 pub struct CertificateResolver(ArcSwapOption<ServingCertificate>);
 
 impl CertificateResolver {
-    /// Uses the certificate for new connections.
+    /// Serves the certificate on all new connections.
     pub fn set(&self, certificate: ServingCertificate, metrics: &Metrics) {
         let until = rfc3339(certificate.validity.not_after);
         self.0.store(Some(Arc::new(certificate)));
@@ -63,8 +63,8 @@ impl CertificateResolver {
 
     /// Returns a TLS configuration that serves the current certificate.
     ///
-    /// Sessions are never resumed, so every connection verifies the current certificate. An API server keeps its few
-    /// connections open for long.
+    /// TLS sessions are never resumed, so the client verifies the current certificate on every connection. The
+    /// cost is low, because an API server opens few connections and keeps them open for a long time.
     pub fn tls(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -93,19 +93,20 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Content of both files, or why they cannot be read.
+/// Content of the certificate file and the key file, or the reason why they cannot be read.
 type Content = Result<(String, String), String>;
 
-/// Content of the last read.
+/// Content of the certificate files at the last read.
 #[derive(Debug, Default)]
 struct Watcher {
     last: Option<Content>,
-    /// Whether the content was accepted or rejected. Otherwise, the next read decides.
+    /// Whether the last content was already accepted or rejected. If false, the next read of the same content
+    /// decides.
     decided: bool,
 }
 
 impl Watcher {
-    /// Returns a new certificate, or why the content is rejected. `None` if nothing changes.
+    /// Returns a new certificate, or the reason for rejecting the content. Returns `None` if nothing changes.
     fn update(
         &mut self,
         content: Content,
@@ -129,11 +130,11 @@ impl Watcher {
     }
 }
 
-/// Serves the certificate in the files until it is dropped.
+/// Serves the certificate in `files` until the returned future is dropped.
 ///
-/// The files are read every two seconds and compared by content. The kubelet updates a mounted Secret by replacing a
-/// symbolic link, which file watches do not report. Two files cannot be read at the same instant, so a pair that does
-/// not match is read again before it is rejected.
+/// The task reads the files every two seconds and compares their content. File watches would miss updates,
+/// because the kubelet updates a mounted Secret by replacing a symbolic link. The two files cannot be read at
+/// the same instant. A pair that does not match is therefore read again before it is rejected.
 pub async fn watch(
     files: CertificateFiles,
     resolver: Arc<CertificateResolver>,
@@ -158,7 +159,7 @@ pub async fn watch(
     }
 }
 
-/// Reads both files. They are small and on the node's own disk or in memory, so this may block.
+/// Reads both files. The call may block, because the files are small and on a local disk or in memory.
 fn read(files: &CertificateFiles) -> Content {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path)
@@ -212,11 +213,12 @@ mod tests {
         let mut update = |content| watcher.update(content, now());
         assert!(matches!(update(Ok(first.clone())), Some(Ok(_))));
         assert!(update(Ok(first.clone())).is_none());
-        // One file of the new pair, then both: nothing is rejected.
+        // The first read finds only one file of the new pair. The next read finds both, and nothing is
+        // rejected.
         let mismatch = (second.0.clone(), first.1.clone());
         assert!(update(Ok(mismatch.clone())).is_none());
         assert!(matches!(update(Ok(second)), Some(Ok(_))));
-        // A lasting mismatch is rejected once.
+        // A mismatch that lasts is rejected exactly once.
         assert!(update(Ok(mismatch.clone())).is_none());
         assert!(matches!(update(Ok(mismatch.clone())), Some(Err(_))));
         assert!(update(Ok(mismatch)).is_none());

@@ -1,7 +1,8 @@
-//! Kubernetes events about injection, recorded on the owner of a pod (`kubectl describe replicaset …`).
+//! Kubernetes events about injection, recorded on the owner of a pod. `kubectl describe replicaset …` shows
+//! them.
 //!
-//! Reviews never wait for events. Events that do not fit into a bounded queue are dropped and counted. A deployment
-//! that creates hundreds of pods gets one event per owner and reason in ten minutes.
+//! Reviews never wait for events. Events that do not fit into the bounded queue are dropped and counted. A
+//! deployment that creates hundreds of pods gets only one event per owner and reason in ten minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +20,17 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 
 const QUEUE_LENGTH: usize = 256;
 
-/// Time in which an event is not repeated for the same owner and reason.
+/// Interval in which an event for the same owner and reason is sent only once.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Maximum length of a message that the API server accepts, in bytes.
+/// Maximum length of an event message, in bytes. The API server rejects longer messages.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// Maximum number of stored events of the last [`REPEAT_INTERVAL`]. Further events are not sent.
+/// Maximum number of remembered events of the last [`REPEAT_INTERVAL`]. If the table is full, further events
+/// are not sent.
 const MAX_RECENT: usize = 4_096;
 
-/// Queues events for the API server. Without an API server, it discards them.
+/// Queues events for the API server. Discards them if no API server is configured.
 #[derive(Debug)]
 pub struct EventRecorder {
     queue: Option<mpsc::Sender<OwnerEvent>>,
@@ -37,7 +39,7 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Starts a task that sends events until the recorder is dropped.
+    /// Starts a task that sends the queued events. The task ends when the recorder is dropped.
     pub fn start(api: Option<ApiClient>, metrics: Arc<Metrics>) -> Self {
         let queue = api.map(|api| {
             let (queue, events) = mpsc::channel(QUEUE_LENGTH);
@@ -47,7 +49,7 @@ impl EventRecorder {
         Self { queue, recent: Mutex::default(), metrics }
     }
 
-    /// Queues an event, unless the queue is full or the event repeats a recent one.
+    /// Queues an event. Drops the event if the queue is full or if the event repeats a recent one.
     pub fn record(&self, event: OwnerEvent) {
         let Some(queue) = &self.queue else {
             return;
@@ -84,7 +86,7 @@ async fn send_all(api: ApiClient, mut events: mpsc::Receiver<OwnerEvent>, metric
     }
 }
 
-/// Returns the `v1` Event.
+/// Returns the Kubernetes object of an event (API version `v1`).
 fn event_object(event: &OwnerEvent, now: &str) -> Value {
     let OwnerEvent { namespace, owner, outcome, message, .. } = event;
     let (reason, kind) = match outcome {
@@ -112,13 +114,13 @@ fn event_object(event: &OwnerEvent, now: &str) -> Value {
     })
 }
 
-/// Time of the last event by owner and reason.
+/// Time at which the last event was sent, by owner and reason.
 #[derive(Debug, Default)]
 struct RecentEvents(HashMap<(String, &'static str), MonotonicInstant>);
 
 impl RecentEvents {
-    /// Returns whether to send the event. Events that repeat a recent event, or for which the table has no room, are
-    /// not sent.
+    /// Returns whether to send the event. Returns false if the event repeats a recent one or if the table is
+    /// full.
     fn insert(&mut self, event: &OwnerEvent, now: MonotonicInstant) -> bool {
         let key = (format!("{}/{}", event.namespace, event.owner), event.reason);
         let is_recent = |at: &MonotonicInstant| now.since(*at) < REPEAT_INTERVAL;

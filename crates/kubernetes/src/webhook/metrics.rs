@@ -1,6 +1,6 @@
 //! Metrics of the webhook in the Prometheus text format.
 //!
-//! All label values are constants of this program, so reviews cannot create series.
+//! All label values are constants of this program, so requests cannot create new series.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::review::ReviewOutcome;
 
-/// A metric of `docs/how-to/webhook.md`. A test compares both.
+/// A metric of the webhook. A test checks that `docs/how-to/webhook.md` describes the same metrics.
 pub struct Metric {
     name: &'static str,
     kind: &'static str,
@@ -57,7 +57,8 @@ pub const EVENTS: Metric = Metric {
 const ALL: [&Metric; 7] =
     [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
-/// The metrics of [`Metrics::count`] with all values of their label `outcome`. The empty value stands for no label.
+/// Metrics that [`Metrics::count`] increments, with all values of their label `outcome`. An empty value means
+/// that the metric has no label.
 const COUNTERS: [(&Metric, &[&str]); 4] = [
     (&CERTIFICATES, &["shown", "made", "refused"]),
     (&BUNDLES, &[""]),
@@ -70,7 +71,7 @@ pub fn metric_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|metric| metric.name)
 }
 
-/// Upper bounds of the duration buckets in seconds. The chart's webhook timeout is 5 s.
+/// Upper bounds of the duration buckets, in seconds. The webhook timeout in the chart is 5 s.
 const BUCKETS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
 #[derive(Debug, Default)]
@@ -79,10 +80,10 @@ pub struct Metrics(Mutex<Values>);
 #[derive(Debug, Default)]
 struct Values {
     reviews: BTreeMap<(&'static str, &'static str), u64>,
-    /// Reviews by bucket. The last bucket has no upper bound.
+    /// Number of reviews in each duration bucket. The last bucket has no upper bound.
     durations: [u64; BUCKETS.len() + 1],
     duration_sum: Duration,
-    /// Other counters by metric name and outcome.
+    /// Values of the other counters, by metric name and outcome.
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -97,12 +98,13 @@ impl Metrics {
         values.duration_sum += duration;
     }
 
-    /// Increments a counter. `outcome` is one of its values in [`COUNTERS`].
+    /// Increments a counter. `outcome` is one of the values that [`COUNTERS`] lists for the metric.
     pub fn count(&self, metric: &Metric, outcome: &'static str) {
         *self.lock().counts.entry((metric.name, outcome)).or_default() += 1;
     }
 
-    /// Returns the Prometheus text. `expiry` is the expiry time of the serving certificate.
+    /// Renders all metrics in the Prometheus text format. `expiry` is the expiry time of the serving
+    /// certificate.
     pub fn render(&self, expiry: Option<OffsetDateTime>) -> String {
         let values = self.lock();
         let mut page = Page::default();
@@ -132,7 +134,7 @@ impl Metrics {
     }
 }
 
-/// Prometheus text under construction.
+/// A page in the Prometheus text format, while it is written.
 #[derive(Default)]
 struct Page(String);
 

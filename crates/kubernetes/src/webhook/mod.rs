@@ -1,7 +1,7 @@
-//! The mutating admission webhook, which adds sidecars to pods at creation.
+//! The mutating admission webhook, which adds sidecars to pods when the pods are created.
 //!
-//! [`crate::inject`] plans the changes to a pod, for this webhook and for the command line. This module adds the HTTPS
-//! server, the serving certificate, events and metrics.
+//! [`crate::inject`] plans the changes to a pod, both for this webhook and for the command line. This module
+//! adds the HTTPS server, the serving certificate, events and metrics.
 
 mod api;
 mod certificate;
@@ -33,22 +33,22 @@ use self::metrics::Metrics;
 use self::server::{AdminService, ServerHandle, WebhookService};
 use crate::inject::Settings;
 
-/// Time limit for open reviews at shutdown. The API server waits at most 30 s for a webhook, and 5 s with the chart's
-/// `timeoutSeconds`.
+/// Time limit for open reviews at shutdown. The API server waits at most 30 s for a webhook, and 5 s with the
+/// chart's `timeoutSeconds`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Configuration of the webhook.
 #[derive(Debug)]
 pub struct Config {
-    /// HTTPS address for reviews.
+    /// Address of the HTTPS server for reviews.
     pub listen: SocketAddr,
-    /// HTTP address for probes and metrics.
+    /// Address of the HTTP server for probes and metrics.
     pub admin: SocketAddr,
     pub certificate: CertificateSource,
-    /// API server that receives events, or `None` to send no events.
+    /// API server to which events are sent. `None` disables events.
     pub events: Option<ApiServer>,
-    /// Time between failing the readiness probe and closing the listener, so that every API server can switch to
-    /// another replica.
+    /// Time between failing the readiness probe and closing the listener. In this time, every API server can
+    /// switch to another replica.
     pub shutdown_delay: Duration,
     pub settings: Settings,
 }
@@ -80,7 +80,7 @@ pub struct WebhookServer {
 }
 
 impl WebhookServer {
-    /// Opens both ports. The server becomes ready when it has a certificate.
+    /// Opens both ports. The server becomes ready when it has a serving certificate.
     ///
     /// # Errors
     /// Fails if a port cannot be opened.
@@ -120,8 +120,8 @@ impl WebhookServer {
         self.admin.address
     }
 
-    /// Fails the readiness probe, waits for the shutdown delay, stops accepting connections and lets open reviews
-    /// finish.
+    /// Shuts the server down. Fails the readiness probe, waits for the shutdown delay, stops accepting
+    /// connections, and then lets open reviews finish.
     pub async fn shutdown(self) {
         self.accepts_reviews.store(false, Ordering::Release);
         tracing::info!(delay = ?self.shutdown_delay, "stopping");

@@ -1,11 +1,12 @@
-//! Admission reviews: parsing, the decision, and the response. This module performs no I/O.
+//! Admission reviews: parses a review, decides about the pod, and builds the response. This module performs no
+//! I/O.
 //!
-//! The response always allows the pod, because a pod without a sidecar is better than no pod. Audit annotations record
-//! the outcome and reason. Problems that need a fix are reported as warnings, which kubectl shows.
+//! The response always allows the pod, because a pod without a sidecar is better than no pod. Audit annotations
+//! record the outcome and its reason. Problems that need a fix are reported as warnings, which kubectl shows.
 //!
-//! The body is untrusted. The envelope is parsed first and leaves the object unparsed, so that an unusable object still
-//! gets a response with the review's `uid`. Objects with too many values ([`MAX_VALUES`]) are refused before they are
-//! parsed. serde_json refuses objects with more than 128 levels.
+//! The request body is untrusted. The envelope is parsed first and leaves the object unparsed. An unusable
+//! object therefore still gets a response with the `uid` of the review. Objects with more than [`MAX_VALUES`]
+//! values are refused before they are parsed. serde_json refuses objects with more than 128 nesting levels.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,20 +16,21 @@ use serde_json::{Map, Value, json};
 
 use crate::inject::{Change, NoChange, Outcome, SkipReason, controller};
 
-/// Limit for the values and members of an object. Pods have hundreds. A pod that fills etcd's 1.5 MiB with environment
-/// variables of 100 bytes has 45,000.
+/// Maximum number of values and members of an object. A usual pod has hundreds. A pod that fills etcd's 1.5 MiB
+/// with environment variables of 100 bytes has 45,000.
 pub const MAX_VALUES: usize = 50_000;
 
-/// The API server truncates warnings to 256 bytes if there are many.
+/// Maximum length of a warning, in bytes. The API server truncates warnings to 256 bytes if there are many.
 const MAX_WARNING_BYTES: usize = 256;
 
-/// The API server accepts 4 KiB of warnings in total.
+/// Maximum number of warnings per response. The API server accepts 4 KiB of warnings in total.
 const MAX_WARNINGS: usize = 12;
 
 /// Maximum length of a `uid`. A UUID has 36 bytes.
 const MAX_UID_BYTES: usize = 128;
 
-/// Namespaces that are skipped regardless of their labels. A cluster whose DNS depends on the webhook cannot start.
+/// Namespaces that the webhook skips regardless of their labels. If the cluster's DNS depended on the webhook,
+/// the cluster could not start.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Result of a review.
@@ -37,9 +39,9 @@ pub enum ReviewOutcome {
     Injected,
     /// The pod needs no sidecar.
     Skipped,
-    /// The pod requests a sidecar in a way that is not possible.
+    /// The pod requests a sidecar, but its configuration is invalid or not possible.
     Refused,
-    /// The review is unusable.
+    /// The review cannot be processed.
     Failed,
 }
 
@@ -54,7 +56,7 @@ impl ReviewOutcome {
     }
 }
 
-/// Reason why a review has a decision without a result of `inject`.
+/// Reason for a decision that is made without calling `inject`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BypassReason {
     #[error("the request is not an AdmissionReview of admission.k8s.io")]
@@ -74,7 +76,7 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// Returns the outcome, and the identifier in metrics and audit annotations.
+    /// Returns the outcome, and the identifier of the reason in metrics and audit annotations.
     const fn outcome_and_reason(self) -> (ReviewOutcome, &'static str) {
         match self {
             Self::NotAReview => (ReviewOutcome::Failed, "not_a_review"),
@@ -88,13 +90,13 @@ impl BypassReason {
     }
 }
 
-/// The body has no usable `request.uid`, so no AdmissionReview can answer it.
+/// Error for a body without a usable `request.uid`. No AdmissionReview can answer such a body.
 #[derive(Debug, thiserror::Error)]
 #[error("not an AdmissionReview with a request.uid: {0}")]
 pub struct InvalidReview(String);
 
-/// The fields that the webhook reads. Fields other than `uid` are parsed later and separately, so that a value of a
-/// wrong type does not prevent a response. A duplicate field is an error.
+/// Fields of a review that the webhook reads. All fields except `uid` are parsed later and separately, so that
+/// a value of a wrong type does not prevent a response. A duplicate field is an error.
 #[derive(Debug, Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "apiVersion", default, borrow)]
@@ -135,11 +137,11 @@ struct GroupVersionKind {
 #[derive(Debug)]
 pub struct Review<'a>(Envelope<'a>);
 
-/// The outcome for a pod, to be recorded as an event on its owner.
+/// The outcome for a pod. It is recorded as a Kubernetes event on the owner of the pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnerEvent {
     pub namespace: String,
-    /// `apiVersion`, `kind`, `name` and, if known, `uid`.
+    /// Reference to the owner: `apiVersion`, `kind`, `name` and, if known, `uid`.
     pub owner: Value,
     pub outcome: ReviewOutcome,
     pub reason: &'static str,
@@ -150,12 +152,12 @@ pub struct OwnerEvent {
 #[derive(Debug)]
 pub struct Decision {
     pub outcome: ReviewOutcome,
-    /// Identifier from a fixed set, for metrics and audit annotations.
+    /// Identifier of the reason, from a fixed set, for metrics and audit annotations.
     pub reason: &'static str,
     pub message: String,
     patch: Option<String>,
     warnings: Vec<String>,
-    /// Absent for dry runs and for objects other than pods.
+    /// Event to record. `None` for dry runs and for objects other than pods.
     pub event: Option<OwnerEvent>,
 }
 
@@ -173,18 +175,19 @@ impl<'a> Review<'a> {
         Ok(Self(envelope))
     }
 
-    /// Calls `inject` if the review is about the creation of a pod.
+    /// Decides about the review. Calls `inject` if the review is about the creation of a pod.
     pub fn decide(&self, inject: impl FnOnce(&Value) -> Outcome) -> Decision {
         let pod = match self.pod() {
             Ok(pod) => pod,
             Err(reason) => return Decision::bypass(reason),
         };
         let outcome = inject(&pod);
-        // After a change by another webhook, the API server sends the pod again. Its owner has an event already.
+        // The API server sends the pod again after another webhook has changed it. The owner of the pod already
+        // has an event.
         let is_repeated = outcome == Err(NoChange::Skipped(SkipReason::AlreadyInjected));
         let mut decision = Decision::from_outcome(outcome);
         let namespace = self.namespace();
-        // The namespace becomes part of a request path, so it must be a valid name.
+        // The namespace becomes part of a request path, so it is checked to be a valid name.
         if !is_repeated && !self.is_dry_run() && is_dns_label(&namespace) {
             let Decision { outcome, reason, message, .. } = &decision;
             decision.event = Some(OwnerEvent {
@@ -198,10 +201,10 @@ impl<'a> Review<'a> {
         decision
     }
 
-    /// Returns the AdmissionReview that answers this one.
+    /// Returns the AdmissionReview that answers this review.
     pub fn response(&self, decision: &Decision) -> Value {
         let Decision { outcome, reason, patch, warnings, .. } = decision;
-        // The API server prefixes the keys of audit annotations with the webhook's name.
+        // The API server prefixes the keys of audit annotations with the name of the webhook.
         let mut response = json!({
             "uid": self.0.request.uid,
             "allowed": true,
@@ -243,7 +246,7 @@ impl<'a> Review<'a> {
         if pod.is_object() { Ok(pod) } else { Err(BypassReason::Unreadable) }
     }
 
-    /// Returns the namespace of the request. The pod itself may omit it.
+    /// Returns the namespace of the request. The pod object may omit its namespace.
     fn namespace(&self) -> String {
         string(self.0.request.namespace).unwrap_or_default()
     }
@@ -252,7 +255,7 @@ impl<'a> Review<'a> {
         self.0.request.dry_run.is_some_and(|it| it.get() == "true")
     }
 
-    /// Returns the version of the request, which the response must have too.
+    /// Returns the API version of the request. The response must have the same version.
     fn api_version(&self) -> &'static str {
         match string(self.0.api_version).as_deref() {
             Some("admission.k8s.io/v1beta1") => "admission.k8s.io/v1beta1",
@@ -262,7 +265,7 @@ impl<'a> Review<'a> {
 }
 
 impl Decision {
-    /// Returns the decision for a review for which `inject` was not called or panicked.
+    /// Returns a decision for a review for which `inject` was not called or panicked.
     pub fn bypass(bypass: BypassReason) -> Self {
         let (outcome, reason) = bypass.outcome_and_reason();
         let message = bypass.to_string();
@@ -275,13 +278,14 @@ impl Decision {
         let (outcome, reason, message, patch, warnings) = match outcome {
             Ok(Change { patch, notes, .. }) => {
                 let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
-                // Notes on changes are not warnings, because controllers log every warning of every pod.
+                // Notes on changes are not sent as warnings, because controllers log every warning of every
+                // pod.
                 let warnings = notes.iter().filter(|note| note.is_warning).take(MAX_WARNINGS);
                 let warnings = warnings.map(|note| warning(&note.text)).collect();
                 let patch = serde_json::to_string(&patch).ok();
                 (ReviewOutcome::Injected, "injected", texts.join("; "), patch, warnings)
             }
-            // A skip is intended or harmless, so it is recorded but not a warning.
+            // A skip is intended or harmless. The reason is recorded, but not sent as a warning.
             Err(NoChange::Skipped(reason)) => {
                 let message = format!("not injected: {reason}");
                 (ReviewOutcome::Skipped, reason.as_str(), message, None, Vec::new())
@@ -314,7 +318,7 @@ pub fn truncate(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Returns a reference to the pod's controller, or to the pod if it has none.
+/// Returns a reference to the pod's controller. Returns a reference to the pod if it has no controller.
 fn owner(pod: &Value) -> Value {
     if let Some(controller) = controller(pod) {
         let fields = ["apiVersion", "kind", "name", "uid"].iter().filter_map(|key| {
@@ -326,7 +330,7 @@ fn owner(pod: &Value) -> Value {
             return Value::Object(fields);
         }
     }
-    // A new pod has no uid yet. With generateName, it has no name either.
+    // A new pod has no `uid` yet. A pod with `generateName` has no name either.
     let name = ["name", "generateName"].iter().find_map(|key| {
         let name = pod.get("metadata")?.get(key)?.as_str()?;
         (!name.is_empty()).then_some(name)
@@ -349,7 +353,7 @@ fn string(raw: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// Returns an upper bound of the number of values in a JSON text, by counting the bytes that may precede a value.
+/// Returns an upper bound of the number of values in a JSON text. Counts the bytes that can precede a value.
 fn count_values(json: &str) -> usize {
     let (mut values, mut in_string, mut escaped) = (1, false, false);
     for byte in json.bytes() {
@@ -393,7 +397,7 @@ mod tests {
         let sent: json_patch::Patch = serde_json::from_slice(&sent).unwrap();
         assert_eq!(sent, patch);
         assert_eq!(response["patchType"], "JSONPatch");
-        // A pod that received the requested sidecar causes no warning in a controller's log.
+        // A successful injection causes no warning, because a controller would log it.
         assert_eq!(response.get("warnings"), None);
         let event = decision.event.unwrap();
         assert_eq!((event.namespace.as_str(), event.outcome), ("shop", ReviewOutcome::Injected));

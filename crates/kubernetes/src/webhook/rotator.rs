@@ -1,16 +1,17 @@
 //! Rotation of self-signed certificates, coordinated between replicas through a Secret.
 //!
-//! Every check (once a minute by default):
+//! Each check (once a minute by default) performs these steps:
 //!
-//! 1. Reads the Secret. Creates a missing one and replaces certificates that expire soon. If another replica was faster
-//!    (409), its certificates are used, so all replicas serve the same certificate under one bundle.
-//! 2. Sets the `caBundle` of the webhook configuration if it differs from the Secret's CAs for any reason.
-//! 3. Serves the certificate once `caBundle` trusts it. If another certificate is in use, a new one under a new bundle
-//!    waits for the next check: the API server may use the old bundle for a moment, and the new bundle trusts the old
-//!    certificate.
+//! 1. Read the Secret. If it is missing, create it. If its certificates expire soon, replace them. If another replica
+//!    wrote the Secret first (409), use that replica's certificates. All replicas thus serve the same certificate under
+//!    one bundle.
+//! 2. Set the `caBundle` of the webhook configuration if it differs from the CAs in the Secret for any reason.
+//! 3. Serve the certificate once `caBundle` trusts it. If another certificate is in use, a new certificate under a new
+//!    bundle waits for the next check. The API server may use the old bundle for a moment, but the new bundle also
+//!    trusts the old certificate.
 //!
-//! A failed check is retried after 1 s, with exponential backoff up to the check interval. The certificate in use
-//! stays.
+//! A failed check is retried after 1 s, with exponential backoff up to the check interval. Until a check
+//! succeeds, the server keeps the certificate in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +29,9 @@ use super::validity::now;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SelfSigned {
     pub service: ServiceName,
-    /// Name of the Secret, in the service's namespace.
+    /// Name of the Secret that stores the certificates, in the namespace of the service.
     pub secret: String,
-    /// Name of the MutatingWebhookConfiguration.
+    /// Name of the MutatingWebhookConfiguration object.
     pub webhook_configuration: String,
     pub check_interval: Duration,
 }
@@ -40,14 +41,14 @@ const WEBHOOK_CONFIGURATIONS: &str =
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Maximum attempts to write the Secret in one check. After a conflict with another replica, the next attempt usually
-/// reads the Secret of that replica.
+/// Maximum number of attempts to write the Secret in one check. After a conflict with another replica, the next
+/// attempt usually reads the Secret that the other replica wrote.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Reason why a check failed, for the log.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Checks and rotates certificates until it is dropped.
+/// Checks and rotates certificates until the returned future is dropped.
 pub async fn run(
     config: SelfSigned,
     api: ApiClient,
@@ -80,7 +81,7 @@ struct CertRotator {
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
     in_use: Option<StoredCertificates>,
-    /// `caBundle` after the last check.
+    /// Value of `caBundle` after the last check.
     bundle: Option<String>,
 }
 
@@ -101,7 +102,7 @@ impl CertRotator {
         Ok(())
     }
 
-    /// Returns the certificates in the Secret, after replacing them where needed.
+    /// Returns the certificates in the Secret. Replaces missing, invalid or expiring certificates first.
     async fn read_or_issue(&self) -> Result<StoredCertificates, Error> {
         let SelfSigned { service, secret: name, .. } = &self.config;
         let namespace = &service.namespace;
@@ -159,7 +160,8 @@ impl CertRotator {
 /// Returns a JSON Patch that sets `caBundle` in each webhook that refers to the service and has another bundle.
 /// Returns `None` if no webhook refers to the service.
 ///
-/// A test of the webhook's name precedes each change, because the list may have changed since it was read.
+/// In the patch, a test of the webhook's name precedes each change, because the list may have changed since it
+/// was read.
 fn ca_bundle_patch(
     configuration: &Value,
     ServiceName { service, namespace }: &ServiceName,

@@ -1,15 +1,15 @@
-//! Self-signed certificates: when to issue new ones, and their representation as a Secret.
+//! Self-signed certificates: decides when to issue new ones, and stores them in a Secret.
 //!
-//! - The CA is valid for 10 years. Its key never leaves the Secret. A new CA is created when less than 180 days are
-//!   left, which is twice the lifetime of a certificate.
+//! - The CA is valid for 10 years. Its key is stored only in the Secret. A new CA is created when less than 180 days
+//!   are left, which is twice the lifetime of a certificate.
 //! - The certificate for `SERVICE.NAMESPACE.svc` is valid for 90 days and is renewed after two thirds of that time. A
-//!   cluster that was off for a month still has a valid certificate.
-//! - The bundle holds a new CA before the old one, until the old one expires. Replicas that still serve the old
-//!   certificate stay trusted. The bundle never holds more than two CAs.
-//! - Keys are ECDSA P-256, the one type that every API server and every FIPS build accepts.
+//!   cluster that was off for a month therefore still has a valid certificate.
+//! - The bundle lists a new CA before the old CA, and keeps the old CA until it expires. Replicas that still serve the
+//!   old certificate therefore stay trusted. The bundle never holds more than two CAs.
+//! - Keys are ECDSA P-256, the only type that every API server and every FIPS build accepts.
 //!
-//! rustls verifies stored certificates as the API server does: signed by the bundle, for the service's name, valid now.
-//! Certificates that fail are replaced.
+//! rustls verifies stored certificates in the same way as the API server. They must be signed by a CA in the
+//! bundle, match the service's name, and be valid now. Certificates that fail are replaced.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,12 +33,12 @@ const CA_LIFETIME: Duration = Duration::days(3_650);
 const CA_RENEWAL_MARGIN: Duration = Duration::days(180);
 const CERTIFICATE_LIFETIME: Duration = Duration::days(90);
 
-/// Certificates are valid from this long before they are issued, to tolerate clock skew.
+/// Time by which the validity of a certificate starts before its issue, to tolerate clock skew.
 const MAX_CLOCK_SKEW: Duration = Duration::hours(1);
 
 const MAX_BUNDLED_CAS: usize = 2;
 
-/// Name of the Service through which the API server reaches the webhook.
+/// Name and namespace of the Service through which the API server reaches the webhook.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceName {
     pub service: String,
@@ -55,14 +55,14 @@ impl ServiceName {
 /// Content of the Secret, as PEM.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredCertificates {
-    /// CA certificates, the newest first.
+    /// CA certificates in PEM, the newest first.
     cas: String,
     ca_key: String,
     pub certificate: String,
     pub key: String,
 }
 
-/// Hides the private keys.
+/// Formats the certificates without the private keys.
 impl std::fmt::Debug for StoredCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoredCertificates").finish_non_exhaustive()
@@ -74,7 +74,7 @@ impl std::fmt::Debug for StoredCertificates {
 #[error("cannot issue a certificate: {0}")]
 pub struct Error(#[from] rcgen::Error);
 
-/// Reason why new certificates are issued.
+/// Reason for issuing new certificates.
 pub type RenewalReason = &'static str;
 
 const NOT_STORED: RenewalReason = "no certificate stored";
@@ -82,7 +82,7 @@ const INVALID: RenewalReason = "stored certificate not valid for this service";
 const CERTIFICATE_EXPIRES: RenewalReason = "certificate expires soon";
 const CA_EXPIRES: RenewalReason = "CA expires soon";
 
-/// Returns the stored certificates, or new ones with the reason if they must be replaced.
+/// Returns the stored certificates. If they must be replaced, returns new certificates with the reason.
 ///
 /// # Errors
 /// Fails if key generation or signing fails.
@@ -106,14 +106,16 @@ pub fn renew(
     if !certificate.is_renewal_due(now) {
         return Ok((current.clone(), None));
     }
-    // The stored CA key can be malformed or belong to another CA. The renewed certificate is then not valid.
+    // The stored CA key can be malformed or belong to another CA. In that case, the renewed certificate is not
+    // valid.
     match current.renew_certificate(service, now)? {
         Some(renewed) if renewed.is_valid(service, now) => Ok((renewed, Some(CERTIFICATE_EXPIRES))),
         _ => replace_all(INVALID),
     }
 }
 
-/// Issues a new CA and a certificate signed by it. The bundle keeps CAs of `previous` that have not expired.
+/// Issues a new CA and a certificate that it signs. The bundle keeps the CAs of `previous` that have not
+/// expired.
 fn issue_all(
     service: &ServiceName,
     previous: Option<&StoredCertificates>,
@@ -135,7 +137,7 @@ fn issue_all(
 }
 
 fn ca_params(service: &ServiceName, now: OffsetDateTime) -> Result<CertificateParams, Error> {
-    // X.520 limits common names to 64 characters, but Go and rustls compare bytes of any length.
+    // X.520 limits common names to 64 characters, but Go and rustls accept and compare names of any length.
     let name = format!("tokengauge injector {}", service.namespace);
     let mut params = params(Vec::new(), &name, now, CA_LIFETIME)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -157,7 +159,7 @@ fn issue_certificate(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
-    // An issuer is identified by its name and key, so the other parameters may differ from those of the stored CA.
+    // An issuer is identified by its name and key. Its other parameters may differ from those of the stored CA.
     let issuer = Issuer::new(ca_params(service, now)?, ca_key);
     let certificate = params.signed_by(&key, &issuer)?;
     Ok((certificate.pem(), key.serialize_pem()))
@@ -178,7 +180,7 @@ fn params(
 }
 
 impl StoredCertificates {
-    /// Reads a Secret. Returns `None` if a key is missing or is not text.
+    /// Reads the certificates from a Secret. Returns `None` if an entry is missing or is not text.
     pub fn from_secret(secret: &Value) -> Option<Self> {
         let text = |key: &str| {
             let encoded = secret.get("data")?.get(key)?.as_str()?;
@@ -194,8 +196,8 @@ impl StoredCertificates {
 
     /// Returns the Secret that stores these certificates.
     ///
-    /// `existing` is the Secret to replace. Its metadata stays, as other controllers may have added labels and
-    /// annotations, and so does its type, which is immutable.
+    /// `existing` is the Secret to replace. Its metadata is kept, because other controllers may have added
+    /// labels and annotations. Its type is kept, because it is immutable.
     pub fn to_secret(&self, namespace: &str, name: &str, existing: Option<&Value>) -> Value {
         let metadata = json!({
             "name": name,
@@ -231,7 +233,7 @@ impl StoredCertificates {
             && ServingCertificate::from_pem(&self.certificate, &self.key).is_ok()
     }
 
-    /// Issues a new certificate under the stored CA. Returns `None` if the CA key is malformed.
+    /// Issues a new certificate that the stored CA signs. Returns `None` if the CA key is malformed.
     fn renew_certificate(
         &self,
         service: &ServiceName,
@@ -245,7 +247,7 @@ impl StoredCertificates {
     }
 }
 
-/// Verifies a certificate as a client does.
+/// Returns whether a client of the service would trust the certificate.
 fn is_trusted(cas: &str, certificate: &str, service: &ServiceName, now: OffsetDateTime) -> bool {
     let (Some(cas), Some(der)) = (certificates(cas), first_certificate(certificate)) else {
         return false;
@@ -280,7 +282,7 @@ mod tests {
 
     const SECOND: Duration = Duration::SECOND;
 
-    /// 2026-11-22T17:00:00Z.
+    /// Returns the fixed time 2026-11-22T17:00:00Z.
     fn now() -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(1_795_366_800).unwrap()
     }
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(certificates(&renewed.cas).unwrap().len(), 2);
         let (later, reason) = replace(&renewed, now + CA_LIFETIME + SECOND);
         assert_eq!(reason, INVALID);
-        // The first CA has expired. The second one follows the third.
+        // The first CA has expired and is gone. The bundle lists the third CA before the second.
         let cas = certificates(&later.cas).unwrap();
         assert_eq!(cas.len(), 2);
         assert_eq!(cas[1], first_certificate(&renewed.cas).unwrap());

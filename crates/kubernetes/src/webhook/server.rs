@@ -1,8 +1,8 @@
 //! The HTTPS server for reviews and the HTTP server for probes and metrics.
 //!
-//! Any client that reaches the port can send reviews, so memory, connections and concurrency are bounded. Each wait is
-//! shorter than the API server's timeout. A review over a limit gets 503, and the API server then admits the pod
-//! without a sidecar (`failurePolicy: Ignore`).
+//! Any client that reaches the port can send reviews, so memory, connections and concurrency are limited. Each
+//! time limit is shorter than the API server's timeout. A review above a limit gets status 503. The API server
+//! then admits the pod without a sidecar (`failurePolicy: Ignore`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,30 +32,32 @@ use crate::inject::{InjectionContext, Settings, inject};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
-/// Maximum number of connections for reviews. A cluster has a few API servers, each with a few connections.
+/// Maximum number of connections for reviews. A cluster has a few API servers, and each opens a few
+/// connections.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Maximum number of connections of probes and scrapers.
+/// Maximum number of connections from probes and metrics scrapers.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// Limit for the TLS handshake and the request headers, below the chart's webhook timeout of 5 s.
+/// Time limit for the TLS handshake and the request headers. It is below the chart's webhook timeout of 5 s.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Limit from the request headers to the response. A decision takes less than 1 ms, so this is the time for the body.
+/// Time limit from the request headers to the response. It is mainly for receiving the body, because a decision
+/// takes less than 1 ms.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of open reviews, including waiting ones. With [`MAX_DECISIONS`] at a time, the decisions take about
-/// half a second.
+/// Maximum number of open reviews, including reviews that wait. With [`MAX_DECISIONS`] at a time, their
+/// decisions take about half a second in total.
 const MAX_REVIEWS: usize = 1_024;
 
-/// Maximum number of concurrent decisions. Each takes less than 1 ms of one core.
+/// Maximum number of concurrent decisions. Each decision uses one core for less than 1 ms.
 const MAX_DECISIONS: usize = 2;
 
-/// Maximum size of a request body. etcd accepts objects of up to 1.5 MiB and the API server requests of up to 3 MiB. As
-/// JSON, an object can be twice as long, and a review of an update contains two objects.
+/// Maximum size of a request body. etcd accepts objects of up to 1.5 MiB, and the API server accepts requests
+/// of up to 3 MiB. As JSON, an object can be twice as long, and a review of an update contains two objects.
 const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Limit for the bodies of all open reviews together.
+/// Maximum total size of the bodies of all open reviews.
 const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 type TextResponse = Response<Full<Bytes>>;
@@ -69,9 +71,10 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Stops accepting connections, and closes the open ones after their requests or at the end of `timeout`.
+    /// Stops accepting connections. Closes open connections after their current requests, or when `timeout`
+    /// ends.
     pub async fn stop(self, timeout: Duration) {
-        // Sending fails only if the task has ended already.
+        // Sending the stop signal fails only if the server task has already ended.
         self.stop.send(()).unwrap_or_default();
         if let Ok(connections) = self.task.await {
             connections.finish(timeout).await;
@@ -83,7 +86,7 @@ impl ServerHandle {
 /// Serves reviews over HTTPS.
 ///
 /// # Errors
-/// If the port cannot be opened.
+/// Fails if the port cannot be opened.
 pub fn serve_reviews(
     address: SocketAddr,
     tls: ServerConfig,
@@ -108,10 +111,10 @@ pub fn serve_reviews(
 
 /// Serves probes and metrics over HTTP.
 ///
-/// These responses need no limit other than the limit on connections, because they do not wait.
+/// No limit other than the number of connections is needed, because these responses never wait.
 ///
 /// # Errors
-/// If the port cannot be opened.
+/// Fails if the port cannot be opened.
 pub fn serve_admin(
     address: SocketAddr,
     admin: Arc<AdminService>,
@@ -149,18 +152,18 @@ where
     ServerHandle { address, stop, task: tokio::spawn(task) }
 }
 
-/// Answers reviews.
+/// Answers admission reviews on the HTTPS port.
 #[derive(Debug)]
 pub struct WebhookService {
     settings: Settings,
     events: EventRecorder,
     metrics: Arc<Metrics>,
-    /// One permit per byte of [`MAX_TOTAL_BODY_BYTES`].
+    /// Semaphore with one permit per byte of [`MAX_TOTAL_BODY_BYTES`].
     body_bytes: Arc<Semaphore>,
     decisions: Arc<Semaphore>,
 }
 
-/// Reason why a request gets an HTTP error and no AdmissionReview.
+/// Reason for answering a request with an HTTP error instead of an AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error("unknown path; send reviews to POST /inject")]
@@ -182,7 +185,7 @@ enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the HTTP status and the value of the label `reason`.
+    /// Returns the HTTP status of the response and the value of the metric label `reason`.
     const fn status_and_reason(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Path => (StatusCode::NOT_FOUND, "path"),
@@ -219,7 +222,7 @@ impl WebhookService {
         }
     }
 
-    /// Returns a decision and the AdmissionReview that contains it.
+    /// Returns the decision about a review, and the AdmissionReview that contains the decision.
     async fn review(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -233,12 +236,12 @@ impl WebhookService {
             drop((permit, body, body_permit));
             decision
         });
-        // The task fails only if the runtime shuts down: `decide` catches panics.
+        // `decide` catches panics, so the task fails only if the runtime shuts down.
         decision.await.map_err(|_| RequestError::Overloaded)?
     }
 
-    /// Receives a body. Acquires a permit for each byte of [`MAX_TOTAL_BODY_BYTES`] as it arrives, so that slow clients
-    /// hold permits only for the bytes that they have sent.
+    /// Receives a request body. Acquires a permit for each byte of [`MAX_TOTAL_BODY_BYTES`] when the byte
+    /// arrives. Slow clients therefore hold permits only for the bytes that they have sent.
     async fn receive(
         &self,
         mut body: Incoming,
@@ -314,10 +317,10 @@ fn validate(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), Requ
     Ok(())
 }
 
-/// Answers probes and scrapers.
+/// Answers health probes and metrics scrapers on the HTTP port.
 #[derive(Debug)]
 pub struct AdminService {
-    /// False after the signal to stop.
+    /// Whether the server accepts reviews. False after the signal to stop.
     pub accepts_reviews: Arc<AtomicBool>,
     pub resolver: Arc<CertificateResolver>,
     pub metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
 //! Validity periods of X.509 certificates, and the timestamps derived from them.
 //!
-//! rustls verifies certificates but does not report when they expire. yasna and `time` are dependencies of rcgen, so
-//! reading two dates with them adds no crate.
+//! rustls verifies certificates but does not report when they expire. Reading the two dates with yasna and
+//! `time` adds no crate, because rcgen already depends on both.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -30,7 +30,8 @@ impl Validity {
         validity.ok()
     }
 
-    /// Returns whether two thirds of the period have passed. cert-manager renews at the same point.
+    /// Returns whether two thirds of the validity period have passed. cert-manager renews certificates at the
+    /// same point.
     pub fn is_renewal_due(&self, now: OffsetDateTime) -> bool {
         now >= self.not_after - (self.not_after - self.not_before) / 3
     }
@@ -59,13 +60,13 @@ fn read_time(time: BERReader<'_, '_>) -> ASN1Result<OffsetDateTime> {
     }
 }
 
-/// Reads the rest of a sequence, because yasna reports an error for a sequence that is not read to its end.
+/// Skips the rest of an ASN.1 sequence. yasna reports an error for a sequence that is not read to its end.
 fn skip_rest(fields: &mut BERReaderSeq<'_, '_>) -> ASN1Result<()> {
     while fields.read_optional(|field| field.read_der())?.is_some() {}
     Ok(())
 }
 
-/// Returns the current time, to the second.
+/// Returns the current time, truncated to full seconds.
 pub fn now() -> OffsetDateTime {
     let now = OffsetDateTime::from(clock::wall_now().system_time());
     now.replace_nanosecond(0).unwrap_or(now)
@@ -88,7 +89,7 @@ mod tests {
     fn reads_both_time_formats_and_rejects_every_truncation() {
         let mut params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2026, 1, 31);
-        // GeneralizedTime from 2050 on, UTCTime before.
+        // Dates from 2050 on are encoded as GeneralizedTime, earlier dates as UTCTime.
         params.not_after = rcgen::date_time_ymd(2051, 2, 1);
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();

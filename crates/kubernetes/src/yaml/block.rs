@@ -1,4 +1,5 @@
-//! Edits of collections in block style. They add and remove whole lines, and leave comments next to their entries.
+//! Edits of YAML collections in block style. The edits add and remove whole lines, and keep comments next to
+//! their entries.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::text::{
 use super::tree::{Child, Collection, Kind};
 use super::write::{self, EntryValue};
 
-/// Adds an entry before the one with this index, or at the end.
+/// Adds an entry before the entry at this index, or at the end of the collection.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -25,7 +26,7 @@ pub(super) fn insert(
         return Some(vec![insert_lines(text, at, &lines, style)]);
     };
     if !starts_line(text, next.start) {
-        // The next entry is on the line of a dash, which now starts the new entry.
+        // The next entry is on the line of the list dash. The new entry now starts on this line.
         let lines = format!("{}{}", lines.trim_start_matches(' '), write::indent(column));
         return Some(vec![(next.start..next.start, lines)]);
     }
@@ -34,7 +35,7 @@ pub(super) fn insert(
     Some(vec![insert_lines(text, at, &lines, style)])
 }
 
-/// Removes one of several entries. The only entry of a collection cannot be removed in block style.
+/// Removes one of several entries. In block style, the only entry of a collection cannot be removed.
 pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Option<Vec<Splice>> {
     let children = &collection.children;
     let child = children.get(index).filter(|_| children.len() > 1)?;
@@ -43,7 +44,7 @@ pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Optio
     let range = if starts_line(text, child.start) {
         line_start(text, child.start)..after
     } else if text.get(next..)?.starts_with('#') {
-        // In `- name: x` with a comment below, the dash stays without a value on its line.
+        // If a comment follows `- name: x` on the next lines, the dash stays on its line without a value.
         let before = text.get(..child.start)?.trim_end_matches([' ', '\t']);
         before.len()..line_end(text, child.end())
     } else {
@@ -73,7 +74,7 @@ pub(super) fn replace(
     let is_block = matches!(&old.kind, Kind::Collection(old) if !old.is_flow);
     let first_line_end = line_end(text, child.value_start);
     if is_block && first_line_end < old.content_start {
-        // The comment after the key stays, unless a tag or an anchor is before it.
+        // A comment after the key is kept, unless a tag or an anchor precedes the comment.
         let has_properties = old.range.start < old.content_start;
         let head_end = if has_properties { first_line_end } else { child.value_start };
         let old_end = line_end(text, old.range.end);
@@ -84,7 +85,7 @@ pub(super) fn replace(
     Some(vec![(child.value_start..old_end, head), (last_line_end..last_line_end, below)])
 }
 
-/// Inserts whole lines at the start of a line, or after a last line without a line end.
+/// Inserts whole lines at the start of a line, or at the end of the text even if the last line has no line end.
 pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) -> Splice {
     let lacks_line_end = at == text.len() && !text.is_empty() && !text.ends_with('\n');
     let lines = match lines.strip_suffix(style.newline) {
@@ -94,9 +95,9 @@ pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) ->
     (at..at, lines)
 }
 
-/// Returns the end of a collection in `column`, after the comments below its last entry with at least the same
-/// indentation. If the next entry of the parent is in the same column (a list directly below its key), a comment in
-/// that column belongs to the next entry.
+/// Returns the end of the collection in `column`. Comments below the last entry belong to the collection if
+/// they have at least the same indentation. If the next entry of the parent is in the same column (a list
+/// directly below its key), a comment in that column belongs to the next entry.
 fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     let mut end = next_line(text, last_entry_end);
     let next = skip_trivia(text, end, false);
@@ -112,7 +113,8 @@ fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
     end
 }
 
-/// Returns the start of the comments directly above an entry, in its column and not before `floor`.
+/// Returns the start of the comments directly above an entry. They must be in the entry's column and not before
+/// `floor`.
 fn leading_comments(text: &str, start: usize, floor: usize) -> usize {
     let column = column(text, start);
     let mut at = line_start(text, start);

@@ -1,4 +1,4 @@
-//! Turns a patch into splices of the text, and checks each splice by reading the resulting text.
+//! Converts a patch into text replacements (splices). Each splice is checked by parsing the resulting text.
 
 use std::ops::Range;
 
@@ -13,7 +13,8 @@ use super::text::{Splice, line_end, next_line, splice, starts_line};
 use super::tree::{Child, Collection, Kind, Name, Node, Tree};
 use super::{Error, Loss, LossKind, PatchedText, block, flow, read, write};
 
-/// Aliases that one operation replaces by their values. If there are more, the enclosing collection is rewritten.
+/// Maximum number of aliases that one operation replaces with their values. If there are more, the enclosing
+/// collection is rewritten.
 const MAX_EXPANDED_ALIASES: usize = 64;
 
 pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, Error> {
@@ -43,15 +44,15 @@ enum Change {
     Remove,
 }
 
-/// The current text with its tree and value.
+/// The current text of a document, with its parsed tree and value.
 struct Editor {
     text: String,
     tree: Tree,
     value: Value,
-    /// Whether text of several lines may become a literal block.
+    /// Whether a text of several lines may be written as a literal block (`|`).
     literals: bool,
     original: Tree,
-    /// The original lines of the marks in `tree`.
+    /// Line numbers in the original text of the marks in `tree`.
     mark_lines: Vec<usize>,
     losses: Vec<Loss>,
 }
@@ -86,7 +87,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Returns the scalar at `path`, and the loss to report if its notation cannot be restored.
+    /// Returns the scalar at `path`, and the loss to report if the scalar's notation cannot be restored.
     fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
         let Kind::Scalar(value) = &node.kind else {
@@ -97,7 +98,8 @@ impl Editor {
         Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation, text }))
     }
 
-    /// Makes the text read as `patched`, which differs from the current value only at `path`.
+    /// Changes the text so that it is parsed as `patched`. The value `patched` differs from the current value
+    /// only at `path`.
     fn write(&mut self, path: &Pointer, change: Change, patched: &Value) -> Result<(), Error> {
         if self.attempt(patched, |editor| editor.change(path, change, patched)) {
             return Ok(());
@@ -113,7 +115,8 @@ impl Editor {
         Err(Error::Unwritable { path: path.to_string() })
     }
 
-    /// Tries splices with literal blocks, then without: an indented comment below a literal block would be its text.
+    /// Tries the splices with literal blocks, then without them. Below a literal block, an indented comment
+    /// would become part of the text.
     fn attempt(&mut self, patched: &Value, splices: impl Fn(&Self) -> Option<Vec<Splice>>) -> bool {
         [true, false].into_iter().any(|literals| {
             self.literals = literals;
@@ -121,8 +124,8 @@ impl Editor {
         })
     }
 
-    /// Returns the loss of rewriting the collection at `path`. An alias is reported as such, and an empty collection
-    /// has no notation.
+    /// Returns the loss that rewriting the collection at `path` causes. Returns `None` for an alias, which is
+    /// reported separately, and for a collection that becomes empty, which has no notation to lose.
     fn rewriting_loss(&self, path: &Pointer, value: &Value) -> Option<Loss> {
         let is_collection = self.node(path).and_then(Node::collection).is_some();
         let becomes_empty =
@@ -134,7 +137,7 @@ impl Editor {
         })
     }
 
-    /// Applies the splices if the resulting text reads as `patched`.
+    /// Applies the splices if the resulting text is parsed as `patched`.
     fn accept(&mut self, splices: &[Splice], patched: &Value) -> bool {
         let Some(text) = splice(&self.text, splices) else {
             return false;
@@ -151,7 +154,8 @@ impl Editor {
         }
     }
 
-    /// Records the marks that the splices cut out. The replacements contain no marks.
+    /// Records the marks (comments, anchors and aliases) that the splices remove. The replacements contain no
+    /// marks.
     fn record_lost_marks(&mut self, splices: &[Splice]) {
         let mut marks = self.tree.marks.iter();
         self.mark_lines.retain(|line| {
@@ -197,7 +201,7 @@ impl Editor {
         let last = last.decoded();
         let style = self.style();
         if collection.children.is_empty() && !style.is_flow && !self.is_in_flow(parent) {
-            // `[]` becomes a block.
+            // An empty list (`[]`) becomes a list in block style.
             return self.replace(parent, patched.pointer(parent.as_str())?);
         }
         let index = collection.position(&last).unwrap_or(collection.children.len());
@@ -251,7 +255,8 @@ impl Editor {
         Style { literals: self.literals, ..style::detect(&self.text, &self.tree) }
     }
 
-    /// Removes the line end of the last line if the original text has none, unless it is part of a value, as below `|`.
+    /// Removes the line end of the last line if the original text has none. Keeps a line end that is part of a
+    /// value, as below `|`.
     fn restore_last_line(&mut self, original: &str) {
         if original.ends_with('\n') {
             return;
@@ -265,7 +270,7 @@ impl Editor {
         }
     }
 
-    /// Returns the node at `path`, unless an alias or a merge key is on the way.
+    /// Returns the node at `path`. Returns `None` if the path passes through an alias or a merge key.
     fn node(&self, path: &Pointer) -> Option<&Node> {
         let nodes = nodes_along(&self.tree, path);
         nodes.last().copied().filter(|_| nodes.len() == path.count() + 1)
@@ -277,13 +282,14 @@ impl Editor {
         parents.filter_map(|node| node.collection()).any(|collection| collection.is_flow)
     }
 
-    /// Returns the original line of the value at `path`, or of its nearest parent.
+    /// Returns the line in the original text of the value at `path`, or of its nearest existing parent.
     fn original_line(&self, path: &Pointer) -> usize {
         let nodes = nodes_along(&self.original, path);
         nodes.last().map_or(1, |node| self.original.line(node.range.start))
     }
 
-    /// Replaces the aliases of the values that the change affects, so that the change affects only one place.
+    /// Replaces each alias whose value the change affects with a copy of the value. The change then affects
+    /// only one place.
     fn expand_aliases(&mut self, path: &Pointer, change: Change) {
         for _ in 0..MAX_EXPANDED_ALIASES {
             let Some(alias) = self.affected_alias(path, change) else {
@@ -311,7 +317,7 @@ impl Editor {
     }
 }
 
-/// Returns the existing nodes on the way from the root to `path`.
+/// Returns the existing nodes on the path from the root to `path`.
 fn nodes_along<'t>(tree: &'t Tree, path: &Pointer) -> Vec<&'t Node> {
     let mut nodes: Vec<&Node> = tree.root.iter().collect();
     for token in path.tokens() {
@@ -337,8 +343,8 @@ fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
     }
 }
 
-/// Finds an alias of one of the anchors below the node at `path`. Returns the path of the alias, or of the mapping that
-/// merges the alias.
+/// Finds an alias of one of the anchors, below the node at `path`. Returns the path of the alias. For a merged
+/// alias, returns the path of the mapping that merges it.
 fn find_alias(node: &Node, anchors: &[usize], path: &Pointer) -> Option<PointerBuf> {
     if let Kind::Alias(anchor) = &node.kind {
         return anchors.contains(anchor).then(|| path.to_buf());

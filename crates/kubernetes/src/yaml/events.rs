@@ -1,4 +1,4 @@
-//! Parser events with their positions, and the documents that they delimit.
+//! Events of the YAML parser with their positions, and the documents that they delimit.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
 use super::{Error, MAX_DEPTH};
 
-/// Returns the parser's events. Line numbers in errors count `lines_before`.
+/// Returns the events of the YAML parser. Line numbers in errors include `lines_before`.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
@@ -43,7 +43,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The markers of a `&str` parser always have a byte offset.
+    /// Converts a span of the parser. The markers of a `&str` parser always have a byte offset.
     fn of(span: Span) -> Self {
         let start = span.start.byte_offset().unwrap_or_default();
         Self {
@@ -58,8 +58,8 @@ impl Position {
     }
 }
 
-/// Splits a text into the texts of its documents. Text before the first document belongs to it, and text after the last
-/// document belongs to that one.
+/// Splits a text into its documents. The first document includes the text before it, and the last document
+/// includes the text after it.
 pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
     let mut cuts = vec![0];
     let mut documents = 0_usize;

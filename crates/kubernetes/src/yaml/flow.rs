@@ -1,4 +1,4 @@
-//! Edits of collections in flow style (`[…]` and `{…}`), which JSON consists of.
+//! Edits of YAML collections in flow style (`[…]` and `{…}`). JSON documents consist of such collections.
 
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ use super::write;
 #[derive(Clone, Copy)]
 struct Layout<'s> {
     style: &'s Style,
-    /// Strings are always in double quotes.
+    /// Whether the document is JSON, in which all strings are in double quotes.
     is_json: bool,
-    /// The column of the entries if each entry is on a separate line.
+    /// Column of the entries if each entry is on a separate line. `None` if the collection is on one line.
     lines: Option<usize>,
 }
 
-/// Adds an entry before the one with this index, or at the end.
+/// Adds an entry before the entry at this index, or at the end of the collection.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -47,14 +47,14 @@ pub(super) fn insert(
     let end_of_line = line_end(text, end);
     let bracket_is_below = skip_trivia(text, end, false) > end_of_line;
     if layout.lines.is_some() && bracket_is_below {
-        // A comment may follow the last entry in its line.
+        // The line of the last entry may end with a comment, which must stay.
         let entry = format!("{separator}{entry}{after}");
         return Some(vec![(end..end, before.to_owned()), (end_of_line..end_of_line, entry)]);
     }
     Some(vec![(end..end, format!("{before}{separator}{entry}{after}"))])
 }
 
-/// Adds the first entry of an empty collection.
+/// Adds an entry to an empty collection.
 fn insert_only(
     text: &str,
     layout: Layout<'_>,
@@ -88,7 +88,8 @@ pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice
     Some(splices.unwrap_or_else(|| vec![(previous.end()..child.end(), String::new())]))
 }
 
-/// Removes a last entry that has separate lines, and the comma before the entry, if a comment between them has to stay.
+/// Removes the last entry if it is on separate lines and a comment precedes it. The comment stays, and the
+/// comma before the comment is removed.
 fn remove_last_line(text: &str, previous_end: usize, child: &Child) -> Option<Vec<Splice>> {
     let comma = skip_trivia(text, previous_end, false);
     let line_feed = text.get(..child.start)?.rfind('\n')?;
@@ -121,13 +122,13 @@ pub(super) fn replace(
     vec![(old, value)]
 }
 
-/// Writes the content of a document.
+/// Writes the content of a document in flow style.
 pub(super) fn document(text: &str, style: &Style, node: &Node, value: &Value) -> String {
     let lines = has_lines(text, node).then_some(style.mapping_indent);
     Layout { style, is_json: true, lines }.value(value)
 }
 
-/// Returns the collection of a node with an opening and a closing bracket.
+/// Returns the collection of a node if it has an opening and a closing bracket.
 fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
     let content = text.get(node.content_start..node.range.end)?;
     let is_bracketed = [('[', ']'), ('{', '}')].iter().any(|(open, close)| {
@@ -136,7 +137,7 @@ fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
     node.collection().filter(|_| is_bracketed)
 }
 
-/// Returns whether a node has several lines, or is an empty collection in a document with several lines.
+/// Returns whether a node spans several lines, or is an empty collection in a document with several lines.
 fn has_lines(text: &str, node: &Node) -> bool {
     let is_empty = node.collection().is_some_and(|inner| inner.children.is_empty());
     text.get(node.range.clone()).unwrap_or_default().contains('\n')
@@ -197,7 +198,7 @@ impl<'s> Layout<'s> {
         format!("{open}{newline}{inner}{entries}{newline}{outer}{close}")
     }
 
-    /// Quotes strings with `:` and `?`, which older parsers misread in flow style.
+    /// Writes a string. Strings with `:` and `?` are quoted, because older parsers misread them in flow style.
     fn string(&self, text: &str) -> String {
         if self.is_json || text.contains([':', '?']) {
             return write::quoted(text);

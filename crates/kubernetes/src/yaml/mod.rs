@@ -1,13 +1,14 @@
-//! Applies JSON Patches (RFC 6902) to the text of YAML documents. Every byte that a patch does not touch stays the
-//! same, with comments, order, quotes and blank lines.
+//! Applies JSON Patches (RFC 6902) to the text of YAML documents. All bytes that a patch does not affect stay
+//! the same, including comments, order, quotes and blank lines.
 //!
-//! Documents are read with the rules of Kubernetes (`sigs.k8s.io/yaml`): YAML 1.1 with parts of 1.2, so `yes` is a
-//! boolean and `1e3` a number. Strings are quoted if any YAML version reads them as another type.
+//! Documents are read with the rules of Kubernetes (`sigs.k8s.io/yaml`), which are YAML 1.1 with parts of 1.2.
+//! For example, `yes` is a boolean and `1e3` is a number. Strings are quoted if any YAML version would read
+//! them as another type.
 //!
-//! Each edit changes only its own lines. The text is then read again and compared with the patched value. If they
-//! differ (aliases, merge keys, rare notations), the enclosing collection is rewritten, then the one around it, up to
-//! the whole document. The value is therefore always correct, and a [`Loss`] reports each part that the rewriting
-//! removed.
+//! Each edit changes only its own lines. The new text is then parsed and compared with the patched value. They
+//! can differ because of aliases, merge keys or rare notations. In that case, the enclosing collection is
+//! rewritten, then its parent, up to the whole document. The resulting value is therefore always correct. A
+//! [`Loss`] reports each part of the text that the rewriting removed.
 
 mod block;
 mod edit;
@@ -25,11 +26,11 @@ use std::fmt;
 use json_patch::Patch;
 use serde_json::Value;
 
-/// Maximum length of a text in bytes. etcd stores objects of at most 1.5 MiB, and all definitions of a cluster take a
-/// few MiB.
+/// Maximum length of a text in bytes. etcd stores objects of at most 1.5 MiB, and all resource definitions of a
+/// cluster together take a few MiB.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// Deepest nesting of values, which is also serde_json's limit. Kubernetes types need about 20.
+/// Maximum nesting depth of values. serde_json has the same limit, and Kubernetes types need about 20 levels.
 pub const MAX_DEPTH: usize = 128;
 
 /// One document of a YAML stream, with its markers, directives, comments and blank lines.
@@ -39,40 +40,42 @@ pub struct Document<'t> {
     value: Value,
 }
 
-/// A text to which a patch was applied.
+/// The result of applying a patch to a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatchedText {
-    /// The patched text, which reads as the patched value.
+    /// The patched text. Parsing it gives the patched value.
     pub text: String,
-    /// Parts of the original text that are missing, in the order of the original text.
+    /// Parts of the original text that the patched text lacks, in the order of the original text.
     pub losses: Vec<Loss>,
 }
 
 /// A part of the original text that is missing from the patched text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Line of the original document, from 1.
+    /// Line number in the original document, starting at 1.
     pub line: usize,
     pub kind: LossKind,
-    /// The missing text. For a rewritten collection, its JSON pointer.
+    /// The missing text. For a rewritten collection, this is its JSON pointer.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// A comment, with its `#`, inside a removed, replaced or rewritten value.
+    /// A comment (including its `#`) inside a value that was removed, replaced or rewritten.
     Comment,
-    /// An anchor, with its `&`, of a replaced or rewritten value.
+    /// An anchor (including its `&`) of a value that was replaced or rewritten.
     Anchor,
-    /// An alias, with its `*`. It was replaced by its value because the patch changes only one of the two places.
+    /// An alias (including its `*`). The alias was replaced with its value, because the patch changes only one
+    /// of the two places.
     Alias,
-    /// The notation of a replaced scalar. If a later patch restores the value, its quotes, base or lines may differ.
+    /// The notation of a replaced scalar. If a later patch restores the value, its quotes, number base or line
+    /// breaks may differ.
     ScalarNotation,
     /// The order and notation of a list or mapping that had to be rewritten.
     CollectionNotation,
 }
 
-/// Describes the loss without its line.
+/// Describes the loss without its line number.
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = &self.text;
@@ -134,8 +137,9 @@ pub enum Error {
     Unwritable { path: String },
 }
 
-/// Splits a text into its documents, whose texts together are the whole text. A document begins at its `---`, or after
-/// the `...` of the previous one. The value of a document with only comments is null.
+/// Splits a text into its documents. Together, the documents contain the whole text. A document begins at its
+/// `---`, or after the `...` of the previous document. The value of a document that contains only comments is
+/// null.
 pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     if text.len() > MAX_BYTES {
         return Err(Error::TooLong { bytes: text.len() });
@@ -149,7 +153,7 @@ pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     documents.collect()
 }
 
-/// Reads the text of one document. Line numbers in errors count `lines_before`.
+/// Parses the text of one document. Line numbers in errors include `lines_before`.
 fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), Error> {
     let tree = tree::parse(text, lines_before)?;
     let value = value::resolve(&tree)?;
@@ -161,7 +165,7 @@ impl<'t> Document<'t> {
         self.text
     }
 
-    /// Returns the value that Kubernetes reads, or null for an empty document.
+    /// Returns the value as Kubernetes reads it. An empty document has the value null.
     pub fn value(&self) -> &Value {
         &self.value
     }

@@ -1,11 +1,11 @@
-//! The values of scalars: as Kubernetes reads them, and as other YAML parsers may read them.
+//! Values of YAML scalars, as Kubernetes reads them and as other YAML parsers may read them.
 
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
 use super::Error;
 
-/// Returns the value of a scalar with its tag.
+/// Returns the value of a scalar, taking its tag into account.
 pub(super) fn scalar_value(
     text: &str,
     style: ScalarStyle,
@@ -34,7 +34,7 @@ pub(super) fn scalar_value(
     }
 }
 
-/// Checks that a collection has no tag, or the expected one.
+/// Checks that a collection has either no tag or the expected tag.
 pub(super) fn check_tag(tag: Option<&Tag>, expected: &str, line: usize) -> Result<(), Error> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema_tag(expected) => Err(unsupported_tag(tag, line)),
@@ -46,7 +46,7 @@ fn unsupported_tag(tag: &Tag, line: usize) -> Error {
     Error::UnsupportedTag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
 }
 
-/// Returns the value that Kubernetes reads from a scalar without quotes, or `None` for `.inf` and `.nan`.
+/// Returns the value that Kubernetes reads from an unquoted scalar. Returns `None` for `.inf` and `.nan`.
 ///
 /// Source: `sigs.k8s.io/yaml`, which uses `go.yaml.in/yaml/v2`, `resolve.go`.
 fn plain_value(text: &str) -> Option<Value> {
@@ -64,7 +64,7 @@ fn plain_value(text: &str) -> Option<Value> {
     })
 }
 
-/// Parses a number. Dates are not numbers but strings, as in Kubernetes.
+/// Parses a number. Returns `None` for a date, which Kubernetes reads as a string.
 fn number(text: &str) -> Option<Number> {
     if text.starts_with('.') {
         return float(text);
@@ -76,7 +76,7 @@ fn number(text: &str) -> Option<Number> {
     integer(&digits).or_else(|| float(&digits))
 }
 
-/// Parses like Go's `strconv.ParseInt` with base 0.
+/// Parses an integer in the same way as Go's `strconv.ParseInt` with base 0.
 fn integer(text: &str) -> Option<Number> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -96,22 +96,22 @@ fn integer(text: &str) -> Option<Number> {
     if is_negative {
         return 0_i64.checked_sub_unsigned(magnitude).map(Number::from);
     }
-    // Go's `ParseUint`, which reads larger numbers, rejects a plus sign.
+    // Go reads larger numbers with `ParseUint`, which rejects a plus sign.
     if text.starts_with('+') && i64::try_from(magnitude).is_err() {
         return None;
     }
     Some(Number::from(magnitude))
 }
 
-/// Parses `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` if it is finite, which is Rust's syntax without the names
-/// of infinity and NaN.
+/// Parses a finite number of the form `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`. Rust's float
+/// syntax is the same, except that it also allows names for infinity and NaN.
 fn float(text: &str) -> Option<Number> {
     let is_named = text.contains(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
     Number::from_f64(text.parse().ok().filter(|_| !is_named)?)
 }
 
-/// Returns the string that Kubernetes makes of a key. `None` for null, and for fractions that Go writes with an
-/// exponent.
+/// Converts a mapping key to a string, as Kubernetes does. Returns `None` for null, and for fractions that Go
+/// writes with an exponent.
 pub(super) fn key(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -122,7 +122,7 @@ pub(super) fn key(value: Value) -> Option<String> {
     }
 }
 
-/// Formats like Go's `strconv.FormatFloat(…, 'g', -1, 32)`.
+/// Formats a fraction in the same way as Go's `strconv.FormatFloat(…, 'g', -1, 32)`.
 #[expect(clippy::cast_possible_truncation, reason = "sigs.k8s.io/yaml writes keys with 32 bits")]
 fn fraction(value: f64) -> Option<String> {
     let value = value as f32;
@@ -131,8 +131,8 @@ fn fraction(value: f64) -> Option<String> {
     has_no_exponent.then(|| value.to_string())
 }
 
-/// Returns whether parsers of every YAML version read this text without quotes as the same string. False negatives only
-/// cause quotes.
+/// Returns whether parsers of every YAML version read the unquoted text as the same string. A false negative is
+/// harmless, because it only adds quotes.
 pub(super) fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;
@@ -155,8 +155,8 @@ pub(super) fn is_plain_string(text: &str) -> bool {
         && !may_be_number(text)
 }
 
-/// Returns whether the text may be an integer, a fraction, a base 60 number or a date in YAML 1.1 or 1.2, or looks
-/// similar.
+/// Returns whether the unquoted text may be a number or a date in YAML 1.1 or 1.2, or resembles one. Numbers
+/// include integers, fractions and base 60 numbers.
 fn may_be_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();

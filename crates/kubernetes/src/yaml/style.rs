@@ -1,4 +1,4 @@
-//! Detects the layout of a document, so that new text looks like the rest.
+//! Detects the layout of a YAML document, so that new text has the same layout.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,16 @@ pub(super) struct Style {
     /// Indentation of a list below its key, in spaces.
     pub(super) list_indent: usize,
     pub(super) newline: &'static str,
-    /// The whole document is in flow style, like JSON.
+    /// Whether the whole document is in flow style, like JSON.
     pub(super) is_flow: bool,
-    /// Flow style without blanks.
+    /// Whether flow style is written without blanks.
     pub(super) is_compact: bool,
-    /// Text of several lines may become a literal block.
+    /// Whether a text of several lines may be written as a literal block (`|`).
     pub(super) literals: bool,
 }
 
-/// Returns the most frequent layout of the document, and kubectl's where the document has none.
+/// Returns the most frequent layout in the document. Where the document gives no example, uses kubectl's
+/// layout.
 pub(super) fn detect(text: &str, tree: &Tree) -> Style {
     let mut counts = Counts::default();
     let root = tree.root.as_ref().and_then(Node::collection);
@@ -79,7 +80,7 @@ impl Counts {
     }
 }
 
-/// Returns the most frequent value, and the smallest of several.
+/// Returns the most frequent value. If several values are equally frequent, returns the smallest of them.
 fn most_frequent(counts: &BTreeMap<usize, usize>) -> Option<usize> {
     let most = counts.values().max()?;
     counts.iter().find(|(_, count)| *count == most).map(|(value, _)| *value)

@@ -1,11 +1,11 @@
-//! Positions in a text: lines, columns, blanks and comments. All positions are byte offsets.
+//! Positions in a text, such as lines, columns, blanks and comments. All positions are byte offsets.
 
 use std::ops::Range;
 
 /// A byte range and its replacement.
 pub(super) type Splice = (Range<usize>, String);
 
-/// Applies splices that are in order and do not overlap.
+/// Applies splices to a text. The splices must be in order and must not overlap.
 pub(super) fn splice(text: &str, splices: &[Splice]) -> Option<String> {
     let mut result = String::with_capacity(text.len());
     let mut at = 0;
@@ -18,7 +18,7 @@ pub(super) fn splice(text: &str, splices: &[Splice]) -> Option<String> {
     Some(result)
 }
 
-/// Skips blanks, line ends and comments, and in flow style commas.
+/// Skips blanks, line ends and comments. In flow style, also skips commas.
 pub(super) fn skip_trivia(text: &str, from: usize, flow: bool) -> usize {
     let mut at = from;
     let bytes = text.as_bytes();

@@ -1,7 +1,7 @@
 //! Parses a document into a tree whose nodes have byte ranges.
 //!
-//! Only blanks, comments and indicators occur between two nodes. The indicator before a node is therefore found by
-//! skipping blanks and comments after the previous node.
+//! Only blanks, comments and indicators (such as `-` and `:`) occur between two nodes. To find the indicator
+//! before a node, the parser skips blanks and comments after the previous node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -16,13 +16,13 @@ use super::scalar::{self, check_tag, scalar_value};
 use super::text::{column, skip_trivia, text_start};
 use super::{Error, LossKind, MAX_DEPTH};
 
-/// One document. The root is absent if it has only comments.
+/// The tree of one document. The root is absent if the document contains only comments.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<Node>,
-    /// Marks in the order of the text.
+    /// Comments, anchors and aliases, in the order of the text.
     pub(super) marks: Vec<Mark>,
-    /// Anchors that have aliases.
+    /// Numbers of the anchors to which at least one alias refers.
     pub(super) aliased_anchors: BTreeSet<usize>,
     line_starts: Vec<usize>,
     lines_before: usize,
@@ -37,7 +37,8 @@ pub(super) struct Mark {
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Range from the tag or anchor, if present, to the end of the content. Empty if the value is not written.
+    /// Byte range from the tag or anchor, if present, to the end of the content. Empty if the text contains no
+    /// value, as after `key:`.
     pub(super) range: Range<usize>,
     pub(super) content_start: usize,
     pub(super) anchor: Option<usize>,
@@ -47,7 +48,7 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Scalar(Value),
-    /// Holds the number of the anchor.
+    /// An alias, with the number of the anchor to which it refers.
     Alias(usize),
     Collection(Collection),
 }
@@ -62,12 +63,12 @@ pub(super) struct Collection {
 /// An entry of a mapping, or an item of a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
-    /// Start of the key or the dash, and in flow style of the item.
+    /// Start of the key or of the dash. For an item in flow style, start of the item.
     pub(super) start: usize,
-    /// End of the colon or the dash, and in flow style the start of the item.
+    /// End of the colon or of the dash. For an item in flow style, start of the item.
     pub(super) value_start: usize,
     pub(super) name: Name,
-    /// The entry has a `?` before the key, or no colon or dash.
+    /// Whether the entry has a `?` before its key, or lacks the colon or the dash.
     pub(super) is_irregular: bool,
     pub(super) node: Node,
 }
@@ -76,7 +77,7 @@ pub(super) struct Child {
 pub(super) enum Name {
     Item,
     Key(String),
-    /// The key `<<`.
+    /// The merge key `<<`.
     Merge,
 }
 
@@ -96,7 +97,7 @@ impl Child {
 }
 
 impl Collection {
-    /// Finds the child for a token of a JSON pointer.
+    /// Finds the index of the child that a JSON pointer token names.
     pub(super) fn position(&self, token: &str) -> Option<usize> {
         if self.is_mapping {
             let is_named = |child: &Child| matches!(&child.name, Name::Key(key) if key == token);
@@ -111,13 +112,13 @@ impl Collection {
 }
 
 impl Tree {
-    /// Returns the line number of a position, from 1.
+    /// Returns the line number of a position. The first line is 1.
     pub(super) fn line(&self, at: usize) -> usize {
         self.lines_before + self.line_starts.partition_point(|start| *start <= at)
     }
 }
 
-/// Parses one document. Line numbers count `lines_before`.
+/// Parses one document. Line numbers in errors include `lines_before`.
 pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     let line_starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut tree = Tree {
@@ -134,7 +135,7 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
         if matches!(event, Event::Comment(..)) {
             tree.marks.push(Mark { kind: LossKind::Comment, range: position.range() });
         } else if let Event::DocumentStart(is_explicit, _) = event {
-            // Without `---` the parser reports the position of the content.
+            // If the document has no `---`, the parser reports the start of the content as its position.
             start = if is_explicit { position.end } else { start };
         } else {
             content.push((event, position));
@@ -152,9 +153,9 @@ struct Builder<'t, 'b> {
     text: &'t str,
     events: Peekable<IntoIter<(Event<'t>, Position)>>,
     tree: &'b mut Tree,
-    /// The keys of the current mapping, with their lines.
+    /// Keys of the current mapping, with their line numbers.
     keys: BTreeMap<String, usize>,
-    /// End of the last token that was read.
+    /// Byte offset of the end of the last token that was read.
     at: usize,
 }
 
@@ -170,7 +171,7 @@ impl<'t> Builder<'t, '_> {
         Ok(root)
     }
 
-    /// Reads the node that starts with `event`, and moves `at` to its end.
+    /// Reads the node that starts with `event`, and moves `at` to the end of the node.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other event starts a node")]
     fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Node, Error> {
         let anchor_range = self.anchor();
@@ -216,7 +217,7 @@ impl<'t> Builder<'t, '_> {
         })
     }
 
-    /// Reads the anchor of the node that just started.
+    /// Reads the anchor of the current node, and returns its byte range.
     fn anchor(&mut self) -> Option<Range<usize>> {
         let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
         let range = position.range();
@@ -238,8 +239,8 @@ impl<'t> Builder<'t, '_> {
         start..position.end.max(start)
     }
 
-    /// Returns the range from the `|` to the last significant line, without its line end. The parser's own range starts
-    /// after the header and ends at the next node.
+    /// Returns the range of a block scalar: from the `|` to the last significant line, without its line end.
+    /// The parser's own range starts after the header and ends at the next node.
     fn block_scalar_range(&self, position: Position) -> Range<usize> {
         let start = skip_trivia(self.text, self.at, false).min(position.start);
         let text = self.text.get(start..position.end).unwrap_or_default();
@@ -250,8 +251,8 @@ impl<'t> Builder<'t, '_> {
         start..start + kept.max(trimmed)
     }
 
-    /// Removes the line end that the parser adds to a block scalar at the end of a text without a line end. Kubernetes
-    /// adds no line end.
+    /// Removes the line end that the parser adds to a block scalar if the text ends without a line end.
+    /// Kubernetes does not add this line end.
     fn without_added_line_end<'s>(
         &self,
         text: &'s str,
@@ -268,7 +269,7 @@ impl<'t> Builder<'t, '_> {
         rest.find([' ', '\t', '\r', '\n']).map_or(self.text.len(), |length| at + length)
     }
 
-    /// Reads a collection, and returns it with the range of its content.
+    /// Reads a collection. Returns the collection and the byte range of its content.
     fn collection(
         &mut self,
         style: StructureStyle,

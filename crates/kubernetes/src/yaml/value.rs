@@ -1,4 +1,4 @@
-//! Resolves the aliases and merge keys of a tree to the value that Kubernetes reads.
+//! Computes the value that Kubernetes reads from a tree, by resolving aliases and merge keys.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use super::tree::{Collection, Kind, Name, Node, Tree};
 use super::{Error, MAX_DEPTH};
 
-/// Memory in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can expand to
-/// billions of values, while hand-written manifests stay far below 1 MiB.
+/// Memory limit in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases
+/// can expand to billions of values. Hand-written manifests stay far below 1 MiB.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
 
-/// Memory of a value without its text, in bytes.
+/// Estimated memory of a value, excluding its text, in bytes.
 const VALUE_OVERHEAD: usize = 64;
 
 pub(super) fn resolve(tree: &Tree) -> Result<Value, Error> {
@@ -101,8 +101,9 @@ impl Resolver<'_> {
     }
 }
 
-/// Merges like `go.yaml.in/yaml/v2`. The later of a key and a merge takes precedence. In a list of mappings, the first
-/// mapping takes precedence. Returns `None` for values other than mappings.
+/// Merges a value into a mapping, in the same way as `go.yaml.in/yaml/v2`. If a key and a merge set the same
+/// entry, the later one takes precedence. In a list of mappings, the first mapping takes precedence. Returns
+/// `None` for values other than mappings.
 fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(merged) => entries.extend(merged),

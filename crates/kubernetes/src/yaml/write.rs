@@ -1,4 +1,4 @@
-//! Writes values as YAML that every YAML version reads as the same values.
+//! Writes values as YAML text that every YAML version reads as the same values.
 
 use std::fmt::Write;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use super::scalar;
 use super::style::Style;
 
-/// The text of a value after the colon of a key or the dash of an item.
+/// Text that follows the colon of a key or the dash of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryValue {
-    /// The rest of the line, with a leading blank. Empty if the value starts below.
+    /// Rest of the line, starting with a blank. Empty if the value starts on the next line.
     pub(super) head: String,
-    /// The lines below, with indentation and line ends.
+    /// Lines below the key or the dash, with their indentation and line ends.
     pub(super) below: String,
 }
 
-/// Keys that are written first. Other keys follow in alphabetical order, as in kubectl.
+/// Keys that are written first. The other keys follow in alphabetical order, as in the output of kubectl.
 const FIRST_KEYS: [&str; 8] =
     ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
@@ -25,7 +25,7 @@ pub(super) fn mapping_value(value: &Value, column: usize, style: &Style) -> Entr
     let inner = column + style.mapping_indent;
     match block(value, inner, column + style.list_indent, style) {
         Some(below) => EntryValue { head: String::new(), below },
-        // `env:`, as in templates.
+        // A null value is written as a key without a value, such as `env:`. Templates often use this form.
         None if value.is_null() => EntryValue { head: String::new(), below: String::new() },
         None => leaf(value, inner, style),
     }
@@ -41,7 +41,7 @@ pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryVa
     EntryValue { head: format!(" {}", head.trim_start()), below: below.to_owned() }
 }
 
-/// Writes an entry of a mapping, or an item if `key` is `None`, as whole lines in `column`.
+/// Writes whole lines in `column`: an entry of a mapping, or a list item if `key` is `None`.
 pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Style) -> String {
     let (start, EntryValue { head, below }) = match key {
         Some(key) => (format!("{}:", string(key)), mapping_value(value, column, style)),
@@ -50,12 +50,13 @@ pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Sty
     format!("{}{start}{head}{}{below}", indent(column), style.newline)
 }
 
-/// Writes the content of a document. A scalar has no line end.
+/// Writes the content of a document. The text of a scalar has no line end.
 pub(super) fn document(value: &Value, style: &Style) -> String {
     block(value, 0, 0, style).unwrap_or_else(|| inline(value))
 }
 
-/// Writes the entries of a mapping or list in their column. Returns `None` for a scalar or an empty collection.
+/// Writes the entries of a mapping or list, each in its column. Returns `None` for a scalar or an empty
+/// collection.
 fn block(value: &Value, keys: usize, dashes: usize, style: &Style) -> Option<String> {
     let lines: String = match value {
         Value::Object(entries) => {
@@ -79,7 +80,7 @@ pub(super) fn indent(column: usize) -> String {
     " ".repeat(column)
 }
 
-/// Writes a scalar or an empty collection. Text of several lines becomes a literal block in `column`.
+/// Writes a scalar or an empty collection. A text of several lines becomes a literal block in `column`.
 fn leaf(value: &Value, column: usize, style: &Style) -> EntryValue {
     if let Value::String(text) = value
         && style.literals
@@ -95,7 +96,8 @@ fn leaf(value: &Value, column: usize, style: &Style) -> EntryValue {
     EntryValue { head: format!(" {}", inline(value)), below: String::new() }
 }
 
-/// Returns the chomping indicator, if every parser reads the text back from a literal block.
+/// Returns the chomping indicator of a literal block, which is `-` or empty. Returns `None` if some parser would
+/// not read the same text back.
 fn literal_chomping(text: &str) -> Option<&'static str> {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let fits = body.contains('\n')
@@ -118,7 +120,7 @@ pub(super) fn inline(value: &Value) -> String {
     }
 }
 
-/// Writes a number with an exponent as YAML 1.1 requires it: with a fraction and a sign.
+/// Writes a number with an exponent. YAML 1.1 requires a fraction and a sign of the exponent.
 fn number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else {
         return json.to_owned();
@@ -132,7 +134,7 @@ fn string(text: &str) -> String {
     if scalar::is_plain_string(text) {
         text.to_owned()
     } else if text.contains(['"', '\\']) && !text.contains('\'') && text.chars().all(is_visible) {
-        // Keeps JSON in annotations readable.
+        // Single quotes keep JSON in annotations readable.
         format!("'{text}'")
     } else {
         quoted(text)
@@ -143,7 +145,7 @@ fn is_visible(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric()
 }
 
-/// Writes a string in double quotes, with the escapes of JSON, which YAML supports.
+/// Writes a string in double quotes. Uses JSON escapes, which YAML supports.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     for c in Value::from(text).to_string().chars() {

@@ -1,8 +1,8 @@
-//! Prometheus rules, generated from one file of thresholds.
+//! Prometheus rules, generated from YAML definitions and one file of thresholds.
 //!
-//! For each rules file, a YAML file defines the rules and documents the reasons. PromQL is written with real names and a
-//! few placeholders, for thresholds and for the parts that all rules share (`template`). This module combines the rules
-//! and writes the files.
+//! Each rules file has a YAML definition, which contains the rules and documents their reasons. PromQL
+//! expressions use real metric names. Placeholders stand for thresholds and for the parts that all rules share
+//! (see `template`). This module combines the definitions and writes the rules files.
 
 mod promql;
 pub mod rule;
@@ -36,7 +36,7 @@ pub fn rules(values: &Values) -> Vec<Rules> {
     definitions.map(rules).into()
 }
 
-/// Divides every duration of the rules, so that a failover test of hours runs in minutes.
+/// Divides every duration in the rules by `by`. A failover test that takes hours can then run in minutes.
 pub fn divided(mut all: Vec<Rules>, by: Divisor) -> Vec<Rules> {
     let groups = all.iter_mut().flat_map(|rules| &mut rules.groups);
     for group in groups {
@@ -70,7 +70,7 @@ pub fn is_generated(name: &str) -> bool {
     name.ends_with(".rules.yaml") || name == OPERATORS
 }
 
-/// The file that contains all groups as one object of the Prometheus Operator.
+/// Name of the file that contains all groups as one `PrometheusRule` object of the Prometheus Operator.
 const OPERATORS: &str = "prometheusrule.yaml";
 
 /// Returns a rules file that contains these groups.
@@ -82,7 +82,8 @@ const HEADER: &str = "\
 # Made by `tokengauge alerts` from values.yaml: change thresholds there, and make it again.
 ";
 
-/// The labels match the rule selector of the Prometheus in kube-prometheus.
+/// Start of the `PrometheusRule` object. Its labels match the rule selector of the Prometheus in
+/// kube-prometheus.
 const PROMETHEUS_RULE: &str = "\
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule

@@ -2,10 +2,10 @@
 
 use crate::alerts::span::{Divisor, Span};
 
-/// Divides each duration in `expr`: windows, offsets and subquery steps.
+/// Divides each duration in `expr`, such as windows, offsets and subquery steps.
 ///
-/// A duration is a word that begins with a digit and that [`Span`] can parse. Names cannot contain such a word
-/// (`rate5m` does not begin with a digit). Quoted text is skipped.
+/// A duration is a word that begins with a digit and that [`Span`] can parse. Names are never changed, because
+/// they do not begin with a digit (such as `rate5m`). Quoted text is skipped.
 pub(super) fn divided(expr: &str, by: Divisor) -> String {
     let mut out = String::with_capacity(expr.len());
     let mut rest = expr;
@@ -21,12 +21,13 @@ pub(super) fn divided(expr: &str, by: Divisor) -> String {
     out
 }
 
-/// Returns the length in bytes of the first token of `text`: quoted text, a word (name, number or duration), or a
-/// character.
+/// Returns the length in bytes of the first token of `text`. A token is a quoted text, a word (a name, number
+/// or duration) or a single character.
 fn token(text: &str, first: char) -> usize {
     match first {
         '"' | '\'' | '`' => quoted(text, first),
-        // A colon belongs to a name only inside it. Between the two durations of a subquery, it is a separate token.
+        // Inside a name, a colon is part of the name. Between the two durations of a subquery, a colon is a
+        // separate token.
         ':' => 1,
         first if first.is_ascii_digit() => end_of(text, |c| c != ':' && is_word(c)),
         first if is_word(first) => end_of(text, is_word),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::alerts::span::Span;
 
-/// Rules that are evaluated sequentially at one interval.
+/// A group of rules that Prometheus evaluates sequentially at one interval.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub name: String,
@@ -36,7 +36,7 @@ impl Rule {
     }
 }
 
-/// A recording rule, named `level:metric:operations`.
+/// A recording rule. Its name has the form `level:metric:operations`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
@@ -49,15 +49,16 @@ pub struct Recording {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alert {
-    /// Alert name, and name of the runbook.
+    /// Name of the alert. Its runbook has the same name.
     #[serde(rename = "alert")]
     pub name: String,
     pub severity: Severity,
     pub expr: String,
-    /// How long the condition must hold before the alert fires (`for`).
+    /// Time for which the condition must hold before the alert fires (`for`). The alert fires at once if this
+    /// is absent.
     #[serde(rename = "for")]
     pub hold: Option<Span>,
-    /// How long the alert keeps firing after the condition has cleared.
+    /// Time for which the alert keeps firing after the condition has cleared.
     pub keep_firing_for: Option<Span>,
     /// One-line description of the problem.
     pub summary: String,
@@ -70,11 +71,11 @@ pub struct Alert {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Pages the engineer on call.
+    /// The alert pages the engineer on call.
     Critical,
-    /// Needs attention during working hours.
+    /// The problem needs attention during working hours.
     Warning,
-    /// Informational, without a notification.
+    /// The alert is informational and sends no notification.
     Info,
 }
 

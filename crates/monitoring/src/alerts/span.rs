@@ -1,14 +1,14 @@
-//! Durations in PromQL notation, and their divisor for failover tests.
+//! Durations in PromQL notation, and the divisor that shortens them in failover tests.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// A duration in milliseconds, the finest unit of PromQL.
+/// A duration in milliseconds, which is the finest unit in PromQL.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Span(u64);
 
-/// PromQL units in milliseconds, in the order that PromQL requires. A year has 365 days.
+/// PromQL units with their length in milliseconds, in the order that PromQL requires. A year has 365 days.
 const UNITS: [(&str, u64); 7] = [
     ("y", 31_536_000_000),
     ("w", 604_800_000),
@@ -19,7 +19,8 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
-/// Units used for output. Weeks and years are omitted, because 37 days is easier to read than five weeks and two days.
+/// Units that the output uses. Weeks and years are omitted, because 37 days is easier to read than five weeks
+/// and two days.
 const TOLD: &[&str] = &["d", "h", "m", "s", "ms"];
 
 impl Span {
@@ -43,7 +44,8 @@ impl Span {
 impl FromStr for Span {
     type Err = String;
 
-    /// Parses a PromQL duration: `5m`, `1h30m`, `250ms`. Each unit occurs at most once, longest first.
+    /// Parses a PromQL duration such as `5m`, `1h30m` or `250ms`. Each unit occurs at most once, and longer
+    /// units come first.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -83,12 +85,13 @@ impl fmt::Display for Span {
     }
 }
 
-/// Divisor for all durations of a failover test.
+/// Divisor by which a failover test shortens all durations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Divisor(pub NonZeroU32);
 
 impl Divisor {
-    /// Rounds to the nearest millisecond, to at least 1 ms, because PromQL rejects a window of 0.
+    /// Divides a duration and rounds it to the nearest millisecond. The result is at least 1 ms, because PromQL
+    /// rejects a window of 0.
     pub fn of(self, span: Span) -> Span {
         let by = u64::from(self.0.get());
         Span(((span.0 + by / 2) / by).max(1))

@@ -15,8 +15,8 @@ use crate::alerts::rule::{Group, Rule};
 use crate::alerts::span::Span;
 use crate::alerts::values::Values;
 
-/// Labels by placeholder. A definition can use the following ones. The scope identifies a deployment, for both scraped
-/// and OTLP series. Labels that a series lacks stay absent.
+/// Placeholders with the labels that they stand for. A definition may use the placeholders in later rows. The
+/// scope identifies a deployment, for both scraped and OTLP series. A label that a series lacks stays absent.
 const LABELS: [(&str, &str); 6] = [
     ("<call>", "<provider>, gen_ai_request_model"),
     ("<provider>", "<lane>, gen_ai_provider_name"),
@@ -46,14 +46,14 @@ struct GroupDefinition {
 #[serde(untagged)]
 enum Definition {
     Rule(Rule),
-    /// Rules that are repeated for each window, which replaces `<window>`.
+    /// Rules that are repeated for each window. The placeholder `<window>` stands for the window.
     Windows {
         windows: Vec<String>,
         rules: Vec<Rule>,
     },
 }
 
-/// Reads the groups that `text` defines.
+/// Reads the rule groups from the definition in `text`.
 pub(super) fn groups(text: &str, values: &Values) -> Vec<Group> {
     let mut text = thresholds(text, values);
     for (placeholder, labels) in LABELS {
@@ -88,7 +88,7 @@ fn thresholds(text: &str, values: &Values) -> String {
     THRESHOLD.replace_all(text, threshold).into_owned()
 }
 
-/// Formats a ratio for humans: `5 %`.
+/// Formats a ratio as a percentage, such as `5 %`.
 fn percent(ratio: &str) -> String {
     let ratio: f64 = ratio.parse().unwrap_or_default();
     format!("{} %", (ratio * 1e4).round() / 1e2)
@@ -117,7 +117,7 @@ fn of_window(mut rule: Rule, window: &str) -> Rule {
     rule
 }
 
-/// Fills in the selector and the jobs. Returns `None` for a rule about jobs if there are none.
+/// Fills in the selector and the jobs. Returns `None` if the rule is about jobs and no job is configured.
 fn filled(mut rule: Rule, values: &Values) -> Option<Rule> {
     let expr = rule.expr_mut();
     if expr.contains("<job>") {

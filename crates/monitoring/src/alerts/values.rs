@@ -1,4 +1,4 @@
-//! Values for generating rules: `alerts/values.yaml`, or a user's file in its place.
+//! Values from which the rules are generated: `alerts/values.yaml`, or a file that the user provides instead.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::alerts::span::Span;
 
-/// The file of default values, including comments.
+/// Text of the file with the default values, including comments.
 pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
 
 /// Returns the values of [`DEFAULTS`].
@@ -18,7 +18,7 @@ pub(crate) fn defaults() -> Values {
     serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
 }
 
-/// Values that can differ between fleets. The file of default values documents each of them.
+/// Values that can differ between deployments. The file of default values documents each value.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Values {
@@ -34,7 +34,7 @@ pub struct Values {
     pub health: Health,
 }
 
-/// Link targets of annotations, without a trailing slash.
+/// Base URLs of the links in alert annotations, without a trailing slash.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
@@ -129,7 +129,8 @@ pub struct Money {
     pub budget_used: Share,
 }
 
-/// Implements `Deserialize` through `FromStr` and `Serialize` through `Display`, because scalars are handled as text.
+/// Implements `Deserialize` with `FromStr` and `Serialize` with `Display`, because the file represents these
+/// types as text.
 macro_rules! serde_as_text {
     ($($type:ty),+) => {$(
         impl<'de> Deserialize<'de> for $type {
@@ -150,7 +151,7 @@ macro_rules! serde_as_text {
 
 serde_as_text!(Text, Selector, Share, Factor, Span);
 
-/// A ratio above 0 and at most 1: `5%` or `0.05`.
+/// A ratio above 0 and at most 1, written as `5%` or `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f64);
 
@@ -159,7 +160,8 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = match text.strip_suffix('%') {
-            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
+            // The exponent is part of the parsed number, because dividing by 100 is inexact. For example, 99.9
+            // ÷ 100 is not the same float as 0.999.
             Some(percent) => number(&format!("{}e-2", percent.trim_end())),
             None => number(text),
         };
@@ -202,7 +204,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|it: &f64| begins && it.is_finite())
 }
 
-/// Text that needs no escaping between quotes in PromQL and YAML, such as a link or a job.
+/// Text that needs no escaping between quotes in PromQL and YAML, such as a URL or a job name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Text(String);
 
@@ -238,7 +240,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// PromQL label matchers without the braces, or empty.
+/// PromQL label matchers without the braces. Empty if no matcher is configured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selector(String);
 
@@ -248,7 +250,7 @@ impl Selector {
     }
 }
 
-/// Matches a label name, a match operator, and a value in double quotes.
+/// Matches one label matcher: a label name, an operator, and a value in double quotes.
 static MATCHER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"^\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\\n]|\\.)*"\s*(,|$)"#).ok()
 });

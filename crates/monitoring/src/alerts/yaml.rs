@@ -1,9 +1,10 @@
-//! Writes rule groups as readable YAML: PromQL as block scalars, long texts folded, quotes only where required.
+//! Writes rule groups as readable YAML. PromQL is written as block scalars, long texts are folded, and quotes
+//! are used only where required.
 
 use crate::alerts::rule::{Alert, Group, Recording, Rule};
 use crate::alerts::values::Links;
 
-/// Maximum column of folded text, unless a single word is longer.
+/// Maximum column of folded text. A single longer word may exceed this column.
 const WIDTH: usize = 120;
 
 /// Writes `groups:` and its content, indented by `depth` levels.
@@ -78,7 +79,8 @@ impl Writer {
         }
     }
 
-    /// Writes a single-line text, wrapped between words if it is too long. YAML joins the lines with single spaces.
+    /// Writes a single-line text. If the text is too long, wraps it between words. YAML joins the lines with
+    /// single spaces.
     fn folded(&mut self, depth: usize, key: &str, text: &str) {
         let whole = format!("{key}: {}", scalar(text));
         if 2 * depth + whole.len() <= WIDTH {
@@ -117,7 +119,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Writes a single-line scalar, quoted only where YAML would parse it differently.
+/// Writes a single-line scalar. Adds quotes only if YAML would parse the unquoted text differently.
 fn scalar(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();

@@ -1,8 +1,9 @@
-//! Comparison of two variants or two models: relative speed, and its effect on quality and cost.
+//! The dashboard that compares two variants or two models: their relative speed, and the effect on quality and
+//! cost.
 //!
-//! Every query is written once, with two markers in addition to those of [`super::query`]. `<side>` stands for the
-//! matchers of A or of B, and `<range>` stands for the queried time range. All results are ratios or quantiles, so
-//! `increase` is valid for any range.
+//! Every query is written once, with two markers in addition to those of [`super::query`]. `<side>` stands for
+//! the label matchers of A or B. `<range>` stands for the time range of the query. All results are ratios or
+//! quantiles, so `increase` is valid for any range.
 
 use super::Dashboard;
 use super::dashboard::Row;
@@ -76,12 +77,12 @@ impl Side {
     }
 }
 
-/// Time range of a query.
+/// Time range over which a query is evaluated.
 #[derive(Clone, Copy)]
 enum Over {
-    /// Every step of a time series.
+    /// The interval of each step in a time series.
     Step,
-    /// The whole displayed range.
+    /// The whole time range that the dashboard shows.
     Shown,
 }
 
@@ -98,7 +99,7 @@ fn asked(question: &str, side: Side, over: Over) -> String {
     question.replace("<side>", &side.matchers()).replace("<range>", over.range())
 }
 
-/// Returns PromQL for B ÷ A. Absent if A is 0.
+/// Returns PromQL for the ratio B ÷ A. The result is absent if A is 0.
 fn ratio(question: &str, over: Over) -> String {
     let of = |side| asked(question, side, over);
     format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
@@ -110,7 +111,8 @@ const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
     increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_request_total_rate_per_second_bucket{<side>}[<range>]))) >= 0";
-/// Counts tokens in one encoding, so that the rate is comparable across providers.
+/// Output rate of a stream. Tokens are counted in one encoding, so that the rate is comparable across
+/// providers.
 const TEXT_RATE: &str = r#"sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream="true"}[<range>])) /
     (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
 const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
@@ -121,10 +123,10 @@ const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
 const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
-/// Counts tokens in one encoding, like `TEXT_RATE`.
+/// Output tokens per finished choice. Tokens are counted in one encoding, as in `TEXT_RATE`.
 const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
-/// A missing failure series counts as 0 if there were requests.
+/// Ratio of failed requests. If there were requests but no failure series exists, the number of failures is 0.
 const FAILED: &str = r#"(
     sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=~"error|timeout|truncated|rejected"}[<range>]))
     or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
@@ -140,13 +142,13 @@ const ENDED_BADLY: &str = r#"(
 const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice) (
     increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
     / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
-/// Grouped by currency, without conversion.
+/// Cost per thousand requests, grouped by currency. Amounts are not converted.
 const COST: &str =
     "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
     / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
 const REQUESTS: &str = "sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0";
 
-/// A table row: name, preferred direction, and query.
+/// A table row: its name, the preferred direction of the value, and the query.
 type Measure = (&'static str, &'static str, &'static str);
 
 const SPEED: &[Measure] = &[
@@ -169,7 +171,7 @@ const PRICE: &[Measure] = &[
     ("Requests", "–", REQUESTS),
 ];
 
-/// Returns the query for all rows of a table for one side. The currency of the cost becomes part of the row name.
+/// Returns the query for all table rows of one side. The currency of a cost becomes part of the row name.
 fn measures(rows: &[Measure], side: Side) -> String {
     let rows: Vec<String> = rows
         .iter()
@@ -234,7 +236,8 @@ fn summary() -> Vec<Panel> {
     ]
 }
 
-/// Two tables, because VictoriaMetrics rejects queries longer than 16 KiB.
+/// Returns a table of A, B and B ÷ A. The rows are split over two tables, because VictoriaMetrics rejects
+/// queries longer than 16 KiB.
 fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
     let [a, b] = [Side::A, Side::B].map(|side| measures(rows, side));
     let ratios = format!("{b} / ({a} > 0)");
@@ -252,8 +255,9 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
     }
 }
 
-/// Verdict on B: faster by more than 5 %, and either a tenth shorter or with one additional failed choice or request
-/// per hundred.
+/// Returns the panel with the verdict on B. The verdict is "Yes" if B is faster by more than 5 % but also
+/// shorter or worse. Shorter means by more than a tenth. Worse means at least one additional failed choice or
+/// request per hundred.
 fn verdict() -> Panel {
     let more = |question| format!("({} > bool 0.01)", difference(question));
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
@@ -288,7 +292,7 @@ fn points_stat(title: &str, description: &str, question: &str) -> Panel {
     Panel { query, decimals: Some(1), ..stat(title, "percentunit", description) }
 }
 
-/// Returns PromQL for B − A over the whole displayed range.
+/// Returns PromQL for the difference B − A over the whole displayed time range.
 fn difference(question: &str) -> String {
     let [a, b] = [Side::A, Side::B].map(|side| asked(question, side, Over::Shown));
     format!("({b}) - ({a})")
@@ -298,7 +302,7 @@ fn time_series(title: &str, unit: &str, description: &str) -> Panel {
     Panel::new(Kind::TimeSeries, title, unit, description)
 }
 
-/// Time series of A and B with a fixed colour each.
+/// Returns a panel with time series of A and B, each in a fixed colour.
 fn twin(title: &str, unit: &str, description: &str, question: &str) -> Panel {
     Panel {
         lines: [("A", Side::A), ("B", Side::B)]
@@ -309,7 +313,7 @@ fn twin(title: &str, unit: &str, description: &str, question: &str) -> Panel {
     }
 }
 
-/// Time series of B ÷ A with a reference line at 1.
+/// Returns a panel with time series of B ÷ A and a reference line at 1.
 fn ratios(title: &str, description: &str, questions: &[(&str, &str)]) -> Panel {
     let line = |(name, question): &(&str, &str)| ((*name).to_owned(), ratio(question, Over::Step));
     Panel {
@@ -482,7 +486,7 @@ mod tests {
     use super::super::faults::{panels, queries};
     use super::*;
 
-    /// VictoriaMetrics' default query length limit (`-search.maxQueryLen`) in bytes.
+    /// Default limit of VictoriaMetrics for the length of a query (`-search.maxQueryLen`), in bytes.
     const LONGEST: usize = 16 * 1024;
 
     #[test]
@@ -491,7 +495,7 @@ mod tests {
         let texts: Vec<&str> = panels(&json).flat_map(queries).collect();
         assert!(texts.len() > 50, "{}", texts.len());
         for text in texts {
-            // Replaces the variables with long model names.
+            // Replaces the variables with long model names, as in a real query.
             let long = text.replace("$model_a", "meta-llama/Llama-3.1-405B-Instruct");
             let long = long.replace("$model_b", "meta-llama/Llama-3.1-405B-Instruct");
             assert!(long.len() < LONGEST, "{}: {long:.80}", long.len());

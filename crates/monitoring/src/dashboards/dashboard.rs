@@ -8,7 +8,7 @@ use super::query::expanded;
 use super::variables::{self, Scope, Variable};
 use super::{datasource, standard_variables};
 
-/// Tag of every dashboard, used for links between them.
+/// Tag of every dashboard in this set. The links between dashboards use this tag.
 const TAG: &str = "tokengauge";
 /// Number of columns of a dashboard.
 const WIDTH: u32 = 24;
@@ -17,27 +17,27 @@ const WIDTH: u32 = 24;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dashboard {
-    /// Names the dashboard in links and names its file, so it must not change.
+    /// Identifier of the dashboard in links and in its file name. It must not change.
     pub uid: String,
     pub(super) title: String,
     pub(super) description: String,
-    /// Start of the default time range in Grafana notation: `now-6h`.
+    /// Start of the default time range in Grafana notation, such as `now-6h`.
     pub(super) from: Option<String>,
     pub(super) scope: Scope,
-    /// Variables in addition to the standard variables.
+    /// Dashboard variables in addition to the standard variables.
     #[serde(default)]
     pub(super) variables: Vec<Variable>,
     pub(super) rows: Vec<Row>,
 }
 
-/// A row of panels from left to right, wrapped to further lines if they do not fit.
+/// A row of panels, placed from left to right. Panels that do not fit continue on the next line.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) title: String,
     /// Whether the row runs no queries until a viewer expands it.
     pub(super) collapsed: bool,
-    /// Size of panels without their own size.
+    /// Default size of the panels in this row. A panel can set its own size.
     pub(super) size: Option<(u32, u32)>,
     pub(super) panels: Vec<Panel>,
 }
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// Position of the next panel.
+/// Position at which the next panel is placed.
 struct Flow {
     x: u32,
     y: u32,
@@ -165,10 +165,10 @@ fn annotations() -> Value {
     ])
 }
 
-/// Firing alerts of the rules in `alerts/`.
+/// PromQL for the firing alerts of the rules in `alerts/`.
 const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>})";
 
-/// Versions that did not run five minutes earlier.
+/// PromQL for program versions that did not run five minutes earlier.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_self_build{<process>}) \
                        unless group by (job, tokengauge_version) (tokengauge_self_build{<process>} offset 5m)";
 

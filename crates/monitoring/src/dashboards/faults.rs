@@ -1,7 +1,8 @@
-//! Dashboard checks: missing units, titles or descriptions, and queries for series that the program does not export.
+//! Checks dashboards for missing units, titles or descriptions, and for queries of series that the program does
+//! not export.
 //!
-//! The checks read the JSON that Grafana reads. The tests check PromQL syntax and the labels of each metric, because
-//! they have a parser.
+//! The checks read the same JSON as Grafana. PromQL syntax and the labels of each metric are checked only in
+//! tests, which have a PromQL parser.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use serde_json::Value;
 
 use crate::emitted::emitted;
 
-/// Prefixes of names in the metric catalog. Other names (`ALERTS`, recorded series) are not in it.
+/// Prefixes of the metric names in the catalog. Names with other prefixes, such as `ALERTS` or recorded series,
+/// are not checked.
 const OURS: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];
 
 /// Returns the faults of a dashboard, one sentence each.
@@ -79,8 +81,8 @@ fn ours(word: &str) -> bool {
     OURS.iter().any(|prefix| word.starts_with(prefix))
 }
 
-/// Returns whether an unexpanded marker is left. A comparison does not match, because it has no lower-case word between
-/// `<` and `>`.
+/// Returns whether the query still contains an unexpanded marker. A comparison is not a marker, because it has
+/// no lower-case word between `<` and `>`.
 fn has_marker(query: &str) -> bool {
     query.split('<').skip(1).any(|rest| {
         rest.split_once('>').is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))
@@ -108,7 +110,7 @@ mod tests {
             "targets": [{ "expr": "sum(tokengauge_active_requests{job=~\"$job\"})" }],
         });
         change(&mut panel);
-        // Tests a panel in a collapsed row, where a fault is easily overlooked.
+        // The panel is in a collapsed row, because the check could overlook faults there.
         faults(&json!({ "panels": [{ "title": "R", "type": "row", "panels": [panel] }] }))
     }
 

@@ -1,10 +1,11 @@
 //! Grafana dashboards in classic JSON, importable by Grafana 10.4 to 13.
 //!
-//! A YAML file defines the rows and panels of each dashboard. `Dashboard`, `Row` and `Panel` document the keys. Only the
-//! comparison is generated, because each of its queries occurs many times. Queries are PromQL with [markers](query). The
-//! code adds ids, positions, variables, annotations and links. All queries use the data source that the viewer selects,
-//! and rates use Grafana's `$__rate_interval`. Missing traffic is shown explicitly: denominators are `> 0`, and an
-//! absent value is displayed as "No traffic".
+//! A YAML file defines the rows and panels of each dashboard. `Dashboard`, `Row` and `Panel` document the keys.
+//! Only the comparison dashboard is defined in code, because each of its queries occurs many times.
+//!
+//! Queries are PromQL with [markers](query). The code adds ids, positions, variables, annotations and links.
+//! All queries use the data source that the viewer selects, and rates use Grafana's `$__rate_interval`. Missing
+//! traffic is shown explicitly. Denominators must be `> 0`, and an absent value is displayed as "No traffic".
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ fn standard_variables() -> impl Iterator<Item = Variable> {
     embedded::<Vec<Variable>>(include_str!("variables.yaml")).into_iter()
 }
 
-/// Reads an embedded file. A test reads all of them.
+/// Parses a definition that is embedded in the program. A test parses all of them.
 fn embedded<T: DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).expect("embedded definitions are valid")
 }
@@ -62,7 +63,8 @@ fn datasource() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }
 
-/// Sorts object keys at every level, so that the output does not depend on the key order of `serde_json`.
+/// Sorts the keys of objects at every level, so that the output does not depend on the key order of
+/// `serde_json`.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -10,37 +10,40 @@ pub(super) struct Panel {
     pub(super) title: String,
     #[serde(rename = "type")]
     pub(super) kind: Kind,
-    /// Grafana's name of the unit. `count:` scales by thousands and appends a suffix. `suffix:` only appends a suffix.
+    /// Unit of the values, in Grafana's notation. `count:` scales by thousands and appends a suffix. `suffix:`
+    /// only appends a suffix.
     pub(super) unit: String,
-    /// Names the metrics and the formula.
+    /// Description of the panel, which names the metrics and the formula.
     pub(super) description: String,
-    /// Width in columns (of 24) and height in rows of 30 pixels. If absent, the row or the type determines the size.
+    /// Width in columns (of 24) and height in rows of 30 pixels. If absent, the row or the panel type
+    /// determines the size.
     pub(super) size: Option<(u32, u32)>,
-    /// Labels that identify the rows of a table, each with its column title. All queries must keep these labels.
+    /// Labels that identify the rows of a table, with the column title of each label. All queries must keep
+    /// these labels.
     pub(super) keys: IndexMap<String, String>,
-    /// Table columns. In a scatter chart, the column is the horizontal axis of all lines.
+    /// Columns of a table. In a scatter chart, the single column is the horizontal axis of all lines.
     pub(super) columns: IndexMap<String, Column>,
-    /// The only query, with the legend that Grafana chooses.
+    /// Query of a panel that has only one query. Grafana chooses the legend.
     pub(super) query: Option<String>,
     pub(super) percentiles: Option<Percentiles>,
-    /// Queries by legend, where `{{label}}` inserts a label value.
+    /// Queries by legend. `{{label}}` in a legend is replaced with a label value.
     pub(super) lines: IndexMap<String, String>,
-    /// Lines with a different unit and an axis on the right. The legend must not contain `{{label}}`.
+    /// Lines with a different unit and an axis on the right side. The legend must not contain `{{label}}`.
     pub(super) right_axis: IndexMap<String, Column>,
     pub(super) stacked: bool,
     pub(super) bars: bool,
     pub(super) logarithmic: bool,
     pub(super) thresholds: Option<Thresholds>,
-    /// Values at which a line is drawn, with its colour.
+    /// Values at which a horizontal line is drawn, with the colour of the line.
     pub(super) threshold_lines: Vec<(f64, Colour)>,
-    /// Lines with a fixed colour. The legend must not contain `{{label}}`.
+    /// Fixed colours of lines, by legend. The legend must not contain `{{label}}`.
     pub(super) colours: IndexMap<String, Colour>,
-    /// Text and colour that replace specific values.
+    /// Text and colour that are shown in place of specific values.
     pub(super) values: Vec<(f64, String, Colour)>,
     pub(super) min: Option<f64>,
     pub(super) max: Option<f64>,
     pub(super) decimals: Option<u32>,
-    /// Text for an absent value whose cause is not missing traffic.
+    /// Text for an absent value, if the cause is not missing traffic.
     pub(super) empty: Option<String>,
     pub(super) links: Vec<Link>,
 }
@@ -54,17 +57,18 @@ pub(super) enum Kind {
     #[default]
     #[serde(rename = "timeseries")]
     TimeSeries,
-    /// A distribution over time, from one query grouped by `le`. The unit applies to the bucket bounds.
+    /// A distribution over time. The panel has one query, grouped by `le`, and its unit applies to the bucket
+    /// bounds.
     Heatmap,
-    /// A bar per line for current values.
+    /// Current values, with one bar per line.
     #[serde(rename = "bargauge")]
     BarGauge,
-    /// Current values: a row per combination of keys, a column per query.
+    /// Current values in a table, with one row per combination of keys and one column per query.
     Table,
     /// A scatter chart.
     #[serde(rename = "xychart")]
     XyChart,
-    /// A bar per line, with states named by `values`.
+    /// States over time, with one bar per line. `values` gives the names of the states.
     StateTimeline,
 }
 
@@ -76,26 +80,27 @@ pub(super) struct Column {
     pub(super) query: String,
 }
 
-/// Percentiles of a histogram over all selected series, as lines named `p50`. Absent without events, never NaN.
+/// Percentiles of a histogram over all selected series, shown as lines named `p50`. They are absent without
+/// events, never NaN.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Percentiles {
-    /// Selector of the buckets: `x_seconds_bucket{<call>}`.
+    /// Selector of the histogram's buckets, such as `x_seconds_bucket{<call>}`.
     pub(super) of: String,
     pub(super) at: Vec<u8>,
 }
 
-/// Colours of good and bad values. Used only for values that require action.
+/// Colours of good and bad values. They are used only for values that require action.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Thresholds {
-    /// Colour below the first step.
+    /// Colour of values below the first step.
     pub(super) base: Colour,
-    /// Colours from a value upward.
+    /// Colours from a given value upward.
     pub(super) steps: Vec<(f64, Colour)>,
 }
 
-/// A link on the values of a column.
+/// A link on the values of a table column.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Link {
@@ -116,9 +121,9 @@ pub(super) enum Colour {
     Text,
 }
 
-/// A query: a column of a table, otherwise a line.
+/// A query of a panel. In a table the result is a column, and in other panels a line.
 pub(super) struct Query {
-    /// Legend or column title. If empty, Grafana chooses the legend.
+    /// Legend of a line or title of a column. If empty, Grafana chooses the legend.
     pub(super) name: String,
     /// PromQL with markers.
     pub(super) text: String,

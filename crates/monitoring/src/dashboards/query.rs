@@ -24,10 +24,10 @@ const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_vantage=\"$vantage\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
-/// Expands the markers of a query and collapses line breaks and indentation to single spaces.
+/// Expands the markers of a query. Replaces line breaks and indentation with single spaces.
 pub fn expanded(text: &str) -> String {
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Expands the widest marker first, because each definition uses the next marker.
+    // The widest marker is expanded first, because its definition contains the next marker.
     for (marker, matchers) in [
         ("<call>", CALL),
         ("<lane>", LANE),

@@ -6,7 +6,7 @@ use super::datasource;
 use super::panel::{Colour, Kind, Link, Panel, Query};
 use super::query::expanded;
 
-/// Default text for an absent value, because an idle proxy is not an error.
+/// Default text for an absent value. An idle proxy has no values, which is not an error.
 const NO_TRAFFIC: &str = "No traffic";
 
 impl Panel {
@@ -24,7 +24,7 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        // Grafana 11.0 treats a scatter chart without a version as the previous format and converts it.
+        // Without a version, Grafana 11.0 treats a scatter chart as the previous format and converts the chart.
         let version =
             matches!(self.kind, Kind::XyChart).then(|| ("pluginVersion", "11.1.0".into()));
         with(panel, version)
@@ -42,7 +42,7 @@ impl Panel {
             Kind::Heatmap => (false, "heatmap"),
             Kind::TimeSeries | Kind::XyChart | Kind::StateTimeline => (false, "time_series"),
         };
-        // Exemplars need a time axis, and only histograms of durations link to traces.
+        // Exemplars need a time axis. Only histograms of durations have exemplars that link to traces.
         let exemplar = matches!(self.kind, Kind::TimeSeries | Kind::Heatmap)
             && text.contains("_seconds_bucket");
         let legend = match (query.name.as_str(), self.kind) {
@@ -85,7 +85,7 @@ impl Panel {
     }
 
     fn mappings(&self) -> Value {
-        // NaN from 0 ÷ 0 is not an error: the denominator was empty.
+        // NaN is the result of 0 ÷ 0 and is not an error, because there were no events to divide by.
         let nan = json!({
             "type": "special",
             "options": { "match": "nan", "result": { "index": 0, "text": self.empty() } },
@@ -161,7 +161,7 @@ impl Panel {
         with(style, (!self.logarithmic).then(|| ("axisSoftMin", 0.into())))
     }
 
-    /// Returns the properties of single fields, which differ from those of the panel.
+    /// Returns the properties of single fields that differ from the properties of the panel.
     fn overrides(&self) -> Value {
         let unit = |unit: &str| json!({ "id": "unit", "value": unit });
         let axes = self.right_axis.iter().map(|(name, line)| {
@@ -185,7 +185,8 @@ impl Panel {
     fn transformations(&self) -> Value {
         match self.kind {
             Kind::Table => self.table_columns(),
-            // Joins all lines into one frame with a column each, so that one line can be the axis of another.
+            // Joins all lines into one frame with one column per line, so that one line can be the axis of
+            // another.
             Kind::XyChart => json!([
                 { "id": "joinByField", "options": { "byField": "Time", "mode": "outer" } },
             ]),
@@ -197,12 +198,13 @@ impl Panel {
         }
     }
 
-    /// Returns the transformation to one row per key, with columns in definition order and with their titles.
+    /// Returns the transformation of query results into table rows. Each key gets one row, and the columns have
+    /// their titles and the order of the definition.
     fn table_columns(&self) -> Value {
         let keys = self.keys.iter().map(|(label, title)| (label.clone(), title));
         let values = self.columns.keys().enumerate().map(|(at, title)| {
-            // With several queries, Grafana appends the query id to the name of the value column. With one query, it
-            // does not.
+            // With several queries, Grafana appends the query id to the name of the value column. With a single
+            // query, Grafana does not append the id.
             let field = match self.columns.len() {
                 1 => "Value".to_owned(),
                 _ => format!("Value #{}", ref_id(at)),
@@ -267,8 +269,8 @@ impl Panel {
         }
     }
 
-    /// Returns chart options. Grafana reads `mapping` and `series` from version 11.1. Version 10.4 reads `dims` instead
-    /// and draws every other line over its `x`.
+    /// Returns the options of a scatter chart. From version 11.1, Grafana reads `mapping` and `series`. Version
+    /// 10.4 reads `dims` instead, and draws every other line over the `x` of `dims`.
     fn xy_options(&self, legend: &Value) -> Value {
         let by_name = |name: &str| json!({ "matcher": { "id": "byName", "options": name } });
         let x = self.columns.keys().next().map_or("", String::as_str);
@@ -322,7 +324,7 @@ fn by_name(name: &str, properties: &[Value]) -> Value {
     json!({ "matcher": { "id": "byName", "options": name }, "properties": properties })
 }
 
-/// Returns Grafana's query id: A to Z, then AA.
+/// Returns Grafana's id of a query: A to Z, then AA and so on.
 fn ref_id(at: usize) -> String {
     const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let letter = |at: usize| LETTERS.get(at % 26).copied().map_or('A', char::from);

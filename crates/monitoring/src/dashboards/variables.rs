@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::query::expanded;
 
-/// A dashboard variable, populated by a query.
+/// A dashboard variable whose values come from a query.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Variable {
@@ -13,32 +13,34 @@ pub(super) struct Variable {
     pub(super) label: String,
     #[serde(default)]
     pub(super) scope: Scope,
-    /// A Grafana query: `label_values(…)` or `query_result(…)`, with markers.
+    /// Grafana query for the values, with markers: `label_values(…)` or `query_result(…)`.
     pub(super) query: String,
     /// Regular expression applied to each result of the query.
     #[serde(default)]
     pub(super) regex: String,
-    /// Matcher for all values, if it excludes an absent label.
+    /// Value of the option "All". Set if the default would exclude series without the label.
     pub(super) all: Option<String>,
     /// Whether a viewer can select only one value.
     #[serde(default)]
     pub(super) single: bool,
 }
 
-/// The standard variables of a dashboard, which filter its queries.
+/// Standard variables of a dashboard, which filter its queries. Each scope includes the variables of the scopes
+/// before it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scope {
-    /// All variables up to the instance.
+    /// Variables up to the instance.
     #[default]
     Process,
-    /// All variables up to the route.
+    /// Variables up to the route.
     Lane,
-    /// All variables up to the model.
+    /// Variables up to the model.
     Call,
 }
 
-/// Returns the variable that selects a Grafana data source that supports PromQL.
+/// Returns the variable with which the viewer selects a data source. Only data sources that support PromQL are
+/// offered.
 pub(super) fn datasource() -> Value {
     json!({
         "name": "datasource",
@@ -59,7 +61,7 @@ pub(super) fn datasource() -> Value {
 
 impl Variable {
     pub(super) fn json(&self) -> Value {
-        // Matches any label value, including an absent label.
+        // The default `.*` matches any label value, including an absent label.
         let all = self.all.as_deref().unwrap_or(".*");
         let current = if self.single {
             json!({})
@@ -74,9 +76,9 @@ impl Variable {
             "query": expanded(&self.query),
             "definition": expanded(&self.query),
             "regex": self.regex,
-            // Refresh on every change of the time range.
+            // The value 2 refreshes the variable on every change of the time range.
             "refresh": 2,
-            // Sort by name, with numeric parts sorted by value.
+            // The value 3 sorts by name, comparing numbers in names by their value.
             "sort": 3,
             "hide": 0,
             "skipUrlSync": false,

@@ -14,7 +14,8 @@ fn one(text: &str) -> Document<'_> {
     documents.remove(0)
 }
 
-/// Applies a patch to a text of one document. Only the notation of replaced scalars may be lost.
+/// Applies a patch to a text with one document. Fails if anything except the notation of replaced scalars is
+/// lost.
 fn patched(text: &str, operations: Value) -> String {
     let mut patched = one(text).apply(&patch(operations)).unwrap();
     patched.losses.retain(|loss| loss.kind != LossKind::ScalarNotation);
@@ -145,7 +146,8 @@ fn keeps_trailing_comments_in_their_collection() {
 
 #[test]
 fn follows_the_layout_of_the_document() {
-    // Indented lists, four spaces, no line end at the end, CRLF.
+    // Each case has a different layout: indented lists, four spaces, no line end at the end of the text, or
+    // CRLF.
     let cases = [
         (
             "a:\n    b:\n      - c",
@@ -189,7 +191,8 @@ fn keeps_the_comments_of_replaced_values() {
     }
 }
 
-/// Regression test from random manifests: the comment of the previous entry was removed with the added entry.
+/// Regression test for a failure with random manifests. The comment of the previous entry was removed together
+/// with the added entry.
 #[test]
 fn removes_an_entry_but_not_the_comment_above_it() {
     let texts = [
@@ -207,7 +210,8 @@ fn removes_an_entry_but_not_the_comment_above_it() {
     }
 }
 
-/// Regression test from random manifests: the loss of quotes, bases and words for null was not reported.
+/// Regression test for a failure with random manifests. The loss of quotes, number bases and words for null was
+/// not reported.
 #[test]
 fn reports_a_notation_that_cannot_be_restored() {
     let cases = [
@@ -284,7 +288,7 @@ fn reads_scalars_like_kubernetes() {
     assert_eq!(*one("yes: 1\n1.50: 2\n").value(), json!({"true": 1, "1.5": 2}));
 }
 
-/// Strings are quoted if a parser of any YAML version reads them as another type.
+/// Tests that strings are quoted if a parser of any YAML version would read them as another type.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list with one text per line")]
 fn quotes_strings_that_look_like_other_types() {

@@ -64,7 +64,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Writes a value. Each choice of notation comes from a list of numbers.
+/// Writes a value as YAML. The list `choices` decides each choice of notation.
 struct Writer<'c> {
     choices: std::iter::Cycle<std::slice::Iter<'c, u8>>,
     newline: &'static str,
@@ -81,7 +81,7 @@ impl Writer<'_> {
         format!("# c{} é", self.comments)
     }
 
-    /// Returns the end of a line: with a comment, comment lines, blank lines, or nothing else.
+    /// Returns the end of a line, optionally with a comment, comment lines or blank lines.
     fn end(&mut self, column: usize) -> String {
         let newline = self.newline;
         let indent = " ".repeat(column);
@@ -255,7 +255,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.split('\n').map(|line| line.trim_end_matches('\r')).collect()
 }
 
-/// Returns the number of lines that an operation may change: those of the value at its path.
+/// Returns the number of lines that an operation may change: the lines of the value at its path.
 fn changed_lines(text: &str, operation: &Value) -> usize {
     let tree = read(text, 0).unwrap().0;
     let path = operation["path"].as_str().unwrap();
@@ -283,7 +283,8 @@ fn changed_lines(text: &str, operation: &Value) -> usize {
         child = Some(next);
         node = &next.node;
     }
-    // After the removal of an entry on the line of a dash, the next entry moves up, over blank lines.
+    // If an entry on the line of a dash is removed, the next entry moves up to the dash and replaces blank
+    // lines.
     let compact = |child: &Child| 2 * usize::from(!starts_line(text, child.start));
     child.map_or(usize::MAX, |child| lines(child.start, node.range.end) + compact(child))
 }
@@ -306,7 +307,7 @@ proptest! {
             text.push_str(document(&choices, value).trim_start_matches(['\u{feff}', '%']));
         }
         let Ok(all) = parse_documents(&text) else {
-            // A directive without `...` before it.
+            // A directive is not allowed without `...` before it, so the parser reports an error.
             return Ok(());
         };
         prop_assert_eq!(all.iter().map(Document::text).collect::<String>(), text.as_str());
