@@ -1,6 +1,6 @@
 //! tokengauge: an OpenTelemetry-native observability proxy for LLM APIs.
 //!
-//! The data path never waits for observation: [`route`] selects the upstream, and [`forward`] sends the request there and
+//! The data path never waits for observation. [`route`] selects the upstream. [`forward`] sends the request there and
 //! streams the response back. `tokengauge-observe` copies the bytes and measures them on its own thread. [`app`] builds
 //! all parts from a [`config`] and owns their tasks.
 

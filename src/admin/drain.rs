@@ -1,9 +1,9 @@
-//! Draining: clients move to other replicas while every request is still served.
+//! Drains the proxy: clients move to other replicas, while every request is still served.
 //!
 //! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
 //! 2. Each connection closes after its current or next exchange. New connections are still accepted.
-//! 3. When nothing has been in flight for `quiet`, idle connections are closed. If no request arrives during
-//!    that, the proxy is drained. It continues to serve until it is stopped.
+//! 3. When no exchange has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile,
+//! the proxy is drained. It continues to serve until it is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,19 +17,20 @@ use tokengauge_listen::ConnectionDrain;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
-/// Enough for a pod's hook and a few people. Callers are on this machine or have the token. Requests that only wait are
-/// limited by their connections.
+/// Maximum number of concurrent requests that start a drain. This is enough for the hook of a pod and a few people,
+/// because callers are on this machine or have the token. Requests that only wait for a drain are limited by their
+/// connections.
 const MAX_DRAIN_REQUESTS: usize = 8;
 
-/// How long `/drained` waits for a drain to start. The hooks of a pod's containers run concurrently, so the one that
-/// waits may come before the one that starts the drain, which takes seconds on a busy node. If only the engine is
-/// restarted, it stops later by this time.
+/// Maximum time that `/drained` waits for a drain to start. The hooks of a pod's containers run concurrently, so the
+/// hook that waits may come before the hook that starts the drain. On a busy node, the second hook can take seconds to
+/// start. If only the engine is restarted, this wait delays its stop.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Polling interval of the number of open exchanges. Small compared with the time that stopping a pod takes.
+/// Interval at which the number of open exchanges is polled. Short compared with the time that stopping a pod takes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A longer delay would block a deployment.
+/// Maximum value of `delay`, 1 hour. A longer delay would block a deployment.
 const MAX_DELAY: Duration = Duration::from_secs(3_600);
 
 /// Longer waits are cut to this.
@@ -37,23 +38,24 @@ const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DrainOptions {
-    /// How long connections are kept as before, until load balancers have noticed that the proxy is not ready.
+    /// Time during which connections are handled as before, until load balancers have noticed that the proxy is not
+    /// ready.
     delay: Duration,
-    /// How long nothing must have been in flight.
+    /// Time without any exchange in flight after which the proxy is idle.
     quiet: Duration,
-    /// How long the caller waits. The drain continues after that.
+    /// Maximum time that the caller waits. The drain continues after that time.
     within: Duration,
 }
 
 impl Default for DrainOptions {
-    /// Kubernetes removes an endpoint from every node within a few seconds.
+    /// Default options. During the delay, Kubernetes removes the endpoint from every node, which takes a few seconds.
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
 }
 
 impl DrainOptions {
-    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The error is a message for the caller.
+    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The returned error is a message for the caller.
     fn parse(query: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -78,7 +80,7 @@ impl DrainOptions {
     }
 }
 
-/// When the drain started, if it has.
+/// Time at which the drain started. Empty if no drain has started.
 #[derive(Clone, Debug, Default)]
 pub struct DrainStart(Arc<OnceLock<Instant>>);
 
@@ -98,13 +100,13 @@ pub struct DrainTarget {
     pub connections: Arc<[ConnectionDrain]>,
 }
 
-/// Progress of the drain. Never goes back.
+/// Progress of the drain. The stage never moves back.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 enum DrainStage {
     #[default]
     None,
     Draining,
-    /// No exchange has been in flight for the requested time.
+    /// No exchange has been in flight for the time `quiet`.
     Drained,
 }
 
@@ -113,7 +115,7 @@ enum DrainStage {
 pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
-    /// Exchanges continue after the time given to the drain.
+    /// The time given to the drain is over, and exchanges are still in flight.
     Overdue,
     TooManyRequests,
     InvalidQuery(String),
@@ -125,7 +127,7 @@ pub struct Drain {
     target: DrainTarget,
     stage: watch::Sender<DrainStage>,
     requests: Semaphore,
-    /// The latest time until which a caller waits.
+    /// The latest time until which any caller waits for the drain.
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -139,8 +141,8 @@ impl Drain {
         }
     }
 
-    /// Starts the drain with the options of the query string, or joins the one in progress, and waits for its end. The
-    /// drain continues if the caller disconnects.
+    /// Starts the drain with the options of the query string, or joins the drain in progress, and waits for its end.
+    /// The drain continues if the caller disconnects.
     pub(super) async fn start(&self, query: &str) -> DrainOutcome {
         let options = match DrainOptions::parse(query) {
             Ok(options) => options,
@@ -168,8 +170,8 @@ impl Drain {
         }
     }
 
-    /// Waits for the end of the drain or of its time, so that a caller that stops the backend afterwards has some time
-    /// left. Returns early if no drain starts soon.
+    /// Waits for the end of the drain or of the time given to it. A caller that stops the backend afterwards then has
+    /// some time left. Returns early if no drain starts soon.
     pub(super) async fn wait(&self) -> DrainOutcome {
         let started = self.reaches(DrainStage::Draining);
         if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {
@@ -182,7 +184,7 @@ impl Drain {
         }
     }
 
-    /// Waits until no caller of [`start`](Self::start) waits any longer.
+    /// Waits until the deadlines of all callers of [`start`](Self::start) have passed.
     async fn passes_deadline(&self) {
         let mut latest = self.deadline.subscribe();
         loop {
@@ -196,14 +198,14 @@ impl Drain {
             tokio::select! {
                 biased;
                 () = passed => return,
-                // `self` holds the sender, so this is a later deadline.
+                // The channel cannot be closed, because `self` holds the sender. So this event is a later deadline.
                 _ = latest.changed() => {}
             }
         }
     }
 
     async fn reaches(&self, stage: DrainStage) {
-        // `self` holds the sender, so waiting does not fail.
+        // Waiting cannot fail, because `self` holds the sender.
         drop(self.stage.subscribe().wait_for(|reached| *reached >= stage).await);
     }
 }
@@ -237,7 +239,7 @@ async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<Dr
     self_telemetry::drain_completed(start.elapsed());
 }
 
-/// The time since which nothing has been in flight.
+/// Tracks how long no exchange has been in flight.
 #[derive(Default)]
 struct IdlePeriod {
     since: Option<Instant>,
@@ -246,8 +248,9 @@ struct IdlePeriod {
 }
 
 impl IdlePeriod {
-    /// Whether the period has lasted for `quiet`. `open` exchanges are in flight, and `opened` were opened so far: an
-    /// exchange that came and went between two polls ends the period as well.
+    /// Returns whether no exchange has been in flight for `quiet`. `open` exchanges are in flight now, and `opened`
+    /// exchanges were opened so far. `opened` reveals an exchange that started and ended between two polls, which also
+    /// resets the period.
     fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {
             self.since = None;

@@ -1,5 +1,5 @@
-//! A limit that clients share fairly by address: when it is full, a new client displaces one of the address with the
-//! most permits, so that no single client can lock out the others.
+//! A limit that clients share fairly by IP address. When the limit is reached, a new client takes a permit from the
+//! address that holds the most. So no single client can lock out the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -39,8 +39,9 @@ impl FairLimit {
         Self { max, holders: Arc::default() }
     }
 
-    /// Acquires a permit for a client at `address`. If all are taken, the address with the most permits, this one
-    /// included, loses its oldest: the holder's `displaced` is notified. So no address loses a permit to one with more.
+    /// Acquires a permit for a client at `address`. If all permits are taken, the address with the most permits,
+    /// possibly this one, loses its oldest. The `displaced` value of that holder is notified. So no address loses a
+    /// permit to an address with more permits.
     pub(super) fn acquire(&self, address: IpAddr, displaced: &Arc<Notify>) -> Permit {
         let mut holders = lock(&self.holders);
         let id = holders.next_id;

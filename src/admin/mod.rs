@@ -1,8 +1,8 @@
 //! The admin port: health, metrics, configuration, live streams and draining.
 //!
-//! On loopback every page is served. On other addresses only `/livez`, `/readyz` and `/metrics` are, unless the request
-//! carries the configured bearer token. A client on the same machine may always start a drain. Closures provide the
-//! pages, so this module does not depend on the parts that it shows.
+//! On loopback, every page is served. On other addresses, only `/livez`, `/readyz` and `/metrics` are served, unless
+//! the request carries the configured bearer token. A client on the same machine may always start a drain. Closures
+//! provide the content of the pages, so this module does not depend on the parts that the pages show.
 
 mod drain;
 mod fair_limit;
@@ -31,21 +31,23 @@ use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use tokengauge_telemetry::prometheus::Format;
 
-/// Scrapers, probes and a few people need about ten connections. To lock out the kubelet, others would need as many
-/// addresses. Together with [`MAX_WAITING_CONNECTIONS`], a quarter of the 1,024 file descriptors of a container.
+/// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
+/// kubelet, other clients would need as many addresses as this limit. Together with [`MAX_WAITING_CONNECTIONS`], it
+/// takes a quarter of the 1,024 file descriptors of a container.
 const MAX_CONNECTIONS: usize = 128;
 
-/// Connections that wait for the end of a drain. A separate limit, so that they do not compete with the probes that come
-/// from the same address as a hook.
+/// Maximum number of connections that wait for the end of a drain. The limit is separate, because hooks and probes come
+/// from the same address and must not compete.
 const MAX_WAITING_CONNECTIONS: usize = 128;
 
-/// Pages that are being rendered or have not been read completely. Limits the memory that slow readers hold.
+/// Maximum number of pages that are being rendered or have not been read completely. Limits the memory that slow
+/// readers hold.
 const MAX_PAGES: usize = 16;
 
-/// Maximum size of request headers in bytes. The default of hyper is 400 KiB.
+/// Maximum size of the request headers in bytes. The default of hyper is 400 KiB.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// A probe that has not sent its request by then never will.
+/// Maximum time to receive the request headers. A probe that is slower than this has failed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A page that needs authorization.
@@ -78,7 +80,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the port. `ready` decides the status of `/readyz`.
+    /// Binds the admin port. `ready` decides the status of `/readyz`.
     ///
     /// # Errors
     /// Returns an error if the address cannot be bound.
@@ -108,7 +110,8 @@ impl Admin {
         self.address
     }
 
-    /// Serves until dropped. Accepts every connection at once, so that probes succeed however many connections are open.
+    /// Serves requests until the future is dropped. Accepts every connection at once, so that probes succeed however
+    /// many connections are open.
     pub async fn serve(self) {
         let limit = FairLimit::new(MAX_CONNECTIONS);
         loop {
@@ -163,11 +166,12 @@ async fn serve_connection(
 #[derive(Debug)]
 struct AdminConnection {
     peer: IpAddr,
-    /// Notified when another client takes one of the permits.
+    /// Notified when another client displaces this connection by taking one of its permits.
     displaced: Arc<Notify>,
-    /// A permit for the connection, or for waiting.
+    /// The permit for an open connection, or for a connection that waits for a drain.
     permit: Mutex<Option<Permit>>,
-    /// A permit for the page in the response. Held until the next request, when the client has read the page.
+    /// The permit for the page in the response. Held until the next request, because only then has the client read the
+    /// page.
     page_permit: Mutex<Option<Permit>>,
 }
 
@@ -208,7 +212,7 @@ enum Endpoint {
 }
 
 impl Endpoint {
-    /// The error is the response's status and body.
+    /// Returns the endpoint of a request, or the status and body of an error response.
     fn of<B>(request: &Request<B>, pages: &Pages) -> Result<Self, (StatusCode, &'static str)> {
         let method = request.method();
         let path = request.uri().path();
@@ -260,7 +264,8 @@ struct AdminState {
     is_loopback: bool,
     waiting_limit: FairLimit,
     page_limit: FairLimit,
-    /// One page is rendered at a time: each takes milliseconds, and more would take cores from streams.
+    /// Permit to render a page. Pages are rendered one at a time, because each takes milliseconds of a core that
+    /// streams need.
     rendering: Arc<Semaphore>,
 }
 
@@ -272,7 +277,7 @@ impl AdminState {
     ) -> Response<Full<Bytes>> {
         connection.release_page_permit();
         match Endpoint::of(&request, &self.pages) {
-            // Responds without waiting for anything: a container restart depends on it.
+            // This response must not wait for any other part, because Kubernetes restarts the container if it fails.
             Ok(Endpoint::Live) => text(StatusCode::OK, "live\n"),
             Ok(Endpoint::Ready) if self.ready.load(Ordering::Acquire) => {
                 text(StatusCode::OK, "ready\n")
@@ -306,7 +311,8 @@ impl AdminState {
         }
     }
 
-    /// Renders the page on a blocking thread, after the pages before it. A client that disconnects leaves the queue.
+    /// Renders a page on a blocking thread, after all pages that are queued before it. A client that disconnects leaves
+    /// the queue.
     async fn render_in_turn(self: Arc<Self>, page: PageKind) -> Response<Full<Bytes>> {
         let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "this page cannot be rendered\n");
         let Ok(turn) = Arc::clone(&self.rendering).acquire_owned().await else {
@@ -335,7 +341,8 @@ impl AdminState {
         self.token.is_none() && self.is_loopback || self.has_token(request)
     }
 
-    /// A pod's hook has no token, so clients on this machine are allowed. Web pages are not: a browser sends `Origin`.
+    /// Returns whether the client may start a drain. Clients on this machine may, because the hook of a pod has no
+    /// token. Web pages may not: a request from a browser carries `Origin`.
     fn may_drain(&self, request: &Request<Incoming>, peer: IpAddr) -> bool {
         let is_browser = request.headers().contains_key(ORIGIN);
         peer.to_canonical().is_loopback() && !is_browser || self.has_token(request)
@@ -349,7 +356,8 @@ impl AdminState {
     }
 }
 
-/// Closes the connection afterwards, because it no longer holds a permit for connections.
+/// Creates the response to a drain request. The response closes the connection, which no longer holds a permit for
+/// connections.
 fn drain_response(outcome: DrainOutcome) -> Response<Full<Bytes>> {
     let mut response = match outcome {
         DrainOutcome::Drained => text(StatusCode::OK, "drained\n"),
@@ -370,14 +378,14 @@ fn drain_response(outcome: DrainOutcome) -> Response<Full<Bytes>> {
     response
 }
 
-/// Negotiates the metrics format from all `Accept` headers.
+/// Selects the metrics format from all `Accept` headers of the request.
 fn accepted_format(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(ACCEPT).iter();
     let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
     Format::accepted(&accepted.join(","))
 }
 
-/// Compares in a time that only depends on the lengths, so that a token cannot be guessed byte by byte.
+/// Compares two tokens in a time that depends only on their lengths, so that a token cannot be guessed byte by byte.
 fn constant_time_eq(sent: &[u8], expected: &[u8]) -> bool {
     let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     sent.len() == expected.len() && difference == 0

@@ -1,5 +1,5 @@
-//! The pages `/stats` (current gauges and percentiles, for use without Prometheus) and `/slo`. `docs/reference/admin-api.md`
-//! documents the fields.
+//! The admin pages `/stats` and `/slo`. `/stats` shows current gauges and percentiles, for use without Prometheus.
+//! Their fields are documented in `docs/reference/admin-api.md`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,14 +76,14 @@ struct FlowView<'a> {
     traffic: Traffic,
 }
 
-/// Traffic of one flow, or of all.
+/// Traffic of one flow, or the total of all flows.
 #[derive(Debug, Serialize)]
 struct Traffic {
     throughput_tokens_per_second: BTreeMap<&'static str, Windows>,
     last_five_minutes: Recent,
 }
 
-/// Tokens per second by window. `None` until the process has run for the length of the window.
+/// Tokens per second by time window. A value is `None` until the process has run for the length of its window.
 type Windows = BTreeMap<&'static str, Option<f64>>;
 
 #[derive(Debug, Serialize)]
@@ -171,7 +171,7 @@ impl Traffic {
     }
 }
 
-/// The sum of input and output. It has no peak, because input is not streamed.
+/// Adds input and output throughput. The sum has no peak, because input is not streamed.
 fn both(input: &Throughput, output: &Throughput) -> Throughput {
     let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
     Throughput {
@@ -245,7 +245,7 @@ struct Threshold {
     value: f64,
     /// The OpenTelemetry unit.
     unit: &'static str,
-    /// Whether good values are at most ("up to") or at least ("from") the value.
+    /// Whether good values are at most ("up to") or at least ("from") the threshold.
     good: &'static str,
 }
 

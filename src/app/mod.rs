@@ -1,4 +1,4 @@
-//! Builds all parts of the proxy in order, owns their tasks, and shuts them down in reverse order.
+//! Builds all parts of the proxy in order, owns their tasks, and stops the parts in reverse order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,11 +36,12 @@ mod views;
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// How long a shutdown waits for the export of telemetry. Kubernetes kills a sidecar 2 s after SIGTERM if the grace period
-/// has expired.
+/// Maximum time that a shutdown waits for the export of telemetry. If the grace period has expired, Kubernetes kills a
+/// sidecar 2 s after SIGTERM.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// How long a shutdown waits for aborted exchanges to end. Each takes one wake-up of a task, even on a busy single core.
+/// Maximum time that a shutdown waits for aborted exchanges to end. Each needs one wake-up of a task, so this is enough
+/// even on a busy single core.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The running proxy.
@@ -59,7 +60,8 @@ pub struct App {
     core: Core,
 }
 
-/// Observation and export. Separate from the servers, because it starts before them and stops after them.
+/// The parts for observation and export. Separate from the servers, because these parts start before the servers and
+/// stop after them.
 #[derive(Debug)]
 struct Core {
     channel: Arc<ObservationChannel>,
@@ -67,7 +69,7 @@ struct Core {
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
     scraper: Scraper,
-    /// Stores error budgets across restarts, if configured.
+    /// Writes error budgets to a file, so that they survive a restart. `None` unless configured.
     slo_state_writer: Option<SloStateWriter>,
     gate: Arc<CardinalityLimiter>,
 }
@@ -75,9 +77,9 @@ struct Core {
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ShutdownOutcome {
-    /// Exchanges aborted at the end of the grace period.
+    /// Number of exchanges that were aborted at the end of the grace period.
     pub aborted: u64,
-    /// Whether all telemetry was exported, and the request log and error budgets were written, in time.
+    /// Whether all telemetry was exported and the request log and the error budgets were written before the timeout.
     pub flushed: bool,
 }
 
@@ -105,10 +107,10 @@ pub enum StartError {
 }
 
 impl App {
-    /// Starts the proxy. It accepts requests when this returns.
+    /// Starts the proxy. When this function returns, the proxy accepts requests.
     ///
     /// # Errors
-    /// Returns an error if a socket, a certificate or a thread is not available. Nothing keeps running then.
+    /// Returns an error if a socket, a certificate or a thread is not available. After an error, no part keeps running.
     pub async fn start(
         config: Config,
         export: tokengauge_telemetry::Config,
@@ -175,7 +177,7 @@ impl App {
         &self.addresses
     }
 
-    /// Returns the emitter of OTLP log records, if logs are exported.
+    /// Returns the emitter of OTLP log records. `None` if logs are not exported.
     pub fn log_emitter(&self) -> Option<&LogEmitter> {
         self.core.telemetry.logs()
     }
@@ -208,8 +210,8 @@ impl App {
     /// and exchanges continue.
     ///
     /// # Errors
-    /// If routes, upstreams or the request log cannot be set up, nothing changes. If the scrape thread cannot be started,
-    /// only the request log has changed.
+    /// If routes, upstreams or the request log cannot be set up, no setting changes. If the scrape thread cannot be
+    /// started, only the settings of the request log have changed.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let routes = route_table(&new, Some(&self.routes.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
@@ -225,8 +227,8 @@ impl App {
         Ok(())
     }
 
-    /// Stops the proxy: fails `/readyz`, accepts no connections, lets streams finish for up to `grace_period`, aborts the
-    /// others, and exports all telemetry.
+    /// Shuts the proxy down. `/readyz` fails and no new connections are accepted. Open streams may finish for up to
+    /// `grace_period`; the others are then aborted. Finally, all telemetry is exported.
     pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
         let Self { ready, stop, listener_tasks, admin_task, heartbeat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
@@ -259,7 +261,8 @@ impl App {
 }
 
 impl Core {
-    /// `others` provides gauge values that neither the observer nor the request log has.
+    /// Starts observation and export. `others` provides the gauge values that neither the observer nor the request log
+    /// has.
     fn start(
         config: &Config,
         export: tokengauge_telemetry::Config,
@@ -314,7 +317,8 @@ impl Core {
     }
 
     /// Waits until every exchange has ended. HTTP/2 streams and upgrades end in their own tasks, shortly after their
-    /// connection was aborted. Events after the observer's last run would be lost.
+    /// connection was aborted. Without this wait, their last events would come after the last run of the observer and
+    /// would be lost.
     async fn await_last_exchanges(&self) {
         let all_ended = async {
             while self.channel.open_exchanges() > 0 {
@@ -324,7 +328,7 @@ impl Core {
         drop(tokio::time::timeout(ABORT_TIMEOUT, all_ended).await);
     }
 
-    /// Stops all parts. They join threads, so they run on blocking threads.
+    /// Stops all parts. Stopping runs on blocking threads, because it joins other threads.
     async fn stop(self) -> bool {
         let Self {
             channel: _,
@@ -337,7 +341,7 @@ impl Core {
         } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
-        // Concurrently, so that all share the same timeout.
+        // The parts stop concurrently, so that all share the same timeout.
         let (exported, logged, stored) = tokio::join!(
             tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH_TIMEOUT)),
             tokio::task::spawn_blocking(move || request_log.stop(FLUSH_TIMEOUT)),
@@ -350,7 +354,7 @@ impl Core {
     }
 }
 
-/// The observer's state before the first exchange.
+/// Returns the initial state of the observer, before the first exchange.
 fn requests(
     config: &Config,
     gate: Arc<CardinalityLimiter>,
@@ -365,7 +369,7 @@ fn requests(
     Ok(requests)
 }
 
-/// Applies what a reload may change, except the objectives.
+/// Applies all settings that a reload may change, except the objectives.
 fn apply(requests: &mut InFlightRequests, config: &Config) {
     for route in &config.routes {
         requests.track_route(&lane(&route.facts));
@@ -377,7 +381,7 @@ fn apply(requests: &mut InFlightRequests, config: &Config) {
     requests.drift.replace(config.drift.clone());
 }
 
-/// Queries TCP statistics from the kernel, or logs once that they are not available.
+/// Enables TCP statistics from the kernel. If they are not available, logs that once.
 fn enable_tcp_info(requests: &mut InFlightRequests) {
     match Kernel::open() {
         Ok(mut kernel) => {
@@ -387,7 +391,8 @@ fn enable_tcp_info(requests: &mut InFlightRequests) {
     }
 }
 
-/// Passes scraped engine metrics to the observer. Weak, because the scraper may briefly outlive it.
+/// Returns a callback that passes scraped engine metrics to the observer. Its reference is weak, because the scraper
+/// may briefly outlive the observer.
 fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     let observer = Arc::downgrade(observer);
     Box::new(move |upstream, reading| {
@@ -414,7 +419,7 @@ fn serve(
     tokio::spawn(async move {
         listener
             .serve(service_for, async move {
-                // Also stops when the app, which holds the sender, is dropped.
+                // The wait also ends when the sender is dropped, together with the app.
                 drop(stop.wait_for(|stop| *stop).await);
             })
             .await

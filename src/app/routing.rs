@@ -1,4 +1,4 @@
-//! Routes, upstreams and backends, built from the configuration.
+//! Builds routes, upstreams and backends from the configuration.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokengauge_measure::load::RouteKey;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// The route name of requests that match no route. Their exchanges are counted as well.
+/// Route name for requests that match no route. Their exchanges are also counted.
 const UNROUTED: &str = "none";
 
-/// Builds the routes and upstreams. An upstream of `previous` with the same settings keeps its connections.
+/// Builds the table of routes and upstreams. An upstream of `previous` with the same settings keeps its connections.
 pub(super) fn route_table(
     config: &Config,
     previous: Option<&RouteTable>,
@@ -35,7 +35,7 @@ pub(super) fn route_table(
     Ok(RouteTable::new(routes, upstreams, identity, previous))
 }
 
-/// The facts of requests that match no route.
+/// Returns the route facts for requests that match no route.
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts {
         name: Label::known(UNROUTED),
@@ -55,7 +55,7 @@ pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
     RouteKey { route: facts.name.clone(), vantage: facts.position }
 }
 
-/// The upstreams that are scraped or whose warm-up is tracked, with their routes.
+/// Returns the upstreams that are scraped or whose warm-up is tracked, each with its routes.
 pub(super) fn backends(config: &Config) -> Vec<Backend> {
     let backend = |upstream: &forward::Config| {
         let name = &upstream.name;

@@ -1,6 +1,6 @@
-//! Stores error budgets across restarts: reads a file at the start, and a thread writes it periodically.
+//! Stores error budgets across restarts. A file is read at the start, and a thread writes it periodically.
 //!
-//! The first line has a magic word, the version and the CRC-32 of the rest, which is the state as JSON. The file is
+//! The first line has a magic word, the version and the CRC-32 of the rest. The rest is the state as JSON. The file is
 //! written under a temporary name and renamed, so that it is complete at any time.
 
 use std::fs::{self, File, OpenOptions};
@@ -19,8 +19,8 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
-/// A crash loses this much; a clean shutdown loses nothing. Each write locks the observer's state while its counters are
-/// copied (16 KiB per objective), and costs one `fsync`.
+/// Interval between two writes. A crash loses the data of one interval; a clean shutdown loses nothing. Each write
+/// locks the observer's state while its counters are copied (16 KiB per objective), and costs one `fsync`.
 const WRITE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The start of the first line.
@@ -29,17 +29,19 @@ const MAGIC: &str = "tokengauge-slo-state";
 /// Longer than any valid first line.
 const MAX_FIRST_LINE: usize = 64;
 
-/// Enough for 2,000 objectives with events in every slot, which take 30 KB each. A larger file is the wrong one.
+/// Maximum size of the state file. This is enough for 2,000 objectives with events in every slot, 30 KB each. A larger
+/// file is the wrong file.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Maximum number of rejected files to keep. Each is the result of a disk or user error, so more than a few need
-/// attention.
+/// Maximum number of rejected files to keep. Each rejected file is the result of a disk error or a user error, so a
+/// larger number needs attention.
 const MAX_REJECTED_FILES: usize = 100;
 
-/// Readable by owner and group only: the file contains names of models, routes and tenants.
+/// Permissions of the state file. Only owner and group can read it, because it contains names of models, routes and
+/// tenants.
 const MODE: u32 = 0o640;
 
-/// Why the proxy cannot start with this file.
+/// The reason why the proxy cannot start with this state file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("slo_state: {0} is not a regular file; write the path of one")]
@@ -71,8 +73,8 @@ pub enum Rejection {
     Malformed(#[from] CorruptState),
 }
 
-/// Reads the file at `path`, if it exists, into `requests`, and writes it again, so that a file that is not writable is
-/// reported before there is data to lose.
+/// Reads the file at `path`, if it exists, into `requests`. Then writes the file again, so that a file that is not
+/// writable is reported before there is data to lose.
 pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(Error::NotAFile(path.to_owned()));
@@ -108,7 +110,7 @@ fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Rest
     Ok(Some(restored))
 }
 
-/// Checks the version and the checksum before the content is parsed.
+/// Decodes the state. Checks the version and the checksum before the content is parsed.
 fn decode(bytes: &[u8]) -> Result<SloState, Rejection> {
     let end = memchr::memchr(b'\n', bytes.get(..MAX_FIRST_LINE).unwrap_or(bytes));
     let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Rejection::Foreign)?;
@@ -173,7 +175,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Labels reserved for models and tenants that objectives name without a wildcard.
+/// Returns the labels reserved for models and tenants that objectives name without a wildcard.
 pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
     let named = |objective: &Objective| {
         let Scope { model, tenant, .. } = objective.scope.clone();
@@ -191,7 +193,7 @@ pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
 /// The thread that writes the file.
 #[derive(Debug)]
 pub(super) struct SloStateWriter {
-    /// Dropping this makes the thread write once more and exit.
+    /// Stop signal. Dropping the sender makes the thread write once more and exit.
     stop: SyncSender<()>,
     last_result: Receiver<io::Result<()>>,
 }
@@ -212,7 +214,7 @@ impl SloStateWriter {
                 let written = write(&path, &state);
                 log_transition(&written, &mut is_failing);
                 if is_last {
-                    // The receiver is missing if the app was dropped without a shutdown.
+                    // Sending fails if the app was dropped without a shutdown, because there is no receiver.
                     drop(result_sender.send(written));
                     return;
                 }
@@ -223,14 +225,14 @@ impl SloStateWriter {
         Ok(Self { stop, last_result })
     }
 
-    /// Writes once more, ends the thread, and returns whether that succeeded within `timeout`.
+    /// Writes the state once more and ends the thread. Returns whether both succeeded within `timeout`.
     pub(super) fn stop(self, timeout: Duration) -> bool {
         drop(self.stop);
         matches!(self.last_result.recv_timeout(timeout), Ok(Ok(())))
     }
 }
 
-/// Logs when writing starts to fail and when it works again, not each failure.
+/// Logs when writes of the state file start to fail and when they succeed again, but not each failure.
 fn log_transition(written: &io::Result<()>, is_failing: &mut bool) {
     match (written, *is_failing) {
         (Err(error), false) => self_telemetry::slo_state_write_failed(error),

@@ -1,4 +1,4 @@
-//! What gauges and the pages of the admin port read from the running parts.
+//! Snapshots of the running parts, for gauges and for the pages of the admin port.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -16,9 +16,10 @@ use tokengauge_types::label::CardinalityLimiter;
 
 const JSON: &str = "application/json";
 
-/// The source of gauge values. `others` provides the values that the observer does not have.
+/// Returns the source of gauge values. `others` provides the values that the observer does not have.
 ///
-/// The reference to the observer is weak, because the observer holds the instruments. It is set after the start.
+/// The reference to the observer is weak, because the observer holds the instruments that read this source. It is set
+/// after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
     channel: &Arc<ObservationChannel>,
@@ -30,7 +31,7 @@ pub(super) fn snapshot_source(
         let Some(observer) = observer.get().and_then(Weak::upgrade) else {
             return StateSnapshot::default();
         };
-        // Read before the observer catches up, or the backlog would always be 0.
+        // The backlog is read before the observer processes its events. Otherwise the backlog would always be 0.
         let backlog = channel.backlog();
         let observed = observer.with_current_state(InFlightRequests::snapshot);
         let lost = channel.lost();
@@ -78,7 +79,7 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     }
 }
 
-/// Moments count from the start of the process.
+/// Returns the wall-clock time of the process start. Monotonic times count from this moment.
 fn process_start() -> WallTime {
     let uptime = clock::now().nanos();
     WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))

@@ -15,7 +15,7 @@ use tokengauge_report::Quality;
 use tokengauge_report::acceptance::{Acceptance, Bound, Limit, LimitBasis, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
 
-/// Default minimum number of requests behind a figure: five of 100 lie above the 95th percentile.
+/// Default minimum number of requests for a statistic. Of 100 requests, five lie above the 95th percentile.
 const MIN_REQUESTS: u64 = 100;
 
 /// Limits of a run.
@@ -238,7 +238,8 @@ impl LimitResolver<'_> {
     }
 }
 
-/// Parses a limit in the unit of its figure. Only relative limits may be negative. The error is a hint.
+/// Parses a limit in the unit of its figure. Only relative limits may be negative. The returned error is a hint for the
+/// user.
 fn parse_number(text: &str, on: LimitBasis, measure: &Measure) -> Result<f64, &'static str> {
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) if on != LimitBasis::Value => (digits, -1.0),
@@ -246,7 +247,7 @@ fn parse_number(text: &str, on: LimitBasis, measure: &Measure) -> Result<f64, &'
     };
     let ratio = |hint| {
         let percent = digits.strip_suffix('%').ok_or(hint)?;
-        // Not ÷ 100: as floating point numbers, 99.9 ÷ 100 differs from 0.999.
+        // Appends an exponent instead of dividing by 100: in floating point, 99.9 ÷ 100 differs from 0.999.
         parse_digits(&format!("{}e-2", percent.trim_end())).ok_or(hint)
     };
     let size = match (on, measure) {
@@ -272,7 +273,8 @@ fn parse_digits(text: &str) -> Option<f64> {
     number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Parses a time in seconds. Finer than a [`DurationValue`], because two tokens may be less than 1 ms apart.
+/// Parses a time and returns seconds. A [`DurationValue`] is too coarse, because two tokens may be less than 1 ms
+/// apart.
 fn parse_seconds(text: &str) -> Option<f64> {
     if let Ok(DurationValue(length)) = text.parse() {
         return Some(length.as_secs_f64());

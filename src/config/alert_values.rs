@@ -11,7 +11,7 @@ use tokengauge_monitoring::alerts::values::{DEFAULTS, Values};
 /// Reads alert values from a file, with defaults for missing keys.
 ///
 /// # Errors
-/// Returns all YAML errors and unknown keys, and the first invalid value.
+/// Returns all YAML errors and unknown keys, but only the first invalid value.
 pub fn alert_values(path: Option<&Path>) -> Result<Values, ConfigErrors> {
     match path {
         Some(path) => parse_values(&file::read(path)?, path),
@@ -36,8 +36,8 @@ fn parse_values(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
     }
 }
 
-/// Merges `written` over `default`: sections key by key, anything else as a whole. A key without a value keeps the
-/// default.
+/// Merges `written` into `default`. Sections are merged key by key; other values are replaced as a whole. A key without
+/// a value keeps the default.
 fn merge(default: Node, written: Node) -> Node {
     match (default.kind, written.kind) {
         (kind, Kind::Null) => Node { id: default.id, kind },

@@ -75,7 +75,7 @@ impl Quantity for ByteSize {
 
 impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
     /// # Errors
-    /// Returns the message to show if `value` is out of range.
+    /// Returns the error message if `value` is out of range.
     pub(super) fn new(value: T) -> Result<Self, String> {
         if (MIN..=MAX).contains(&value.units()) {
             return Ok(Self(value));
@@ -84,7 +84,7 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
         Err(format!("{value} is out of range; write a value from {min} to {max}"))
     }
 
-    /// A value that is known to be in range.
+    /// Wraps a value that is known to be in range, without a check.
     pub(super) const fn within(value: T) -> Self {
         Self(value)
     }
@@ -95,7 +95,7 @@ impl<T: Quantity, const MIN: u64, const MAX: u64> Bounded<T, MIN, MAX> {
 }
 
 impl<T: Quantity, const MIN: u64, const MAX: u64> Field<Bounded<T, MIN, MAX>> {
-    /// Returns the value, which is set to `default` if it is absent or invalid.
+    /// Returns the value. If it is absent or invalid, sets it to `default` first.
     pub(super) fn or(&mut self, default: T) -> T {
         self.or_insert(Bounded(default)).0
     }

@@ -1,7 +1,8 @@
-//! Deserializes a tree of nodes into any serde type and reports *all* errors on the way.
+//! Deserializes a tree of nodes into any serde type, and reports *all* errors instead of only the first.
 //!
-//! serde stops at the first error. Here each error is reported where it occurs, with its position; the [`Field`] becomes
-//! [`Field::Invalid`] and its section continues. So plain derived structs define what is read and the JSON Schema.
+//! serde stops at the first error. Here, each error is reported at its position. The [`Field`] with the error becomes
+//! [`Field::Invalid`], and reading its section continues. So plain derived structs define both what is read and the
+//! JSON Schema.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,7 +24,7 @@ pub enum Field<T> {
     /// No value, or `null`.
     #[default]
     Absent,
-    /// Not a valid `T`. The error has been reported.
+    /// The value is not a valid `T`. The error has already been reported.
     Invalid,
     Present(Spanned<T>),
 }
@@ -36,7 +37,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Field<T> {
-    /// A value without a position: a default, or a value from outside the file.
+    /// Wraps a value without a position: a default, or a value from outside the file.
     pub(super) fn of(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
@@ -71,7 +72,7 @@ impl<T> Field<T> {
         self.as_ref().map(|spanned| &spanned.value)
     }
 
-    /// Returns the value, which is set to `default` if it is absent or invalid.
+    /// Returns the value. If it is absent or invalid, sets it to `default` first.
     pub(super) fn or_insert(&mut self, default: T) -> &mut T {
         if !matches!(self, Self::Present(_)) {
             *self = Self::of(default);
@@ -89,7 +90,7 @@ impl<T> Field<T> {
         self.or_insert(T::default())
     }
 
-    /// Replaces the value by that of a flag, if it is given. Returns the value, or the default if it is absent.
+    /// Replaces the value with that of a flag, if the flag is given. Returns the value, or the default if it is absent.
     pub(super) fn merge(&mut self, flag: Option<T>) -> T
     where
         T: Copy + Default,
@@ -116,7 +117,7 @@ impl<T> Field<T> {
 }
 
 impl<T> Field<Vec<Field<T>>> {
-    /// The valid entries of the list. Removes the others.
+    /// Returns the valid entries of the list, and removes the invalid ones.
     pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Spanned<T>> {
         if let Self::Present(list) = self {
             list.value.retain(|entry| matches!(entry, Field::Present(_)));
@@ -141,7 +142,7 @@ impl<T> FromIterator<T> for Field<Vec<Field<T>>> {
     }
 }
 
-/// Deserializes the YAML document `text` as a `T`. `None` if it is empty or invalid.
+/// Deserializes the YAML document `text` as a `T`. Returns `None` if the document is empty or invalid.
 pub(super) fn from_yaml<T: DeserializeOwned>(
     text: &str,
     errors: &mut ErrorCollector,
@@ -150,18 +151,18 @@ pub(super) fn from_yaml<T: DeserializeOwned>(
     from_node(&root, errors)
 }
 
-/// Deserializes `root` as a `T`. `None` if it is empty or invalid.
+/// Deserializes `root` as a `T`. Returns `None` if the node is empty or invalid.
 pub(super) fn from_node<'t, T: Deserialize<'t>>(
     root: &'t Node,
     errors: &mut ErrorCollector,
 ) -> Option<Spanned<T>> {
     let errors = RefCell::new(errors);
     let reader = Reader { node: root, errors: &errors };
-    // Every error has been reported where it occurred.
+    // The error is dropped here, because it has been reported where it occurred.
     Field::deserialize(reader).ok().and_then(Field::spanned)
 }
 
-/// The newtype name with which [`Field`] requests a node's id along with its value.
+/// Name of the newtype by which [`Field`] requests the id of a node together with its value.
 const FIELD: &str = "$tokengauge::field";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
@@ -215,7 +216,7 @@ impl<T: JsonSchema> JsonSchema for Field<T> {
     }
 }
 
-/// An error on its way up. The innermost node that sees it reports it, once.
+/// An error that is passed up through serde. The innermost node that receives the error reports it, once.
 #[derive(Debug)]
 enum Failure {
     Reported,
@@ -251,7 +252,7 @@ impl<'t> Reader<'t, '_> {
         Failure::Reported
     }
 
-    /// Deserializes this node by `seed`, and reports the error unless an inner node has.
+    /// Deserializes this node with `seed`. Reports the error, unless an inner node has reported it.
     fn read<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
         seed.deserialize(self).map_err(|failure| match failure {
             Failure::Reported => Failure::Reported,
@@ -270,7 +271,7 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    /// A scalar that is not a string, so it must not be in quotes.
+    /// Returns the text of a scalar of a type other than string. Such a scalar must not be in quotes.
     fn unquoted(self, hint: &str) -> Result<&'t str, Failure> {
         let text = self.text(hint)?;
         if matches!(self.node.kind, Kind::Scalar { quoted: true, .. }) {
@@ -399,7 +400,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor.visit_enum(variant)
     }
 
-    /// No type of the configuration needs this; a new type that does fails in its first test.
+    /// Always fails. No configuration type needs this method; the first test of a type that does would fail.
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Failure> {
         Err(self.report("values of this type are not supported".to_owned()))
     }
@@ -418,7 +419,7 @@ impl<'t> IntoDeserializer<'t, Failure> for Reader<'t, '_> {
     }
 }
 
-/// Yields a node's id, then the node itself.
+/// Yields the id of a node, and then the node itself.
 struct IdThenNode<'t, 'p> {
     id: Option<NodeId>,
     reader: Reader<'t, 'p>,

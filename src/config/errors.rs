@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 /// One error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigError {
-    /// The file and the position in it; `None` for values from flags or the environment.
+    /// The file and the position of the error in it. `None` for a value from a flag or the environment.
     pub position: Option<(PathBuf, Position)>,
-    /// The path of the key (`routes[1].upstream`), the flag or the variable; empty for the file as a whole.
+    /// The path of the key (`routes[1].upstream`), the flag or the variable. Empty if the error concerns the whole
+    /// file.
     pub key: String,
     /// What is wrong, and how to fix it.
     pub message: String,
 }
 
-/// A position in a file. Line and column count from 1; the column counts characters.
+/// A position in a file. Line and column start at 1. The column counts characters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Position {
     pub line: usize,
@@ -25,7 +26,7 @@ impl Position {
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
 
-/// `file:line:column: key: message`, the form that editors recognise.
+/// Prints `file:line:column: key: message`, the form that editors recognise.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((file, position)) = &self.position {
@@ -52,7 +53,7 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// The file of each error that has one.
+    /// Returns the file of each error that has a position in a file.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let positions = self.0.iter().filter_map(|error| error.position.as_ref());
         positions.map(|(file, _)| file.as_path())
@@ -72,7 +73,7 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-/// Identifies a node of the file's tree, so that later checks can report errors at its position.
+/// Identifies a node of the parsed file, so that later checks can report an error at the position of the node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeId(pub(super) usize);
 
@@ -130,7 +131,7 @@ impl ErrorCollector {
         self.errors.push(ConfigError { position: None, key, message: message.into() });
     }
 
-    /// Adds the errors of another file that this one names.
+    /// Adds the errors of another file that the configuration file references.
     pub(super) fn extend(&mut self, errors: ConfigErrors) {
         self.errors.extend(errors.0);
     }
@@ -153,11 +154,11 @@ pub(super) fn join_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A hint for an unknown name: the closest of the `known` names, or all of them.
+/// Returns a hint for an unknown name: the most similar of the `known` names, or all of them.
 pub(super) fn suggestion<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let distances = known.iter().map(|name| (strsim::osa_distance(unknown, name), *name));
-    // One typo for every three letters: `adress` suggests `address`, `tls` does not suggest `ttl`.
+    // Allows one typo for every three letters: `adress` suggests `address`, but `tls` does not suggest `ttl`.
     let max_typos = unknown.chars().count().div_ceil(3).min(3);
     match distances.min() {
         Some((typos, name)) if typos <= max_typos => format!("did you mean \"{name}\"?"),

@@ -1,4 +1,4 @@
-//! Reads files, with a size limit and errors that say what to do.
+//! Reads files with a size limit. Errors tell the user what to do.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,10 +7,11 @@ use std::path::Path;
 use super::Secret;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 
-/// A configuration of 1,000 routes has about 200 KiB. A larger file is the wrong one.
+/// Maximum size of a configuration file. A configuration of 1,000 routes has about 200 KiB, so a larger file is the
+/// wrong file.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// Longer than a token of any provider.
+/// Maximum size of a token file. No provider uses tokens of this length.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
 pub(super) const TOKEN_HINT: &str = "write at least one character of visible ASCII, and no spaces";
@@ -35,7 +36,7 @@ pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
     })
 }
 
-/// Reads a bearer token, without the line break at the end of the file.
+/// Reads a bearer token, and removes the line break at the end of the file.
 pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
     let bytes = read_bytes(file, MAX_TOKEN_BYTES)?;
     let text = str::from_utf8(&bytes).unwrap_or_default().trim_end();
@@ -45,12 +46,12 @@ pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
     Err(format!("{} holds no valid bearer token; {TOKEN_HINT}", file.display()))
 }
 
-/// Whether a text can be sent in an `Authorization` header without escaping.
+/// Returns whether a text can be sent in an `Authorization` header without escaping.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// Reads at most `max` bytes. A larger file is an error.
+/// Reads a whole file. A file of more than `max` bytes is an error.
 pub(super) fn read_bytes(file: &Path, max: u64) -> Result<Vec<u8>, String> {
     let describe =
         |error: io::Error| format!("cannot read the file: {error}; check path and permissions");

@@ -14,13 +14,13 @@ use tokengauge_llm::count::Tokenizers;
 /// Loads the configuration from flags, the environment and the file that the flags name.
 ///
 /// # Errors
-/// Returns every error in all of these.
+/// Returns every error in the flags, the environment and the file.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
     load_text(text.as_deref(), args, environment, &Tokenizers::default())
 }
 
-/// As [`load`], with the text of the file and the tokenizers that are loaded already.
+/// Does the same as [`load`], with the text of the file and the tokenizers that are already loaded.
 pub(super) fn load_text(
     text: Option<&str>,
     args: &RunArgs,
@@ -31,7 +31,7 @@ pub(super) fn load_text(
     resolve_text(text, layers)
 }
 
-/// Validates `file` alone, without the files with secrets that it names.
+/// Validates only `file`, without reading the files with secrets that it names.
 ///
 /// # Errors
 /// Returns every error of the file.
@@ -54,7 +54,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
         None => None,
         Some(text) => match parse(text, &mut errors) {
             Some(file) => Some(file),
-            // All further errors would be consequences of this one.
+            // Returns early, because all further errors would be consequences of this error.
             None => return Err(errors.into_errors()),
         },
     };
@@ -62,7 +62,7 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
     errors.into_result(config)
 }
 
-/// Parses the file. An empty file is an error as well.
+/// Parses the configuration file. An empty file is also an error.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
     let errors_before = errors.count();
     let file = deserialize::from_yaml(text, errors);
@@ -90,7 +90,7 @@ fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema
 }
 
-/// Removes details of the Rust types: `null` defaults of absent keys, and integer formats.
+/// Removes details of Rust types from the schema: `null` as the default of absent keys, and integer formats.
 struct Tidy;
 
 impl Transform for Tidy {

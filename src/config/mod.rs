@@ -1,7 +1,7 @@
 //! Configuration: flags, `TOKENGAUGE_*` variables, the file and defaults, in this order of precedence.
 //!
-//! `raw` is the file as written, `resolve` merges the layers into a [`Config`], and the rest of the program only sees
-//! the latter. All errors are reported at once ([`ConfigErrors`]).
+//! `raw` holds the file as written. `resolve` merges the layers into a [`Config`], the only form that the rest of the
+//! program reads. All errors are reported at once ([`ConfigErrors`]).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -56,10 +56,10 @@ pub mod value;
 mod watcher;
 mod yaml;
 
-/// Looks up an environment variable. Tests use a table instead of [`environment`].
+/// Function that looks up an environment variable. Tests use a table instead of [`environment`].
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The value of an environment variable. `None` if it is not set or not Unicode.
+/// Returns the value of an environment variable. `None` if the variable is not set or is not Unicode.
 #[expect(
     clippy::disallowed_methods,
     reason = "the only access to the environment, apart from the variables of flags, which clap reads"
@@ -88,12 +88,12 @@ pub struct Config {
     pub tokenizers: Tokenizers,
     /// Headers that identify tenant, session and variant.
     pub identity: forward::identity::Config,
-    /// The key with which their values are hashed.
+    /// The key for hashes of tenants, sessions and variants.
     pub identity_key: Option<Secret>,
     pub labels: label::CardinalityLimits,
     /// Maximum memory of the observation path in bytes, for all exchanges together.
     pub observer_memory: usize,
-    /// How long open streams may continue after SIGTERM.
+    /// Grace period: how long open streams may continue after SIGTERM.
     pub drain: Duration,
     /// The default vantage of routes.
     pub vantage: ProxyPosition,
@@ -112,12 +112,14 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
-    /// The configuration with all defaults, as a file that resolves to the same configuration. Secrets are redacted.
+    /// The effective configuration as YAML, with all defaults. As a file, it resolves to the same configuration.
+    /// Secrets are redacted.
     pub yaml: String,
 }
 
 impl Config {
-    /// The first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Equal for equal settings.
+    /// Returns the first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Equal settings have equal
+    /// fingerprints.
     pub fn fingerprint(&self) -> String {
         let digest = ring::digest::digest(&ring::digest::SHA256, self.yaml.as_bytes());
         digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -128,14 +130,16 @@ impl Config {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     pub address: SocketAddr,
-    /// Bearer token for everything except health and metrics, if the port is not on loopback.
+    /// Bearer token of the admin port. If the port is not on loopback, all pages except health and metrics require the
+    /// token.
     pub token: Option<Secret>,
-    /// The file of `token`, unless it came from the environment.
+    /// The file that `token` was read from. `None` if the token came from the environment.
     pub token_file: Option<PathBuf>,
 }
 
 impl Admin {
-    /// Loopback, so that `/streams` and `/config` are not visible to other machines without a token.
+    /// Default address of the admin port. It is a loopback address, so that `/streams` and `/config` are not visible to
+    /// other machines without a token.
     pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4001);
 }
 
@@ -171,14 +175,15 @@ pub enum LogFormat {
     Json,
 }
 
-/// The file's export settings. Each takes precedence over the `OTEL_*` variable of the same meaning.
+/// Export settings of the configuration file. Each setting takes precedence over the `OTEL_*` variable of the same
+/// meaning.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ExportOverrides {
     /// The collector's URL, for metrics and traces.
     pub endpoint: Option<String>,
     pub protocol: Option<ExportProtocol>,
     pub interval: Option<Duration>,
-    /// Sent with every export, in addition to `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// Headers sent with every export, in addition to those of `OTEL_EXPORTER_OTLP_HEADERS`.
     pub headers: Vec<(String, Secret)>,
     pub genai_names: Option<GenAiNames>,
 }

@@ -1,7 +1,8 @@
-//! Proxies for connections to upstreams: `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, with curl's rules.
+//! Reads the proxies for upstream connections from `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, with curl's
+//! rules.
 //!
-//! Two differences from curl: a `NO_PROXY` entry may include a port, and loopback addresses are always reached directly,
-//! since through a proxy they would be another machine.
+//! There are two differences from curl. A `NO_PROXY` entry may include a port. Loopback addresses are always connected
+//! directly, because a proxy would connect to its own loopback interface instead.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ pub struct Proxies {
     pub no_proxy: Vec<NoProxyRule>,
 }
 
-/// One entry of `NO_PROXY`. Without a port, it applies to every port.
+/// One entry of `NO_PROXY`. An entry without a port applies to every port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NoProxyRule {
     hosts: Hosts,
@@ -36,16 +37,16 @@ pub struct NoProxyRule {
 enum Hosts {
     /// `*`: every host.
     Any,
-    /// A domain and its subdomains, in lower case without leading or trailing dot.
+    /// Matches a domain and its subdomains. The text is in lower case, without leading or trailing dot.
     Domain(String),
-    /// Addresses whose first `bits` equal those of `network`. Matches only hosts that are IP addresses.
+    /// Matches IP addresses whose first `bits` bits equal those of `network`. Host names never match.
     Network { network: IpAddr, bits: u8 },
 }
 
-/// Reads the proxies of the environment. Also returns the errors, by variable.
+/// Reads the proxies from the environment. Also returns the errors, each with the name of its variable.
 ///
-/// As in curl, lower-case names take precedence, and `HTTP_PROXY` is not read, because in a CGI script a client can set
-/// it with a `Proxy:` header.
+/// As in curl, lower-case names take precedence. `HTTP_PROXY` in upper case is not read, because in a CGI script a
+/// client can set it with a `Proxy:` header.
 pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, ValueError)>) {
     const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
@@ -85,7 +86,7 @@ pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, Va
 }
 
 impl Proxies {
-    /// The proxy for `host` (without the brackets of IPv6) and `port`, or `None` to connect directly.
+    /// Returns the proxy for `host` and `port`, or `None` to connect directly. An IPv6 host has no brackets.
     pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };
         let host = host.trim_end_matches('.').to_ascii_lowercase();
@@ -124,7 +125,7 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     };
     let ignored = u32::from(width.saturating_sub(bits));
     let differing: u128 = network ^ address;
-    // A shift by the whole width returns `None`: the network of all addresses.
+    // A shift by the full width of the type returns `None`. This is the network of all addresses, which always matches.
     differing.checked_shr(ignored).unwrap_or(0) == 0
 }
 
@@ -137,7 +138,7 @@ fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'stat
 /// Parses a proxy's URL. The default scheme is http.
 fn parse_proxy(text: &str) -> Result<forward::Proxy, ValueError> {
     let hint = "write it as http://[user:password@]host:port";
-    // The messages do not include the text, which may hold a password.
+    // The error messages do not include the text of the URL, because it may hold a password.
     let invalid = |what: &'static str| ValueError::new(what, hint);
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = url.parse().map_err(|_| invalid("not the URL of a proxy"))?;
@@ -156,7 +157,7 @@ fn parse_proxy(text: &str) -> Result<forward::Proxy, ValueError> {
     Ok(forward::Proxy::new(&host, port, credentials.as_deref()))
 }
 
-/// Decodes percent escapes. Text that does not decode to UTF-8 stays as it is.
+/// Decodes percent escapes. If the result is not UTF-8, returns the text unchanged.
 fn percent_decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text))
 }
@@ -166,7 +167,7 @@ fn parse_rule(entry: &str) -> Option<NoProxyRule> {
         return Some(NoProxyRule { hosts: Hosts::Any, port: None });
     }
     let (host, port) = match entry.rsplit_once(':') {
-        // With more than one colon and no brackets, it is an IPv6 address.
+        // Text with more than one colon and no brackets is an IPv6 address without a port.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, Some(port.parse().ok()?))
         }

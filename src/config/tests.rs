@@ -123,7 +123,7 @@ fn reports_all_errors_at_once() {
     assert_eq!(messages(text(INVALID_FILE)), INVALID_FILE_ERRORS);
 }
 
-/// Parts of a file, and the start of the error.
+/// Invalid configuration snippets, each with the beginning of the expected error.
 const CHECKS: &[(&str, &str)] = &[
     ("routes: []", "3:1: routes: the list is empty"),
     (
@@ -632,7 +632,7 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
     assert!(message.iter().all(|line| !line.contains("words") && !line.contains("secret")));
 }
 
-/// A change of each key that takes effect only at the next start.
+/// One change for each key that takes effect only at the next start.
 const RESTART_CHANGES: &[(&str, &str)] = &[
     ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
     ("admin", "admin: {address: 127.0.0.1:9}"),
@@ -749,7 +749,7 @@ fn schema_value() -> Value {
     schema().to_value()
 }
 
-/// Calls `see` with the path and schema of every key that holds a value.
+/// Calls `see` with the path and the schema of every key that holds a value.
 fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
     let target = schema["$ref"].as_str().map(|pointer| {
         let pointer = pointer.trim_start_matches('#');
@@ -823,7 +823,7 @@ fn documented_defaults_are_the_defaults() {
         let pointer = path.replace("[]", ".0").replace(".*", ".a").replace('.', "/");
         let value = printed.pointer(&format!("/{pointer}")).unwrap();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        // YAML 1.1 readers parse `off` as false; this program does not.
+        // The YAML reader of this test parses `off` as false, as YAML 1.1 demands. The configuration reader does not.
         let value = if default == "off" && value == "false" { "off".to_owned() } else { value };
         assert_eq!(value, default, "{path}");
     }

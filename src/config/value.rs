@@ -95,7 +95,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for code that sends or compares it.
+    /// Returns the secret text, for code that sends it or compares it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -12,23 +12,24 @@ use super::load::load_text;
 use super::{Config, RunArgs, file};
 use tokengauge_llm::count::Tokenizers;
 
-/// Polling interval. Kubernetes swaps a symbolic link under a mounted ConfigMap, up to a minute after the change, which
-/// inotify on the file itself does not report. Reading a few KiB is cheap.
+/// Interval at which the files are read. When a ConfigMap changes, Kubernetes swaps a symbolic link under the mounted
+/// file up to a minute later. inotify on the file itself does not report that. Reading a few KiB is cheap.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A file's content, or why it cannot be read.
+/// Content of a file, or the reason why the file cannot be read.
 type Content = Result<String, ConfigErrors>;
 
-/// Loads the configuration, and loads it again when its files have changed.
+/// Loads the configuration, and loads it again whenever its files have changed.
 #[derive(Debug)]
 pub struct ConfigWatcher {
     args: RunArgs,
     environment: fn(&str) -> Option<String>,
-    /// The last content of the file. Compared as a whole, because timestamps and inodes are unreliable.
+    /// The content of the configuration file at the last load. The whole text is compared, because timestamps and
+    /// inodes are unreliable.
     last_content: Option<Content>,
-    /// The price file that the configuration names, with its last content.
+    /// The price file that the configuration names, with its content at the last load.
     prices: Option<(PathBuf, Content)>,
-    /// Loaded tokenizers, which are not parsed again while their files stay the same.
+    /// Loaded tokenizers. They are not parsed again while their files stay the same.
     tokenizers: Tokenizers,
 }
 
@@ -45,14 +46,14 @@ impl ConfigWatcher {
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
         let text = self.args.config.as_deref().map(file::read);
         self.last_content.clone_from(&text);
-        // Read the price file before it is parsed, so that a change in between is noticed at the next poll.
+        // The price file is read before it is parsed. A change between the two reads is then noticed at the next poll.
         let previous = self.prices.take().map(|(path, _)| with_content(path));
         let text = text.transpose()?;
         let environment = &self.environment;
         let loaded = load_text(text.as_deref(), &self.args, environment, &self.tokenizers);
         let path = match &loaded {
             Ok(config) => config.prices.clone(),
-            // A price file with errors has to be watched too, even if its configuration was never in force.
+            // A price file with errors must be watched too, even if its configuration never took effect.
             Err(errors) => {
                 let is_other = |file: &&Path| Some(*file) != self.args.config.as_deref();
                 let invalid = errors.files().find(is_other).map(Path::to_owned);
@@ -66,8 +67,8 @@ impl ConfigWatcher {
         Ok(config)
     }
 
-    /// Loads the configuration if its file or the price file has changed since the last load. So an error is returned
-    /// only once.
+    /// Loads the configuration if its file or the price file has changed since the last load. An error is therefore
+    /// returned only once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
         let content = self.args.config.as_deref().map(file::read);
         let prices = self.prices.as_ref();
@@ -75,10 +76,11 @@ impl ConfigWatcher {
         (have_prices_changed || content != self.last_content).then(|| self.load())
     }
 
-    /// Passes every later configuration, or its errors, to `apply`. `hang_up` forces a load even without a change.
+    /// Passes every changed configuration, or its errors, to `apply`. `hang_up` (SIGHUP) forces a load even without a
+    /// change.
     ///
-    /// Never returns. Needs a tokio runtime. Blocks while it reads: the file is small and local, but a new tokenizer
-    /// takes up to a second, so do not run this on a worker thread.
+    /// Never returns. Needs a tokio runtime. Must not run on a worker thread, because it blocks while it reads files.
+    /// The files are small and local, but a new tokenizer takes up to a second.
     pub async fn run(
         mut self,
         mut hang_up: Signal,

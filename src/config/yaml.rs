@@ -1,8 +1,8 @@
 //! Parses YAML into a tree of nodes with positions.
 //!
-//! Uses the events of serde-saphyr's parser instead of its deserializer, which stops at the first error. Scalars stay
-//! text: the type that reads a scalar decides what is valid, so `off` is not a boolean and `1.10` not a number unless
-//! one is expected.
+//! The parser uses the events of serde-saphyr instead of its deserializer, which stops at the first error. Scalars stay
+//! text, and the type that reads a scalar decides whether it is valid. So `off` is not a boolean and `1.10` is not a
+//! number unless the type expects one.
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, options};
 
@@ -17,7 +17,7 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Empty, `~` or `null`: equivalent to an absent key.
+    /// An empty value, `~` or `null`. Equivalent to an absent key.
     Null,
     Scalar {
         text: String,
@@ -35,7 +35,7 @@ pub(super) struct Key {
 }
 
 impl Kind {
-    /// The parser reports a missing value as `~`.
+    /// Creates a node for a scalar. The parser reports a missing value as `~`.
     fn scalar(text: String, style: ScalarStyle) -> Self {
         if is_null(&text, style) {
             return Self::Null;
@@ -43,7 +43,7 @@ impl Kind {
         Self::Scalar { text, quoted: style != ScalarStyle::Plain }
     }
 
-    /// For messages such as `found a list; …`.
+    /// Returns the kind of the node for error messages such as `found a list; …`.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Null => "no value",
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Parses `text`. A syntax error ends the parser, so it is the only error, and the result is `None`.
+/// Parses `text`. After a syntax error, the parser stops, reports only this error and returns `None`.
 pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     let options = options! { emit_comments: false };
     let mut events = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     builder.document()
 }
 
-/// The parser's message, with a hint for common causes.
+/// Returns the message of a syntax error, with a hint for common causes.
 fn syntax_error(text: &str, position: Position, message: &str) -> String {
     let line = text.lines().nth(position.line - 1).unwrap_or_default();
     let indent: String = line.chars().take_while(|c| c.is_whitespace()).collect();
@@ -92,7 +92,7 @@ struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
 }
 
 impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
-    /// Reads the document. A second one is an error.
+    /// Reads the YAML document. A second document in the file is an error.
     fn document(&mut self) -> Option<Node> {
         let mut root = None;
         while let Some((event, span)) = self.events.next() {
@@ -113,8 +113,8 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         root
     }
 
-    /// Reads the node that `event` starts. `position` is the position for errors: that of the key for a section, that of
-    /// the value for a scalar.
+    /// Reads the node that `event` starts. Errors are reported at `position`: the position of the key for a section,
+    /// and of the value for a scalar.
     fn node(&mut self, event: Event<'input>, position: Position, path: &str) -> Node {
         let id = self.errors.add_node(position, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
@@ -124,7 +124,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         } else if matches!(event, Event::MappingStart(..)) {
             self.section(path)
         } else {
-            // Only an alias is left: no other event starts a node.
+            // The event must be an alias, because no other event starts a node.
             let message = "aliases are not supported; write the value out";
             self.errors.add(id, message);
             Kind::Null
@@ -180,7 +180,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         Kind::Section(entries)
     }
 
-    /// Reads a key. If it is not a scalar, reports that, skips its value and returns `None`.
+    /// Reads a key. If the key is not a scalar, reports an error, skips the value and returns `None`.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
         let position = position_of(span.start);
         if !event.is_node() {

@@ -10,12 +10,12 @@ use tokengauge_measure::slo;
 
 pub use render::{Screen, render, render_lines};
 
-/// The content of the console. Undefined values are `None` and are shown as `–`, never as 0.
+/// The content of the console. Undefined values are `None`. They are shown as `–`, never as 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// By model, busiest first.
     pub rows: Vec<Row>,
-    /// Of all models: rates and counts only.
+    /// Totals of all models. Only rates and counts are set.
     pub totals: Row,
     pub budgets: Vec<Budget>,
 }
@@ -24,7 +24,7 @@ pub struct View {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     pub model: String,
-    /// Output tokens per second of all its streams, over the last 10 s.
+    /// Output tokens per second of all streams of this model, over the last 10 s.
     pub output: Option<f64>,
     /// The highest output rate of any second of the last 5 min.
     pub peak: Option<f64>,
@@ -47,9 +47,9 @@ pub struct Budget {
     pub target: f64,
     pub good: u64,
     pub bad: u64,
-    /// Remaining ratio of the error budget; negative if overspent.
+    /// Remaining ratio of the error budget. Negative if the budget is overspent.
     pub remaining: Option<f64>,
-    /// Burn rates over 5 min and 1 h.
+    /// Burn rate of the error budget over 5 min. `burn_1h` is the same over 1 h.
     pub burn_5m: Option<f64>,
     pub burn_1h: Option<f64>,
     pub exhaustion: Option<Duration>,
@@ -58,17 +58,17 @@ pub struct Budget {
 /// One exchange in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Live<'a> {
-    /// `None` if the model is not known yet.
+    /// The model of the exchange. `None` if the model is not known yet.
     pub model: Option<&'a str>,
-    /// Whether its first token is still expected.
+    /// Whether the exchange is still waiting for its first token.
     pub waiting: bool,
 }
 
-/// Exchanges whose model is not known yet, and plain HTTP.
+/// Row name for exchanges whose model is not known yet, and for plain HTTP.
 const UNKNOWN: &str = "(unknown)";
 
 impl View {
-    /// Builds the view from load, objectives and the exchanges in flight.
+    /// Builds the view from the current load, the objectives and the exchanges in flight.
     pub fn of<'a>(
         load: &load::Reading,
         objectives: &[slo::Reading],
@@ -95,7 +95,8 @@ impl View {
 }
 
 impl Row {
-    /// Adds one route of the model. Rates and counts add up; percentiles are those of the route with the most exchanges.
+    /// Adds the reading of one route of the model. Rates and counts are summed. Percentiles cannot be summed, so those
+    /// of the route with the most exchanges are used.
     fn add(&mut self, flow: &load::ModelReading) {
         let recent = &flow.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {

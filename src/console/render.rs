@@ -8,13 +8,13 @@ use crate::console::{Budget, Row, View};
 /// Shown for missing values.
 const UNDEFINED: &str = "–";
 
-/// Maximum number of models, so that the view fits a screen.
+/// Maximum number of models in the table, so that the view fits a screen.
 const MAX_ROWS: usize = 12;
 
 /// Maximum number of objectives.
 const MAX_BUDGETS: usize = 8;
 
-/// Minimum width of the name column. Columns are dropped to keep it.
+/// Minimum width of the name column. In a narrow terminal, other columns are dropped to keep this width.
 const MIN_NAME_WIDTH: usize = 10;
 
 /// Renders the view as a table of at most `width` characters per line.
@@ -51,7 +51,7 @@ pub fn render(view: &View, width: usize, colour: bool) -> String {
     out
 }
 
-/// Renders one line per model and objective, for a log or a pipe.
+/// Renders the view as one line per model and objective, for a log or a pipe.
 pub fn render_lines(view: &View, since_start: Duration) -> String {
     let mut out = String::new();
     let at = since_start.as_secs();
@@ -84,12 +84,12 @@ pub fn render_lines(view: &View, since_start: Duration) -> String {
     out
 }
 
-/// Removes spaces, so that a line can be split at spaces.
+/// Removes spaces from a name, so that the output line can be split at spaces.
 fn without_spaces(text: &str) -> String {
     text.replace(' ', "")
 }
 
-/// One column. In a narrow terminal, columns with a high rank are dropped first.
+/// One column of the table. In a narrow terminal, columns with a high rank are dropped first.
 struct Column {
     title: &'static str,
     width: usize,
@@ -131,7 +131,7 @@ enum Tint {
 }
 
 impl Tint {
-    /// Adds SGR codes, which have no width.
+    /// Adds terminal colour codes (SGR), which do not change the width of the text.
     fn paint(self, text: &str, colour: bool) -> String {
         let code = match self {
             Self::Bold => "1",
@@ -258,7 +258,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or(UNDEFINED.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Without trailing zeros: 99 %, 99.9 %.
+/// Formats a target in percent without trailing zeros: 99 %, 99.9 %.
 fn target(share: f64) -> String {
     let digits = format!("{:.3}", share * 100.0);
     format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
@@ -278,7 +278,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Cuts text to `width` characters, ending in `…`.
+/// Truncates text to `width` characters. Truncated text ends in `…`.
 fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -296,14 +296,15 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Replaces the previous drawing by `text`, in one write to avoid flicker.
+    /// Replaces the previous drawing with `text`. Writes only once, to avoid flicker.
     ///
     /// # Errors
     /// Returns an error if `out` is not writable.
     pub fn draw(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
         let mut frame = String::with_capacity(text.len() + 16);
         if self.lines > 0 {
-            // Moves the cursor to the first line; then everything below it is erased.
+            // Moves the cursor to the first line of the previous drawing. Everything below the cursor is erased
+            // afterwards.
             frame.push_str(&format!("\x1b[{}F", self.lines));
         }
         frame.push_str("\x1b[J");

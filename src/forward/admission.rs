@@ -23,20 +23,20 @@ use crate::route::ConcurrencyLimit;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, ObserverEvent, RejectReason};
 
-/// A request that may be sent to its upstream.
+/// A request that was admitted and may be sent to its upstream.
 #[derive(Debug)]
 pub struct AdmittedRequest {
     pub(super) request: Request<Upload>,
     pub(super) upstream: Arc<Upstream>,
-    /// Bytes to remove from the beginning of the path.
+    /// Number of bytes to remove from the beginning of the path.
     pub(super) stripped: usize,
-    /// `None` if the route has no limit.
+    /// The permit of the concurrency limiter. `None` if the route has no limit.
     pub(super) permit: Option<Permit>,
     /// When the whole exchange must end.
     pub(super) deadline: Option<Instant>,
 }
 
-/// Waits for a permit of the route's concurrency limiter.
+/// Service that waits for a permit of the route's concurrency limiter before it calls the inner service.
 #[derive(Clone, Debug)]
 pub struct Admission<S> {
     pub(super) inner: S,
@@ -54,9 +54,9 @@ pin_project! {
     }
 }
 
-/// Events other than admission that end the wait.
+/// Events other than admission that end the wait in the queue.
 pub struct WaitInterrupt<'a> {
-    /// The request body, if it may be read before admission.
+    /// The request body. Present if the body may be read before admission.
     pub(super) body: Option<&'a mut BufferedBody>,
     /// When the whole exchange must end.
     pub(super) deadline: Option<Instant>,
@@ -141,7 +141,8 @@ async fn wait(
     mut request: AdmittedRequest,
     shutdown: watch::Receiver<ShutdownState>,
 ) -> Result<AdmittedRequest, ForwardError> {
-    // A client that expects `100 Continue` must not send the body just to be answered with 429.
+    // With `Expect: 100-continue`, the body is not read ahead: the client must not send a body only to be answered with
+    // 429.
     let reads_body = !request.request.headers().contains_key(EXPECT);
     let body = request.request.body_mut();
     let interrupt = WaitInterrupt {
@@ -158,7 +159,7 @@ async fn wait(
         }
         Err(error) => {
             if error.ending == Ending::RequestBodyFailed {
-                // Reported before the error response, which the client does not read.
+                // The outcome is reported before the error response, because the client does not read that response.
                 observer.end(at, error.ending);
             }
             Err(error)
@@ -166,7 +167,7 @@ async fn wait(
     }
 }
 
-/// Waits until the exchange is admitted. If dropped before, the exchange leaves the queue.
+/// Waits until the exchange is admitted. If this future is dropped earlier, the exchange leaves the queue.
 pub(super) async fn wait_for_permit(
     queued: Queued,
     interrupt: WaitInterrupt<'_>,
@@ -192,8 +193,8 @@ pub(super) async fn wait_for_permit(
     }
 }
 
-/// Rejects a request that got no permit. By the time in `Retry-After`, every exchange that is queued now has been
-/// admitted or rejected.
+/// Creates the error for a request that got no permit. By the time in `Retry-After`, every exchange that is queued now
+/// has been admitted or rejected.
 fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
     ForwardError {
         retry_after: Some(limit.queue_timeout),
@@ -222,7 +223,7 @@ mod tests {
         queue_timeout: Duration::from_secs(3_600),
     };
 
-    /// Enters a limiter without a free permit.
+    /// Enters a limiter that has no free permit, and returns the queued exchange.
     fn enter(limiter: &Arc<ConcurrencyLimiter>) -> Queued {
         match limiter.enter() {
             Ok(Entry::Queued(queued)) => queued,
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// The first event ends the wait. Whichever it is, the permit is returned.
+    /// The first event ends the wait. The permit is returned, whatever the event is.
     #[tokio::test]
     async fn wait_ends_by_timeout_deadline_shutdown_or_admission() {
         const SHORT: Duration = Duration::from_millis(20);
@@ -258,7 +259,7 @@ mod tests {
         shutdown.send_replace(ShutdownState::Draining);
         let error = waiting.await.unwrap_err();
         assert_eq!(error.ending, Ending::Rejected(RejectReason::Draining));
-        // A permit takes precedence over the shutdown.
+        // If admission and shutdown happen together, the exchange is admitted.
         let waiting = wait(None);
         drop(running);
         drop(waiting.await.unwrap());

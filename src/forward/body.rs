@@ -1,7 +1,7 @@
-//! The body of a response: relayed from the upstream, or written by the proxy.
+//! Response bodies: relayed from the upstream, or written by the proxy.
 //!
-//! Everything that must live as long as the body is in it: the upstream connection, the permit of the concurrency
-//! limiter, and the time limits.
+//! A body owns everything that must live as long as the response: the upstream connection, the permit of the
+//! concurrency limiter, and the time limits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,8 @@ use tokengauge_types::event::{Ending, TimeoutKind};
 #[derive(Debug)]
 pub struct RelayBody {
     source: Source,
-    /// `None` unless a timeout is configured. By default, a proxy must not abort a model that thinks for a long time.
+    /// Time limits of the response. `None` by default, because a proxy must not abort a model that thinks for a long
+    /// time.
     timers: Option<Box<Timers>>,
     /// Held until the body is dropped.
     _permit: Option<Permit>,
@@ -34,12 +35,12 @@ pub struct RelayBody {
 enum Source {
     /// Written by the proxy.
     Local(Option<Bytes>),
-    /// Read from an upstream. This body drives the connection of the lease. Without a lease, a separate task drives the
-    /// connection: HTTP/2, or a detached HTTP/1.1 connection.
+    /// A body that is read from an upstream. With a lease, this body drives the connection. Without a lease, a separate
+    /// task does: for HTTP/2, or for a detached HTTP/1.1 connection.
     Upstream { incoming: Incoming, lease: Option<ConnectionLease> },
 }
 
-/// A connection, and the upstream whose pool it returns to once the body is complete.
+/// A connection on loan from an upstream's pool. It returns to the pool once the response body is complete.
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
@@ -49,13 +50,13 @@ pub struct ConnectionLease {
 /// Time limits of a response body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BodyTimeouts {
-    /// Between two frames, while the client waits for the upstream.
+    /// Maximum time between two frames of the body. Runs only while the client waits for the upstream.
     pub(super) idle: Option<Duration>,
     /// For the whole exchange.
     pub(super) deadline: Option<Instant>,
 }
 
-/// Why a response body ends early. The client sees a truncated body, never a clean end.
+/// The reason why a response body ends early. The client sees a truncated body, never a clean end.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(transparent)]
@@ -85,7 +86,8 @@ impl RelayBody {
         Self { source, timers: None, _permit: permit }
     }
 
-    /// Ends the body when a limit is exceeded, and reports that to `observer`.
+    /// Adds time limits to the body. When a limit is exceeded, the body ends with an error and reports that to
+    /// `observer`.
     pub(super) fn with_timeouts(
         mut self,
         limits: BodyTimeouts,
@@ -177,7 +179,7 @@ impl ConnectionLease {
 struct Timers {
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     total: Option<Pin<Box<Sleep>>>,
-    /// Whether the client waits for a frame. While the client does not poll, the idle limit does not run.
+    /// Whether the client is waiting for a frame. The idle limit runs only during that time.
     is_waiting: bool,
     observer: RequestObserver,
 }
@@ -239,7 +241,7 @@ mod tests {
         assert!(polled > created && idle.deadline() >= polled + LIMIT, "the pause does not count");
     }
 
-    /// Otherwise the limit would never end a stream whose upstream never pauses, or whose client hardly polls.
+    /// The total limit also ends a stream whose upstream never pauses, or whose client hardly polls.
     #[tokio::test]
     async fn total_limit_ends_a_body_that_has_more_data() {
         let observer = observer();

@@ -1,4 +1,4 @@
-//! A request body whose first bytes are read while its exchange waits in the queue.
+//! A request body that is read ahead, up to a limit, while its exchange waits in the queue.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,20 +14,20 @@ use tokengauge_observe::tee::body::RequestBody;
 /// The body of every request to an upstream.
 pub type Upload = RequestBody<BufferedBody>;
 
-/// Maximum number of bytes read while the exchange waits. 64 KiB is about 16,000 tokens of text, so nearly every
-/// request is read completely. A full queue of 1,000 holds at most 64 MiB. The last frame can exceed the limit by the
-/// size of hyper's buffer.
+/// Maximum number of bytes of a request body that are read while its exchange waits in the queue. 64 KiB is about
+/// 16,000 tokens of text, so nearly every request is read completely. A full queue of 1,000 holds at most 64 MiB. The
+/// last frame can exceed the limit by the size of hyper's buffer.
 const MOST_BUFFERED: usize = 64 * 1024;
 
-/// A request body with the frames that were read while the exchange waited.
+/// A request body, with the frames that were read ahead while the exchange waited in the queue.
 ///
-/// Over HTTP/1, hyper reads only one or two pieces of a body that no task polls. It detects a closed connection only
+/// Over HTTP/1, hyper reads only one or two pieces of a body that no task polls. hyper detects a closed connection only
 /// after the end of the body. Without reading ahead, the queue would fill with disconnected clients. Data beyond the
 /// limit stays with the client.
 #[derive(Debug)]
 pub struct BufferedBody {
     incoming: Incoming,
-    /// Frames that were read and not yet returned. Boxed, because most bodies never wait.
+    /// Frames that were read ahead and not yet returned. Boxed to save memory, because most bodies never wait.
     #[expect(
         clippy::box_collection,
         reason = "every request pays for its size, and few requests use it"
@@ -40,7 +40,7 @@ impl BufferedBody {
         Self { incoming, frames: None }
     }
 
-    /// Reads up to the limit. Returns only if the body fails.
+    /// Reads the body ahead, up to the limit. The future completes only if the body fails.
     pub(super) async fn buffer_until_error(&mut self) {
         let mut bytes = 0;
         while bytes < MOST_BUFFERED && !self.incoming.is_end_stream() {

@@ -1,5 +1,5 @@
-//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Every connection resolves the name again, so that address
-//! changes need no restart.
+//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Each new connection resolves the host name again, so that
+//! address changes need no restart.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
 
-/// Why the configuration of an upstream cannot be used.
+/// The reason why the configuration of an upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error("upstream {0}: {1:?} is not a host name")]
@@ -128,7 +128,8 @@ async fn connect_first(
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Every chunk is a small write that must not be delayed. A failure to set this is harmless.
+                // Disables Nagle's algorithm, because each chunk is a small write that must not be delayed. A failure
+                // is harmless.
                 drop(stream.set_nodelay(true));
                 return Ok(stream);
             }
@@ -166,7 +167,8 @@ impl Tls {
     }
 }
 
-/// Returns the root certificates of the system or of `SSL_CERT_FILE`, otherwise Mozilla's, plus the configured ones.
+/// Returns the trusted root certificates. They are those of the system or of `SSL_CERT_FILE`, or Mozilla's if there are
+/// none. The configured certificates are added.
 fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -192,7 +194,7 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     Ok(roots)
 }
 
-/// Returns the value of `Host`: the host, and the port unless it is the scheme's default.
+/// Returns the value of the `Host` header: the host name, and the port unless it is the default of the scheme.
 pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
     let default_port = if config.tls { 443 } else { 80 };
     let host = &config.host;

@@ -1,4 +1,4 @@
-//! Errors of forwarding, and the service that reports them to the client.
+//! Forwarding errors, and the service that converts them to error responses.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,16 +21,16 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
-/// Why a request gets no response from an upstream.
+/// The reason why a request gets no response from an upstream.
 #[derive(Debug)]
 pub struct ForwardError {
     pub(super) ending: Ending,
-    /// The upstream of the request. `None` if the request was not forwarded.
+    /// The upstream that the request was for. `None` if the request was not forwarded.
     pub(super) upstream: Option<Label>,
-    /// Details, or empty. They come from this program, sockets, TLS and hyper, never from a URL or a header, so they
-    /// contain no secret.
+    /// Details of the error, or empty. They come from this program, sockets, TLS and hyper. They never come from a URL
+    /// or a header, so they contain no secret.
     pub(super) cause: String,
-    /// Time after which a retry is useful, if known.
+    /// Time after which the client should retry, if known.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl ForwardError {
         Self { cause: cause.into(), ..Self::new(ending) }
     }
 
-    /// Makes a response with a short JSON error in the format that OpenAI clients parse.
+    /// Creates an error response: a short JSON body in the format that OpenAI clients parse.
     fn to_response(&self) -> Response<Bytes> {
         let Self { ending, upstream, cause, retry_after } = self;
         let (status, kind, description) = describe(*ending);
@@ -74,13 +74,13 @@ impl ForwardError {
     }
 }
 
-/// Rounds up to at least 1, because clients would retry immediately on 0.
+/// Rounds up to whole seconds, at least 1, because clients would retry immediately on 0.
 fn whole_seconds(time: Duration) -> u64 {
     let fraction = u64::from(time.subsec_nanos() > 0);
     (time.as_secs() + fraction).max(1)
 }
 
-/// Returns the status, the suffix of the error type, and the description.
+/// Returns the HTTP status, the suffix of the error type, and the description for an outcome.
 fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
     use RejectReason::{BadRequest, Draining, NoRoute, Overload};
     use TimeoutKind::{Connect, Idle, ResponseHeader, Total};
@@ -128,7 +128,7 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
     }
 }
 
-/// Turns errors of the services below into JSON responses, so that the proxy answers every request.
+/// Converts errors of the inner services to JSON responses, so that the proxy answers every request.
 #[derive(Clone, Debug)]
 pub struct Respond<S> {
     pub(super) inner: S,

@@ -23,15 +23,15 @@ use tokengauge_types::event::RouteFacts;
 /// Dependencies of a [`Forwarder`].
 #[derive(Debug)]
 pub struct Dependencies {
-    /// Replaced on a reload. Each request keeps its original route.
+    /// The current routes. A reload replaces the table; each request keeps its original route.
     pub routes: Arc<ArcSwap<RouteTable>>,
     pub channel: Arc<ObservationChannel>,
-    /// Reported for requests that no route matches.
+    /// Route facts that are reported for requests that match no route.
     pub unrouted: Arc<RouteFacts>,
     pub propagation: Propagation,
 }
 
-/// Forwards requests to their upstreams. One serves the whole process.
+/// Forwards requests to their upstreams. One instance serves the whole process.
 #[derive(Debug)]
 pub struct Forwarder {
     stack: Stack,
@@ -56,7 +56,7 @@ impl Forwarder {
         Arc::new(Self { stack, channel, shutdown })
     }
 
-    /// Returns the service for one connection of `client`.
+    /// Returns the service for the requests of one connection of `client`.
     pub fn service(&self, client: Client) -> ForwardService {
         ForwardService { stack: self.stack.clone(), client }
     }
@@ -66,8 +66,8 @@ impl Forwarder {
         self.shutdown.send_replace(ShutdownState::Draining);
     }
 
-    /// Ends upgraded connections, which no listener holds. From now on, exchanges that end count as aborted by this
-    /// process. Called when the grace period of a shutdown is over.
+    /// Closes upgraded connections such as WebSockets, which no listener tracks. Called when the grace period of a
+    /// shutdown is over. Exchanges that end from now on count as aborted by this process.
     pub fn abort(&self) {
         self.channel.cut();
         self.shutdown.send_replace(ShutdownState::Aborting);
@@ -81,8 +81,9 @@ pub struct ForwardService {
     client: Client,
 }
 
-/// Not `hyper_util::service::TowerToHyperService`, because its future reserves memory for a service and a whole request
-/// for the lifetime of the connection. The stack is always ready, so the request is passed on immediately.
+/// Implements hyper's trait directly, because the future of `hyper_util::service::TowerToHyperService` is large. It
+/// would reserve memory for a service and a whole request for the lifetime of the connection. The stack is always
+/// ready, so each request is passed on immediately.
 impl hyper::service::Service<Request<Incoming>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;

@@ -10,7 +10,8 @@ use super::upstream::Upstream;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Headers of a single hop. Those named in `Connection`, `TE` and `Upgrade` have their own rules.
+/// Hop-by-hop headers, removed before forwarding. `TE`, `Upgrade` and the headers that `Connection` names are handled
+/// separately.
 const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -24,8 +25,8 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 #[derive(Debug)]
 pub struct BadTarget;
 
-/// Returns whether the request asks for a protocol that can be tunnelled. h2c cannot, because HTTP/2 applies to a
-/// single hop.
+/// Returns whether the request asks for an upgrade that can be tunnelled. An upgrade to h2c cannot, because HTTP/2
+/// applies to a single hop.
 pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
@@ -33,7 +34,7 @@ pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
         && names(&parts.headers, &header::UPGRADE).any(|name| !name.eq_ignore_ascii_case("h2c"))
 }
 
-/// Rewrites `parts` for `upstream`. Removes `stripped` bytes from the beginning of the path.
+/// Rewrites the request line and headers for `upstream`. Removes the first `stripped` bytes of the path.
 pub(super) fn readdress(
     parts: &mut request::Parts,
     upstream: &Upstream,
@@ -74,7 +75,7 @@ pub(super) fn readdress(
     Ok(())
 }
 
-/// Converts a request for HTTP/2 if the upstream chose HTTP/1.1 by ALPN.
+/// Converts an HTTP/2 request to HTTP/1.1. Used if the upstream chose HTTP/1.1 by ALPN.
 pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     if request.version() != Version::HTTP_2 {
         return;
@@ -93,7 +94,7 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
 /// Rewrites the status line and headers of a response for the client.
 pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
     strip_hop_by_hop(response.headers_mut(), upgrade);
-    // A response in HTTP/1.0 must not downgrade the client's connection.
+    // An upstream that answers in HTTP/1.0 must not downgrade the client's connection.
     *response.version_mut() = Version::HTTP_11;
     response
 }
@@ -126,8 +127,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// Returns whether `Connection` must not remove the header. Without a protected header, the message would change its
-/// meaning, or a separate rule handles the header.
+/// Returns whether the header stays even if `Connection` names it. Removing a protected header would change the meaning
+/// of the message, or a separate rule handles the header.
 fn is_protected(name: &HeaderName) -> bool {
     [
         header::HOST,

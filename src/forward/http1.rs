@@ -1,9 +1,9 @@
 //! One HTTP/1.1 connection to an upstream, driven by the task that uses it.
 //!
-//! hyper's client returns a sender and a connection that usually runs in a separate task. Here, the task that reads the
-//! response polls the connection instead. A chunk then needs no second task and no wake between two tasks. When the
+//! hyper's client returns a sender and a connection. Usually, a separate task polls the connection. Here, the task that
+//! reads the response polls the connection instead, so that a chunk does not have to wake a second task. When the
 //! client disconnects, dropping the response closes the socket immediately. An idle connection in the pool is not
-//! polled. The pool checks the connection when it takes it out.
+//! polled. The pool checks the connection when it takes the connection out.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,7 +29,7 @@ pub struct Http1Connection {
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
     notifier: Arc<Notifier>,
     waker: Waker,
-    /// Time at which the connection was returned to the pool.
+    /// Time at which the connection was last returned to the pool.
     pub(super) idle_since: MonotonicInstant,
     pub(super) tcp: Option<Arc<TcpConnection>>,
     /// Reports the end of each request body.
@@ -39,7 +39,7 @@ pub struct Http1Connection {
 pub type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 impl Http1Connection {
-    /// Starts HTTP/1.1 on `stream`, whose TCP connection is `tcp`.
+    /// Starts HTTP/1.1 on `stream`. `tcp` identifies the TCP connection below it.
     pub(super) async fn handshake(
         stream: UpstreamStream,
         tcp: Option<Arc<TcpConnection>>,
@@ -61,10 +61,10 @@ impl Http1Connection {
         }))
     }
 
-    /// Returns whether a request may be sent. The upstream may have closed the connection since the last poll.
+    /// Returns whether the connection can take a request. The upstream may have closed it since the last poll.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
-        // This poll registered no waker, so the next one must not wait for a wake.
+        // This poll registered no waker, so the next poll must happen without a wake-up.
         self.notifier.remind();
         self.connection.is_some() && self.sender.is_ready()
     }
@@ -75,13 +75,13 @@ impl Http1Connection {
         poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await
     }
 
-    /// Polls the connection and `wanted`, which only the connection can make ready.
+    /// Polls the connection and then `wanted`, a future or stream that only progress on this connection makes ready.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
         mut wanted: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        // Only the connection wakes `wanted`, and it is polled right here.
+        // `wanted` needs no waker: only the connection can wake it, and the connection is polled right here.
         let quiet = &mut Context::from_waker(Waker::noop());
         let mut due = self.notifier.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
@@ -103,15 +103,15 @@ impl Http1Connection {
         Poll::Pending
     }
 
-    /// Moves the connection to a separate task. An upload that continues during the response must not stop if the
-    /// client does not read the response.
+    /// Moves the connection to a separate task. This keeps an upload running during the response, even if the client
+    /// does not read the response.
     pub(super) fn detach(self) {
         if let Some(connection) = self.connection {
             tokio::spawn(connection);
         }
     }
 
-    /// Moves the connection to a task that supports an upgrade. Returns the sender for the request.
+    /// Moves the connection to a separate task that supports an upgrade. Returns the sender for the request.
     pub(super) fn detach_for_upgrade(self) -> SendRequest<Upload> {
         if let Some(connection) = self.connection {
             tokio::spawn(connection.with_upgrades());
@@ -123,7 +123,7 @@ impl Http1Connection {
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(cx).is_ready()
         {
-            // The future of the response headers or the body has received the error, if any.
+            // If the connection failed, the error has gone to the future of the response headers or to the body.
             self.connection = None;
         }
     }

@@ -1,7 +1,7 @@
-//! Tenant, session and variant of a request, from the configured headers.
+//! Reads the tenant, session and variant of a request from the configured headers.
 //!
-//! The headers are forwarded unchanged. A header with a credential, such as an API key, can identify tenants only as a
-//! hash. Only the hash leaves this file.
+//! The headers are forwarded unchanged. A header with a credential, such as an API key, can identify a tenant only as a
+//! hash. The credential itself is never recorded.
 
 use std::fmt;
 
@@ -11,10 +11,11 @@ use ring::hmac;
 use tokengauge_types::event::CallerIdentity;
 use tokengauge_types::label::Name;
 
-/// Number of hexadecimal digits kept of a hash (64 bits). The probability of a collision among 100 values is 10⁻¹⁵.
+/// Number of hexadecimal digits of the hash that are kept (64 bits). The probability of a collision among 100 values is
+/// 10⁻¹⁵.
 const HASH_DIGITS: usize = 16;
 
-/// The source of each value; `None` if it is not read.
+/// The headers that provide each value. A value whose source is `None` is not read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     pub tenant: Option<Source>,
@@ -22,7 +23,7 @@ pub struct Config {
     pub variant: Option<Source>,
 }
 
-/// Headers in order of preference. The first that is present and not empty is used.
+/// Header names in order of preference. The first header that is present and not empty is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Source {
     pub headers: Vec<HeaderName>,
@@ -37,8 +38,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Creates a reader that hashes values by HMAC-SHA-256 with `key`. With an empty key, names can be guessed from
-    /// their hashes, but API keys cannot.
+    /// Creates a reader that hashes values with HMAC-SHA-256 and `key`. With an empty key, short names can be guessed
+    /// from their hashes, but API keys cannot.
     pub fn new(config: Config, key: &[u8]) -> Self {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(tenant(None, b"", &headers(&[("x-tenant", "a")])), None);
     }
 
-    /// RFC 4231, test case 2: key `Jefe`, data `what do ya want for nothing?`.
+    /// Uses RFC 4231, test case 2: key `Jefe`, data `what do ya want for nothing?`.
     #[test]
     fn hash_is_the_beginning_of_the_hmac() {
         let sent = headers(&[("x-tenant", "what do ya want for nothing?")]);

@@ -2,12 +2,12 @@
 //!
 //! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
 //!
-//! **Cancellation.** hyper drops the future of a request, and later the response body, as soon as it detects that the
-//! client disconnected. Both own the connection to the upstream, which closes at the same time. The closed connection
-//! makes an engine stop generating. The observer is dropped with them and reports how the exchange ended.
+//! **Cancellation.** When the client disconnects, hyper drops the future of the request or, later, the response body.
+//! Both own the connection to the upstream, which closes at the same time. The closed connection makes an engine stop
+//! generating. The observer of the request is dropped too, and reports how the exchange ended.
 //!
 //! **Retries.** A request is repeated only if no byte of it was written. If an idle connection turns out to be closed,
-//! hyper returns the request, and the forwarder sends it once more on a new connection.
+//! hyper returns the unsent request. The forwarder then sends the request once more on a new connection.
 
 mod admission;
 mod body;
@@ -61,24 +61,26 @@ enum ShutdownState {
 /// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Key of the upstream below `upstreams`, or `default`.
+    /// Name of the upstream: its key below `upstreams` in the configuration, or `default`.
     pub name: Label,
     pub tls: bool,
     pub host: String,
     pub port: u16,
-    /// Prepended to the path after stripping. Empty, or starts with `/` and does not end with `/`.
+    /// Path prefix of the upstream URL, added after the route's prefix is stripped. Empty, or starts with `/` and does
+    /// not end with `/`.
     pub base_path: String,
     pub protocol: Protocol,
-    /// Whether the client's `Host` is passed on instead of the upstream's own host.
+    /// Whether the client's `Host` header is forwarded. If not, the upstream's own host name is sent.
     pub keep_host: bool,
     /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
     pub timeouts: Timeouts,
-    /// Idle timeout of pooled connections. Must be shorter than the upstream's keep-alive timeout (5 s for uvicorn).
+    /// Idle timeout of pooled connections. Must be shorter than the keep-alive timeout of the upstream (5 s for
+    /// uvicorn).
     pub pool_idle: Duration,
     /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
-    /// HTTP proxy in front of the upstream. `None` connects directly.
+    /// HTTP proxy in front of the upstream. If `None`, the upstream is connected directly.
     pub proxy: Option<Proxy>,
 }
 
@@ -103,17 +105,17 @@ pub enum Protocol {
     Http2,
 }
 
-/// Timeouts of one exchange. `None` disables a timeout. By default only connecting has a timeout, because a proxy must
-/// not abort a model that thinks for a long time.
+/// Timeouts of one exchange. `None` disables a timeout. By default only connecting has a timeout, because the proxy
+/// must not abort a model that thinks for a long time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timeouts {
-    /// Limit for DNS, TCP and TLS together.
+    /// Maximum time for DNS, TCP and TLS together.
     pub connect: Option<Duration>,
-    /// Limit from the sent request to the response headers.
+    /// Maximum time from the sent request to the response headers.
     pub head: Option<Duration>,
-    /// Limit between two frames of the response body.
+    /// Maximum time between two frames of the response body.
     pub idle: Option<Duration>,
-    /// Limit from the request headers to the end of the response.
+    /// Maximum time from the request headers to the end of the response.
     pub total: Option<Duration>,
 }
 
@@ -124,12 +126,14 @@ impl Default for Timeouts {
 }
 
 impl Config {
-    /// Default idle timeout without TLS. Shorter than the 5 s of uvicorn, the server of most self-hosted engines.
+    /// Default idle timeout of pooled connections without TLS. Shorter than the 5 s of uvicorn, the server of most
+    /// self-hosted engines.
     pub const POOL_IDLE_PLAIN: Duration = Duration::from_secs(4);
-    /// Default idle timeout with TLS. Providers keep idle connections for 60 s and more. Each reuse saves a TLS
-    /// handshake of 2 round trips.
+    /// Default idle timeout of pooled connections with TLS. Providers keep idle connections for 60 s or longer. Each
+    /// reused connection saves a TLS handshake of 2 round trips.
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
-    /// Default pool size, enough for the connections that a burst leaves. The oldest connections are closed first.
+    /// Default maximum number of idle connections, enough for the connections that a burst leaves. When the pool is
+    /// full, the oldest connections are closed first.
     pub const POOL_SIZE: usize = 1_024;
 
     /// Returns an upstream with default settings.
@@ -159,7 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// Limits the memory of a stream in addition to hyper's buffers. With 5,000 streams, each byte counts 5,000 times.
+    /// Limits the size of the state of one stream, in addition to hyper's buffers. Each byte counts 5,000 times with
+    /// 5,000 streams.
     #[test]
     fn a_stream_stays_small() {
         let response = size_of::<ProxyBody>();

@@ -13,7 +13,7 @@ use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// A request whose exchange is open. Its body reports to the observer while it is sent.
+/// A request whose exchange is open. While its body is sent, the body reports events to the observer.
 #[derive(Debug)]
 pub struct OpenRequest {
     pub(super) request: Request<Upload>,

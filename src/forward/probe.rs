@@ -1,7 +1,7 @@
-//! HTTP requests of the proxy itself: one GET whose complete response must fit a size limit.
+//! HTTP requests that the proxy itself makes, such as scrapes. Each is one GET whose complete response must fit a size
+//! limit.
 //!
-//! Each request opens and closes a separate connection, with the same DNS, proxy and TLS settings as connections to an
-//! upstream.
+//! Each request uses a new connection, with the same DNS, proxy and TLS settings as connections to an upstream.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -45,8 +45,8 @@ pub enum ProbeError {
 }
 
 impl HttpProbe {
-    /// Creates a probe for the path of `config`. Sends `accept` as `Accept`. A response longer than `max_bytes` is an
-    /// error.
+    /// Creates a probe for the path of `config`. `accept` is sent as the `Accept` header. A response longer than
+    /// `max_bytes` is an error.
     ///
     /// # Errors
     /// If the certificates or the host cannot be used.
@@ -62,7 +62,7 @@ impl HttpProbe {
             "" => "/",
             path => path,
         };
-        // Without TLS, an HTTP proxy receives the request itself and needs an absolute target.
+        // Without TLS, an HTTP proxy receives the request itself, so the request line needs an absolute URL.
         let proxy = connector.proxy.as_ref().filter(|_| !config.tls);
         let target = match proxy {
             Some(_) => format!("http://{}{path}", host.to_str().unwrap_or_default()),
@@ -79,7 +79,7 @@ impl HttpProbe {
         Ok(Self { target: Uri::try_from(target).map_err(unusable)?, connector, headers, max_bytes })
     }
 
-    /// Fetches the response body. The caller limits the time: dropping the future closes the connection.
+    /// Fetches the response body. The caller enforces a timeout by dropping the future, which closes the connection.
     ///
     /// # Errors
     /// If the response is incomplete, or its status is not 2xx.
@@ -92,7 +92,8 @@ impl HttpProbe {
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
         let driver = async {
             drop(connection.await);
-            // The response may still have buffered data. A reader that waits for more has received the error.
+            // The connection has ended, but the response may still have buffered data. If the connection failed, the
+            // reader of the body has received the error.
             std::future::pending::<Infallible>().await
         };
         tokio::select! {
@@ -128,7 +129,7 @@ impl HttpProbe {
     }
 }
 
-/// Returns an error with the failed step from hyper's message and the reason from its source.
+/// Returns an error that names the failed step, from hyper's message, and the reason, from the source of that error.
 fn unreachable(error: &hyper::Error) -> ProbeError {
     ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,7 +1,7 @@
 //! The configured HTTP proxy in front of an upstream.
 //!
 //! `hyper_util::client::legacy::connect::proxy::Tunnel` is not suitable. Its errors do not contain the status of a
-//! refused CONNECT. It also rejects every success status but 200, although RFC 9110 allows others.
+//! refused CONNECT. It also rejects every success status except 200, although RFC 9110 allows any 2xx status.
 
 use std::io;
 
@@ -11,17 +11,18 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An HTTP proxy without TLS. It opens tunnels to `https` upstreams and receives the requests for `http` ones.
+/// An HTTP proxy that is reached without TLS. It opens CONNECT tunnels to `https` upstreams. Requests for `http`
+/// upstreams are sent to the proxy itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Proxy {
-    /// Host name or IP address (IPv6 without brackets).
+    /// Host name or IP address of the proxy. An IPv6 address has no brackets.
     pub host: String,
     pub port: u16,
-    /// `Proxy-Authorization`, marked as sensitive, so that `Debug` does not show it.
+    /// Value of `Proxy-Authorization`. It is marked as sensitive, so that `Debug` does not print it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// Maximum length in bytes of the response to CONNECT, which consists of a few header lines.
+/// Maximum length in bytes of the response to CONNECT. Such a response has only a few header lines.
 const MAX_RESPONSE_HEAD: usize = 8 * 1024;
 
 impl Proxy {
@@ -37,7 +38,7 @@ impl Proxy {
         Self { host: host.to_owned(), port, authorization: credentials.and_then(basic) }
     }
 
-    /// Asks the proxy for a tunnel to `host`.
+    /// Asks the proxy to open a tunnel to `host`.
     pub(super) async fn tunnel(
         &self,
         stream: &mut TcpStream,
@@ -62,8 +63,8 @@ impl Proxy {
     }
 }
 
-/// Reads the response headers to CONNECT and returns the status. Reads byte by byte, so that no tunnel data is
-/// consumed.
+/// Reads the response headers to CONNECT and returns the status. Reads one byte at a time, so that no data of the
+/// tunnel is consumed.
 async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

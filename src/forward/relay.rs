@@ -38,8 +38,8 @@ pub struct Relay {
     pub(super) shutdown: watch::Sender<ShutdownState>,
 }
 
-/// The response future of [`Relay`]. Boxed, because hyper reserves memory for the future of a request for the lifetime
-/// of the connection. The content of the box is freed once the response headers are returned.
+/// The response future of [`Relay`]. It is boxed, because hyper reserves memory for the future of a request for the
+/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
 type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
 
 impl Service<AdmittedRequest> for Relay {
@@ -60,7 +60,7 @@ impl Service<AdmittedRequest> for Relay {
     }
 }
 
-/// One exchange with an upstream, until the response headers arrive.
+/// State of one exchange with an upstream, until the response headers arrive.
 struct Exchange {
     upstream: Arc<Upstream>,
     observer: RequestObserver,
@@ -72,11 +72,12 @@ struct Exchange {
 /// The response headers, and the source of the body.
 struct Received {
     response: Response<Incoming>,
-    /// The connection that the body must drive. `None` if a separate task drives it.
+    /// The connection that the response body must drive. `None` if a separate task drives the connection.
     lease: Option<ConnectionLease>,
 }
 
-/// The result of one attempt to send a request. The outer error returns a request of which no byte was written.
+/// The result of one attempt to send a request. The outer error holds a request of which no byte was written, so that
+/// it can be sent again.
 type Attempt = Result<Result<Received, ForwardError>, Box<Request<Upload>>>;
 
 impl Exchange {
@@ -100,9 +101,9 @@ impl Exchange {
         }
     }
 
-    /// Sends the request within the time limits. If an idle connection turns out to be closed before anything was
-    /// written, the request is sent once more on a new connection. A request of which a byte was written is never
-    /// repeated.
+    /// Sends the request within the time limits. If an idle connection turns out to be closed before any byte was
+    /// written, the request is sent once more on a new connection. A request is never repeated after its first byte was
+    /// written.
     async fn send(
         &mut self,
         request: Request<Upload>,
@@ -187,7 +188,7 @@ impl Exchange {
         mut request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, TrySendError<Request<Upload>>> {
-        // Over HTTP/2, a flush covers all streams and gives no information about a single stream.
+        // Over HTTP/2, a flush covers all streams, so it does not show when the body of a single stream was sent.
         let flush = match &channel {
             Channel::Http1(connection) => Some(Arc::clone(&connection.flush)),
             Channel::Http2(_) => None,
@@ -242,7 +243,7 @@ impl Exchange {
         let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
         let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if is_switching && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade) {
-            // Reported here, before the tunnel reports any event.
+            // The response headers are reported here, so that they precede all events of the tunnel.
             let at = clock::now();
             observer.head(at, describe_response(&response, false));
             observer.upgraded(at);

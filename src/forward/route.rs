@@ -1,4 +1,4 @@
-//! The routes with the upstreams that they name, and the service that selects the route of a request.
+//! The table of routes and their upstreams, and the service that selects the route of a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
 use tokengauge_types::label::Label;
 use tokengauge_types::tcp::TcpConnection;
 
-/// A client, as its connection identifies it.
+/// The client of a connection, identified by the properties of the connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// `None` for a Unix socket.
@@ -27,7 +27,7 @@ pub struct Client {
     pub scheme: Scheme,
 }
 
-/// A request as the listener receives it.
+/// A request as it arrives from the listener, before routing.
 #[derive(Debug)]
 pub struct ClientRequest {
     pub(super) request: Request<Incoming>,
@@ -46,13 +46,13 @@ pub struct RoutedRequest {
     pub(super) destination: Option<Destination>,
 }
 
-/// Selects the route of each request, and with it the upstream and the concurrency limit.
+/// Selects the route of each request. The route determines the upstream and the concurrency limit.
 #[derive(Clone, Debug)]
 pub struct Route<S> {
     pub(super) inner: S,
-    /// Replaced on a reload. Each request keeps its original route.
+    /// The current routes. A reload replaces the table; each request keeps its original route.
     pub(super) routes: Arc<ArcSwap<RouteTable>>,
-    /// Reported for requests that no route matches.
+    /// Route facts that are reported for requests that match no route.
     pub(super) unrouted: Arc<RouteFacts>,
 }
 
@@ -74,7 +74,8 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
                 Some((route, destination)) => (Arc::clone(&route.facts), route.trace, destination),
                 None => (Arc::clone(&self.unrouted), TraceHeaders::default(), None),
             };
-        // Dropped here, so that a reload does not wait for any request.
+        // Drops the reference to the table before the request is forwarded, so that a reload does not wait for any
+        // request.
         drop(routes);
         self.inner.call(RoutedRequest {
             request,
@@ -87,12 +88,13 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
     }
 }
 
-/// Replaced as a whole on a reload, so that no request finds a new route without its upstream.
+/// All routes with their upstreams and limiters. A reload replaces the whole table, so that no request finds a new
+/// route without its upstream.
 #[derive(Debug)]
 pub struct RouteTable {
     routes: RouteMatcher,
     upstreams: HashMap<Label, Arc<Upstream>>,
-    /// By the names of the routes that have a limit.
+    /// Concurrency limiters by route name. Contains only routes that have a limit.
     limiters: HashMap<Label, Arc<ConcurrencyLimiter>>,
     identity: Identity,
 }
@@ -101,15 +103,15 @@ pub struct RouteTable {
 #[derive(Debug)]
 pub struct Destination {
     pub(super) upstream: Arc<Upstream>,
-    /// Bytes to remove from the beginning of the path.
+    /// Number of bytes to remove from the beginning of the path.
     pub(super) stripped: usize,
-    /// `None` if the route has no limit.
+    /// The concurrency limiter. `None` if the route has no limit.
     pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
 }
 
 impl RouteTable {
-    /// Routes keep their limiters from the `previous` table, with running and queued exchanges. Their new limits take
-    /// effect in [`apply_limits`](Self::apply_limits).
+    /// Creates a table that reuses the limiters of the `previous` table, with their running and queued exchanges. The
+    /// new limits take effect in [`apply_limits`](Self::apply_limits).
     pub fn new(
         routes: RouteMatcher,
         upstreams: Vec<Arc<Upstream>>,
@@ -126,8 +128,8 @@ impl RouteTable {
         Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
 
-    /// Puts the limits of this table into effect in place of those of `previous`. Separate from [`new`](Self::new),
-    /// because a reload can still fail between the two.
+    /// Puts the limits of this table into effect in place of those of `previous`. This is separate from
+    /// [`new`](Self::new), because a reload can still fail between the two calls.
     pub fn apply_limits(&self, previous: &Self) {
         for route in self.routes.routes() {
             if let Some(limiter) = self.limiters.get(&route.facts.name) {
@@ -141,7 +143,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the upstream with exactly this configuration, so that a reload keeps its idle connections.
+    /// Returns the existing upstream with exactly this configuration. Reusing it after a reload keeps its idle
+    /// connections.
     pub fn upstream(&self, config: &Config) -> Option<Arc<Upstream>> {
         let known = self.upstreams.get(&config.name)?;
         (known.config() == config).then(|| Arc::clone(known))
@@ -151,8 +154,8 @@ impl RouteTable {
         &self.identity
     }
 
-    /// Returns the route of a request and its destination, which is `None` if the route names an upstream that does
-    /// not exist.
+    /// Returns the route of a request and its destination. The destination is `None` if the route names an upstream
+    /// that does not exist.
     pub(super) fn find(
         &self,
         host: Option<&str>,

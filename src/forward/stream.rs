@@ -12,14 +12,14 @@ use tokio_util::either::Either;
 
 use tokengauge_observe::tee::UploadFlush;
 
-/// A stream that reports when everything was written.
+/// A byte stream that reports when all written data was flushed.
 #[derive(Debug)]
 pub struct UpstreamStream<S = Transport> {
     stream: S,
     flush: Arc<UploadFlush>,
 }
 
-/// TCP without or with TLS. Boxed, because the TLS state takes a kilobyte, which plain connections should not allocate.
+/// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
 pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 impl UpstreamStream {
@@ -37,7 +37,7 @@ impl<S> UpstreamStream<S> {
         Self { stream, flush: Arc::default() }
     }
 
-    /// Returns the reporter for request bodies that are sent over this stream, one at a time.
+    /// Returns the object that reports the end of request bodies on this stream. The bodies are sent one at a time.
     pub(super) fn flush(&self) -> Arc<UploadFlush> {
         Arc::clone(&self.flush)
     }
@@ -74,7 +74,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes only after it has passed on everything that it buffered.
+    /// Reports the end of a request body. hyper calls this only after it has written everything that it buffered.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(polled, Poll::Ready(Ok(()))) {
@@ -101,7 +101,7 @@ mod tests {
     use crate::forward::testing::observer;
     use tokengauge_observe::tee::body::RequestBody;
 
-    /// Body size that fits into hyper's buffer completely, but not into the stream below.
+    /// Body size in bytes that fits into hyper's buffer completely, but not into the buffer of the stream below.
     const BODY: usize = 100 * 1024;
 
     async fn let_tasks_run() {

@@ -25,7 +25,8 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Copies until both sides have closed or one has failed. If dropped earlier, the exchange counts as aborted.
+    /// Copies bytes until both sides have closed or one side has failed. If this future is dropped earlier, the
+    /// exchange counts as aborted.
     pub(super) async fn run(self) {
         let Self { client, upstream, observer, permit: _permit } = self;
         let Ok(upstream) = upstream.await else {
@@ -47,7 +48,7 @@ impl Tunnel {
     }
 }
 
-/// One side of a tunnel. Reports the bytes that are read from it, and its end once.
+/// One side of a tunnel. Reports every byte that is read from this side, and reports its end once.
 struct Observed<'a, T> {
     inner: T,
     observer: &'a RequestObserver,
@@ -61,7 +62,7 @@ impl<'a, T> Observed<'a, T> {
         Self { inner, observer, direction, ended: false, failed: false }
     }
 
-    /// Remembers a failure of this side, to attribute the end of the tunnel.
+    /// Records an I/O error of this side, so that the end of the tunnel is attributed to the correct side.
     fn note_failure<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         self.failed |= matches!(polled, Poll::Ready(Err(_)));
         polled

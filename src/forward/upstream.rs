@@ -21,17 +21,18 @@ pub type Http2 = http2::SendRequest<Upload>;
 /// The HTTP/2 connection that all streams share, and its TCP connection.
 type Shared = (Http2, Option<Arc<TcpConnection>>);
 
-/// One upstream, shared by all exchanges with it.
+/// One upstream: its settings and connections. All exchanges with the upstream share this value.
 #[derive(Debug)]
 pub struct Upstream {
     pub(super) config: Config,
     pub(super) connector: Connector,
-    /// Sent as `Host`, unless the client's is preserved.
+    /// Value of the `Host` header, unless the client's `Host` is preserved.
     pub(super) host: HeaderValue,
-    /// Idle connections, with the most recently used at the back. The most recently used is taken first, so that the
-    /// others expire.
+    /// Idle connections, with the most recently used at the back. The most recently used connection is taken first, so
+    /// that surplus connections reach their idle timeout.
     idle: Mutex<VecDeque<Box<Http1Connection>>>,
-    /// The HTTP/2 connection that all streams share. Locked while connecting, so that a burst makes only one.
+    /// The HTTP/2 connection that all streams share. The lock is held while connecting, so that a burst of requests
+    /// opens only one connection.
     http2: tokio::sync::Mutex<Option<Shared>>,
 }
 
@@ -58,7 +59,8 @@ impl Upstream {
         &self.config
     }
 
-    /// Returns whether an HTTP proxy receives the requests directly. For `https`, the proxy opens a tunnel instead.
+    /// Returns whether requests are sent to an HTTP proxy instead of the upstream. For `https`, the proxy opens a
+    /// tunnel instead.
     pub(super) fn is_behind_plain_proxy(&self) -> bool {
         !self.config.tls && self.connector.proxy.is_some()
     }
@@ -79,7 +81,7 @@ impl Upstream {
         }
     }
 
-    /// Returns `connection` to the pool, if it is usable.
+    /// Returns `connection` to the pool, if the connection is still usable.
     pub(super) fn keep(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
         let is_pooling = self.config.pool_size > 0 && !self.config.pool_idle.is_zero();
         if !is_pooling || !connection.is_usable() {
@@ -97,7 +99,7 @@ impl Upstream {
         }
     }
 
-    /// Returns a new connection, or the shared HTTP/2 connection.
+    /// Opens a new HTTP/1.1 connection, or returns the shared HTTP/2 connection.
     pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         match self.config.protocol {
             Protocol::Http1 => {
@@ -142,7 +144,8 @@ impl Upstream {
         Ok((Channel::Http2(sender), connected))
     }
 
-    /// Locks the shared connection. Also returns how long the request waited for another request to open it.
+    /// Locks the shared HTTP/2 connection. Also returns how long the request waited for another request to open the
+    /// connection.
     async fn shared(&self) -> (tokio::sync::MutexGuard<'_, Option<Shared>>, Option<Duration>) {
         if let Ok(shared) = self.http2.try_lock() {
             return (shared, None);
@@ -152,7 +155,7 @@ impl Upstream {
         (shared, Some(clock::now() - begun))
     }
 
-    /// Closes connections that exceeded the idle timeout, and returns the number of remaining connections.
+    /// Closes pooled connections that exceeded the idle timeout. Returns the number of remaining connections.
     fn expire(&self) -> usize {
         let oldest = clock::now().saturating_sub(self.config.pool_idle);
         let mut idle = self.idle();
@@ -169,13 +172,14 @@ impl Upstream {
     }
 }
 
-/// The connection's window fits many streams, so that a slow reader of one stream does not stop the others.
+/// Flow-control window of one HTTP/2 stream, in bytes. The window of the connection is many times larger, so that a
+/// slow reader of one stream does not stop the others.
 const HTTP2_STREAM_WINDOW: u32 = 1024 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
-/// A dead network path is detected after this and hyper's ping timeout of 20 s.
+/// Interval of HTTP/2 pings. A dead network path is detected after this interval and hyper's ping timeout of 20 s.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Runs while the pool holds an idle connection.
+/// Closes expired connections periodically. Ends when the pool holds no idle connection.
 async fn expire_idle(upstream: Arc<Upstream>) {
     loop {
         tokio::time::sleep(upstream.config.pool_idle).await;

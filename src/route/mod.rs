@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// Configuration of one route. A route with a host precedes one without; among those, the longest prefix wins.
+/// Configuration of one route. Routes with a host precede routes without. Among several matches with equal hosts, the
+/// route with the longest prefix is used.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub facts: Arc<RouteFacts>,
-    /// `Host` without its port, in lower case. `*.example.com` matches any subdomain, `None` any host.
+    /// Host name to match, in lower case and without a port. `*.example.com` matches any subdomain; `None` matches any
+    /// host.
     pub host: Option<String>,
-    /// A prefix of the path that ends at a `/` or at the end of the path. Empty matches any path.
+    /// Path prefix to match, by whole segments: it ends at a `/` or at the end of the path. Empty matches any path.
     pub prefix: String,
     /// Whether `prefix` is removed before the path is forwarded.
     pub strip: bool,
@@ -26,21 +28,24 @@ pub struct Config {
     pub admission: Option<ConcurrencyLimit>,
 }
 
-/// The concurrency limit of a route. Further requests are queued, then rejected with 429.
+/// The concurrency limit of a route. Requests beyond the limit are queued. When the queue is full, they are rejected
+/// with 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyLimit {
     /// The most running exchanges, per process.
     pub max_in_flight: usize,
     /// The most queued exchanges.
     pub max_queue: usize,
-    /// How long an exchange waits in the queue at most.
+    /// Maximum time that an exchange waits in the queue.
     pub queue_timeout: Duration,
 }
 
 impl ConcurrencyLimit {
-    /// Eight batches of one busy engine. More would wait in vain, because each waits only for a short time.
+    /// Default maximum number of queued exchanges: eight batches of one busy engine. With a longer queue, the last
+    /// exchanges would time out before they are admitted.
     pub const DEFAULT_MAX_QUEUE: usize = 64;
-    /// About as long as a person waits for the first token. A later retry finds a shorter queue.
+    /// Default maximum time in the queue, about as long as a person waits for the first token. A later retry finds a
+    /// shorter queue.
     pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 }
 
@@ -103,7 +108,7 @@ impl RouteMatcher {
         Ok(Self(compiled))
     }
 
-    /// Returns the route of a request. `host` may contain a port; `path` is without its query.
+    /// Returns the route of a request. `host` may contain a port; `path` must not contain a query.
     pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Config> {
         let host = host.map(without_port);
         let mut routes = self.0.iter();
@@ -131,7 +136,7 @@ impl Config {
 #[derive(Debug, Eq, PartialEq)]
 enum Host {
     Any,
-    /// Any subdomain of the name after `*.`. Contains the dot.
+    /// Matches any subdomain. Holds the suffix after `*`, including the dot.
     Below(String),
     Exactly(String),
 }
@@ -152,7 +157,7 @@ impl Host {
         })
     }
 
-    /// Routes with a higher rank come first.
+    /// Rank of the host pattern. Routes with a higher rank are tried first.
     fn rank(&self) -> u8 {
         match self {
             Self::Any => 0,
@@ -176,7 +181,7 @@ impl Host {
     }
 }
 
-/// Removes the port of hosts such as `[::1]:80` and `example.com:80`.
+/// Removes the port from a host such as `[::1]:80` or `example.com:80`.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {

@@ -1,8 +1,8 @@
-//! Scrapes the metrics of engines on a separate runtime, so that neither the data path nor an export waits for a page
-//! that is large, late or missing.
+//! Scrapes the metrics of engines on a separate runtime. A metrics page that is large, late or missing must delay
+//! neither requests nor exports.
 //!
-//! [`engine::read`] parses the pages. There is one task per endpoint, with one request at a time, each on a new
-//! connection.
+//! [`engine::read`] parses the metrics pages. Each endpoint has its own task, which makes one request at a time, each
+//! on a new connection.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,38 +17,41 @@ use tokengauge_measure::engine::{self, Engine, EngineReading, LARGEST_BODY, Scra
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
 
-/// Prefers the plain format: OpenMetrics has the same content and is longer.
+/// Value of the `Accept` header. Prefers the Prometheus text format, because OpenMetrics has the same content and is
+/// longer.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;q=0.5,*/*;q=0.1";
 
 /// One metrics endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
     pub upstream: Label,
-    /// The server, with the path of the page.
+    /// Address and connection settings of the metrics endpoint, with the path of the metrics page.
     pub to: forward::Config,
-    /// `None` to detect the engine from its metric names.
+    /// Engine that serves the metrics. If `None`, the engine is detected from its metric names.
     pub engine: Option<Engine>,
     pub interval: Duration,
     pub timeout: Duration,
 }
 
 impl Config {
-    /// Short enough to see a queue build up. A page costs an engine a few milliseconds of one core.
+    /// Default scrape interval, short enough to see a queue build up. Each scrape costs an engine a few milliseconds of
+    /// one core.
     pub const INTERVAL: Duration = Duration::from_secs(5);
 
-    /// Engines serve metrics from the process that accepts requests, so pages are late under load. A page later than this
-    /// does not describe the present.
+    /// Default scrape timeout. Engines serve metrics from the process that accepts requests, so scrapes are slow under
+    /// load. A page that takes longer than this no longer describes the present state.
     pub const TIMEOUT: Duration = Duration::from_secs(2);
 
     pub const PATH: &str = "/metrics";
 
-    /// Age at which a reading is stale. Two scrapes may fail in a busy moment; a third failure is a problem.
+    /// Returns the age at which a reading is stale. Two scrapes may fail in a busy moment; a third failure is a
+    /// problem.
     pub fn stale_after(&self) -> Duration {
         self.interval * 3 + self.timeout
     }
 }
 
-/// Receives the result of each scrape, with the name of the upstream.
+/// Callback that receives the name of the upstream and the result of each scrape.
 pub type Sink = Box<dyn Fn(&Label, Result<EngineReading, ScrapeResult>) + Send + Sync>;
 
 /// Why endpoints cannot be scraped.
@@ -60,7 +63,7 @@ pub enum Error {
     Thread(io::Error),
 }
 
-/// Scrapes all endpoints, each at its interval, until it is dropped.
+/// Scrapes all endpoints, each at its own interval. Dropping this value stops all scrapes.
 pub struct Scraper {
     sink: Arc<Sink>,
     state: Mutex<State>,
@@ -68,7 +71,8 @@ pub struct Scraper {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Created for the first endpoint, so that a proxy without endpoints has no thread.
+    /// Runtime of the scrape tasks. Created for the first endpoint, so that a proxy without endpoints has no extra
+    /// thread.
     runtime: Option<Runtime>,
     tasks: Vec<(Config, JoinHandle<()>)>,
 }
@@ -85,7 +89,7 @@ impl Scraper {
     /// Replaces the endpoints. Scrapes of unchanged endpoints continue without interruption.
     ///
     /// # Errors
-    /// As [`start`](Self::start). Nothing changes then.
+    /// Returns the same errors as [`start`](Self::start). If there is an error, the endpoints do not change.
     pub fn reload(&self, endpoints: &[Config]) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { runtime, tasks } = &mut *state;
@@ -119,7 +123,8 @@ impl Scraper {
 impl Drop for Scraper {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // In the background, because this may be dropped on another runtime. Pending scrapes are of no use.
+        // Shuts the runtime down in the background, because this code may run on another runtime. The results of
+        // pending scrapes are not needed.
         if let Some(runtime) = state.runtime.take() {
             runtime.shutdown_background();
         }
@@ -135,7 +140,7 @@ impl std::fmt::Debug for Scraper {
 fn start_runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
-        // Names are resolved by blocking calls, one at a time per endpoint. Few are slow at the same time.
+        // DNS lookups are blocking calls, one at a time per endpoint. Only a few are slow at the same time.
         .max_blocking_threads(4)
         .thread_name("engines")
         .enable_all()
@@ -188,7 +193,7 @@ impl ScrapeError {
     }
 }
 
-/// Logs that scraping an endpoint started to work or to fail.
+/// Logs when scrapes of an endpoint start to fail, and when they succeed again.
 fn log_change(config: &Config, reading: &Result<EngineReading, ScrapeError>) {
     let upstream = config.upstream.as_str();
     match reading {

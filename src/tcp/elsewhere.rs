@@ -1,4 +1,4 @@
-//! A stub for systems without support: no statistics are recorded.
+//! A stub for operating systems other than Linux. No TCP statistics are recorded.
 
 use std::io;
 

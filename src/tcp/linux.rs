@@ -1,8 +1,8 @@
 //! Reads the statistics of one TCP connection on Linux with sock_diag(7) over netlink, as `ss` does.
 //!
-//! `getsockopt(TCP_INFO)` needs the socket, and no maintained crate wraps it safely (`docs/adr/0005`). Offsets and numbers
-//! are those of `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and
-//! `linux/tcp.h`, which the kernel never changes.
+//! `getsockopt(TCP_INFO)` needs the socket, and no maintained crate wraps it safely (`docs/adr/0005`). Offsets and
+//! numbers are those of `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h` and `linux/tcp.h`. The kernel never
+//! changes them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use rustix::net::{
 
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
-/// `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
+/// Sizes in bytes of `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Offset of the local and the remote port in a message.
+/// Offset of the local and remote ports in the `inet_diag` part of a message.
 const PORTS: usize = 4;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -30,19 +30,19 @@ const IPPROTO_TCP: u8 = 6;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Offsets in `struct tcp_info`. The last one exists since Linux 4.6.
+/// Offsets of fields in `struct tcp_info`. The last field exists since Linux 4.6.
 const TCPI_RTT: usize = 68;
 const TCPI_TOTAL_RETRANS: usize = 100;
 const TCPI_MIN_RTT: usize = 148;
 
-/// A response has about 400 bytes; the rest is for future fields.
+/// Maximum size of a response in bytes. A response has about 400 bytes; the rest is a reserve for future fields.
 const MAX_RESPONSE: usize = 2_048;
 
-/// Maximum number of responses to earlier requests to skip. There are none unless a response was late.
+/// Maximum number of responses to earlier requests that are skipped. Such responses exist only if one arrived late.
 const MAX_STALE_RESPONSES: usize = 8;
 
-/// After this many requests without any response, no more are sent. If the kernel module is missing, each request makes the
-/// kernel look for it on disk.
+/// Number of requests without any response after which no more are sent. If the kernel module is missing, each request
+/// makes the kernel search for it on disk.
 const MAX_FAILED_REQUESTS: u32 = 64;
 
 /// A netlink socket.
@@ -50,13 +50,13 @@ const MAX_FAILED_REQUESTS: u32 = 64;
 pub struct Kernel {
     netlink: OwnedFd,
     sequence: u32,
-    /// Number of failed requests, or `None` after the first success.
+    /// Number of failed requests so far. `None` after the first success.
     failed_requests: Option<u32>,
 }
 
 impl Kernel {
     /// # Errors
-    /// Returns an error if a sandbox does not support or forbids the socket.
+    /// Returns an error if a sandbox forbids or does not support netlink sockets.
     pub fn open() -> io::Result<Self> {
         let netlink = socket_with(
             AddressFamily::NETLINK,
@@ -67,8 +67,8 @@ impl Kernel {
         Ok(Self { netlink, sequence: 0, failed_requests: Some(0) })
     }
 
-    /// Reads the statistics of `connection`, or `None` if it is closed. Does not block: the response is available when the
-    /// request has been sent. Takes about 6 µs.
+    /// Reads the statistics of `connection`. Returns `None` if the connection is closed. Does not block, because the
+    /// kernel has written the response when the send call returns. Takes about 6 µs.
     pub fn query(&mut self, connection: &TcpConnection) -> Option<TcpInfo> {
         if self.failed_requests.is_some_and(|failed| failed >= MAX_FAILED_REQUESTS) {
             return None;
@@ -98,7 +98,7 @@ impl Kernel {
     }
 }
 
-/// Encodes a request. Its numbers have native byte order, ports and addresses network byte order.
+/// Encodes a request. Numbers are in native byte order; ports and addresses are in network byte order.
 fn encode_request(connection: &TcpConnection, sequence: u32) -> Vec<u8> {
     let TcpConnection { local, remote, .. } = connection;
     let mut message = Vec::with_capacity(HEADER + REQUEST);
@@ -135,13 +135,13 @@ fn address(end: &SocketAddr) -> [u8; 16] {
     }
 }
 
-/// Decodes a response. `None` for an error or a response without statistics.
+/// Decodes a response. Returns `None` for an error or a response without statistics.
 fn decode_response(response: &[u8], connection: &TcpConnection) -> Option<TcpInfo> {
     let kind = response.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     if kind != SOCK_DIAG_BY_FAMILY {
         return None;
     }
-    // For a closed connection, the kernel may return a socket that listens on the same address.
+    // Compares the ports: for a closed connection, the kernel may return a socket that listens on the same address.
     let ports = [&connection.local, &connection.remote].map(|end| end.port().to_be_bytes());
     if response.get(HEADER + PORTS..)?.get(..4)? != ports.as_flattened() {
         return None;
@@ -152,12 +152,12 @@ fn decode_response(response: &[u8], connection: &TcpConnection) -> Option<TcpInf
         if read_u16(attributes, 2)? == INET_DIAG_INFO {
             return Some(decode_tcp_info(attributes.get(4..length)?));
         }
-        // Attributes are aligned to 4 bytes. A length of 0 would loop forever.
+        // Attributes are aligned to 4 bytes. At least 4 bytes are skipped, because a length of 0 would loop forever.
         attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
     }
 }
 
-/// The kernel reports unknown times as 0 or the maximum.
+/// Decodes the statistics. The kernel reports an unknown time as 0 or as the maximum of its type.
 fn decode_tcp_info(info: &[u8]) -> TcpInfo {
     let micros = |at: usize| {
         read_u32(info, at)
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection after one byte in each direction, and its listener.
+    /// Returns both ends of a connection that has sent one byte in each direction, and its listener.
     fn pair(address: &str) -> ([TcpStream; 2], TcpListener) {
         let listener = TcpListener::bind(address).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
             for end in [&near, &far] {
                 let info = kernel.query(&connection(end)).unwrap();
                 let rtt = info.rtt.unwrap();
-                // A larger value for the loopback interface was read at the wrong offset.
+                // A loopback round trip above this would mean that the value was read at the wrong offset.
                 assert!(rtt < Duration::from_secs(2), "{info:?}");
                 assert!(info.least_rtt.is_some(), "{info:?}");
                 assert!(info.retransmits < 100, "{info:?}");

@@ -1,4 +1,4 @@
-//! The data that only exchanges with a known API have: request facts, response and metric labels.
+//! State of an exchange with a known API: request facts, response and metric labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER}
 pub(super) struct ApiCall {
     api: Api,
     request: RequestState,
-    /// Whether the request body determines the API.
+    /// Whether the request body is needed to determine the API.
     body_decides: bool,
     request_coding: ContentDecoder,
     /// Created with the response headers.
@@ -33,16 +33,16 @@ pub(super) struct ApiCall {
     /// State of a WebSocket session, in both directions.
     session: Option<Box<Realtime>>,
     pub(super) answer: ObservedResponse,
-    /// Labels, which are final once the response headers have confirmed the model.
+    /// Metric labels. They are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
     provider: Label,
     quota: Option<RateLimits>,
     tokenizers: Tokenizers,
-    /// The request body, if content is captured.
+    /// The captured request body, if content is captured.
     asked: Option<Box<RequestCapture>>,
 }
 
-/// Facts that the exchange passes to its call when it ends.
+/// Facts about an exchange that its API call needs when the exchange ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing<'a> {
     pub(super) record: &'a Record,
@@ -86,7 +86,8 @@ impl ApiCall {
         }
     }
 
-    /// Returns the requested model. Sessions name it in their messages, other requests in the path or the query.
+    /// Returns the requested model. The name comes from the messages of a session, and from the path or the query of
+    /// other requests.
     pub(super) fn asked(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
@@ -102,8 +103,8 @@ impl ApiCall {
     /// Returns whether the response is complete: the provider's end marker was received or, if the API has none, the
     /// body ended.
     ///
-    /// If the body was truncated, every requested choice must have stopped, because one may not have begun. A
-    /// delivered body has shown all choices.
+    /// If the body was truncated, every requested choice must have stopped, because a choice may not have begun. If the
+    /// body was delivered completely, it contained all choices.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let asked = self.facts().choices.filter(|_| !delivered);
         let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
@@ -116,8 +117,8 @@ impl ApiCall {
         self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
     }
 
-    /// Returns whether the call is an observed, streamed generation that has not ended. `answered`: the response
-    /// headers were received.
+    /// Returns whether the call is an observed, streamed generation that has not ended. `answered` is set if the
+    /// response headers were received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
         self.is_stream()
@@ -151,7 +152,7 @@ impl ApiCall {
         }
     }
 
-    /// Ends the request body. `sent`: the body was sent completely.
+    /// Ends the request body. `sent` is set if the body was sent completely.
     pub(super) fn request_end(&mut self, sent: bool) {
         if sent {
             self.request_coding.end();
@@ -184,7 +185,7 @@ impl ApiCall {
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
-        // A session has messages in place of a request and a response.
+        // The capture ends, because a session has messages instead of a request and a response.
         (self.asked, self.answer.capture) = (None, None);
         sessions
     }
@@ -220,8 +221,8 @@ impl ApiCall {
         }
     }
 
-    /// Returns whether an upgrade has become a session. The protocol switch confirms neither model nor key. The first
-    /// message of the server confirms both.
+    /// Returns whether an upgrade has become a session. The protocol switch confirms neither the model nor the API key.
+    /// The first message of the server confirms both.
     pub(super) fn is_accepted(&self) -> bool {
         self.session.as_deref().is_some_and(Realtime::is_accepted)
     }
@@ -234,7 +235,7 @@ impl ApiCall {
     }
 
     /// Applies the response headers. Returns `false` if the request body shows that this is not a call of a known API.
-    /// `now` is the time since 1970.
+    /// `now` is the time since the Unix epoch.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
         if self.body_decides {
             let Some(api) = self.facts().api else {
@@ -269,7 +270,7 @@ impl ApiCall {
         body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out));
     }
 
-    /// Ends the response body. `delivered`: HTTP delivered the body completely.
+    /// Ends the response body. `delivered` is set if HTTP delivered the body completely.
     pub(super) fn response_end(
         &mut self,
         at: MonotonicInstant,
@@ -291,7 +292,7 @@ impl ApiCall {
     }
 
     /// Returns the metric labels of the call. A response below 400 confirms the names of model, tenant and variant.
-    /// Before such a response, a name has a label only if another exchange has confirmed it.
+    /// Before such a response, a name becomes a label only if another exchange has confirmed the name.
     pub(super) fn series(
         &mut self,
         open: &RequestHead,
@@ -308,7 +309,7 @@ impl ApiCall {
         series
     }
 
-    /// Returns everything that is known about the call after its end.
+    /// Returns all facts about the call, after the end of the exchange.
     pub(super) fn close(
         mut self,
         series: MetricLabels,
@@ -435,7 +436,7 @@ impl ApiCall {
     }
 }
 
-/// A request body that is being parsed, or was.
+/// Parse state of the request body: in progress or finished.
 #[derive(Debug)]
 enum RequestState {
     Parsing(Box<RequestReader>),
@@ -450,8 +451,8 @@ impl RequestState {
         }
     }
 
-    /// Returns the facts of the request. The facts of a session come from its messages. If they name no model, the
-    /// model comes from the handshake.
+    /// Returns the facts of the request. For a session, the facts come from its messages. If the messages name no
+    /// model, the model comes from the handshake.
     fn finish(self, session: Option<&Realtime>) -> RequestFacts {
         let facts = match self {
             Self::Parsing(reader) => reader.finish(),

@@ -1,7 +1,7 @@
 //! Describes request headers and response headers to the observer.
 //!
-//! Only allow-listed headers and the path are copied, so credentials cannot reach the observer. Of the query, only the
-//! name of the model is copied.
+//! Only the path and allow-listed headers are copied, so credentials cannot reach the observer. From the query, only
+//! the name of the model is copied.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> Req
     }
 }
 
-/// Describes the headers of `response`. `from_proxy`: this process generated the response, not the upstream service.
+/// Describes the headers of `response`. `from_proxy` is set if this process generated the response itself.
 pub fn describe_response<B>(response: &Response<B>, from_proxy: bool) -> ResponseHead {
     ResponseHead {
         status: response.status().as_u16(),
@@ -77,7 +77,7 @@ pub fn host<B>(request: &Request<B>) -> Option<&str> {
     in_target.or_else(|| request.headers().get(HOST)?.to_str().ok())
 }
 
-/// The path of a CONNECT request, whose target has none.
+/// Returns the path `/`, which replaces the missing path of a CONNECT request.
 fn root_path() -> Name {
     Name::new("/").unwrap_or_else(|| unreachable!("the text is not empty"))
 }

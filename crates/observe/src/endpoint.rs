@@ -23,9 +23,9 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Time without a token after which a stream counts as stalled.
+    /// Stall threshold between tokens: time without a token after which a stream counts as stalled.
     const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// Time without a first token after which a stream counts as stalled.
+    /// Stall threshold before the first token: time without it after which a stream counts as stalled.
     const NO_FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
 
     /// Describes a service that this process runs. `name` becomes the label `route` of its metrics.
@@ -108,7 +108,7 @@ impl<B: Body<Data = Bytes>> OpenExchange<Request<B>> for EndpointOpener {
             identity: CallerIdentity::default(),
         };
         let observer = self.channel.open(describe_request(&request, context), at);
-        // The service receives the request immediately, because no queue and no new connection delay it.
+        // The exchange is admitted immediately, because there is no queue and no new connection.
         observer.report(at, ObserverEvent::Admitted);
         observer.report(at, ObserverEvent::RequestHeadSent);
         if request.body().is_end_stream() {

@@ -29,8 +29,8 @@ use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// Factor on the stall threshold before the first token if the request asks for reasoning, which many providers do not
-/// stream. The result is 300 s by default.
+/// Factor for the stall threshold before the first token if the request asks for reasoning. Many providers do not
+/// stream reasoning, so the first token comes late. By default, the result is 300 s.
 const REASONING_PATIENCE: u32 = 10;
 
 /// An open exchange, as observed so far.
@@ -158,8 +158,8 @@ impl Exchange {
     }
 
     /// Checks for a stall at `at`. Called before each event, to record a stall that the event ends, and periodically,
-    /// to report a stall while it lasts. `unread` is the time in which the client has not read and that no event has
-    /// reported.
+    /// to report a stall while it lasts. `unread` is the time in which the client has not read, unless an event has
+    /// already reported that time.
     pub fn check_stall(
         &mut self,
         at: MonotonicInstant,
@@ -171,8 +171,8 @@ impl Exchange {
             return;
         };
         if !self.is_awaiting() {
-            // Without a stall, the clock keeps running: the rest of the request may ask for a stream, and the response
-            // may still contain a token.
+            // If no stall is reported, the clock keeps running. The rest of the request may ask for a stream, and the
+            // response may still contain a token.
             if self.watch.is_stalled() {
                 report_end_of_stall(self.watch.stop(at), out);
             }
@@ -329,7 +329,7 @@ impl Exchange {
         self.call.as_deref().is_some_and(ApiCall::has_final_model)
     }
 
-    /// Continues the exchange as a WebSocket, or stops parsing if the protocol is unknown.
+    /// Continues the exchange as a WebSocket. If the protocol is unknown, stops parsing instead.
     fn upgraded(&mut self) {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
@@ -359,8 +359,8 @@ impl Exchange {
         }
     }
 
-    /// Restarts the stall clock, unless the response has begun. The backend cannot respond before it has the whole
-    /// request.
+    /// Restarts the stall clock when the request body is sent, unless the response has begun. The backend cannot
+    /// respond before it has the whole request.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         if self.head.is_none() && self.watch.since().is_some() {
             report_end_of_stall(self.watch.progress(at, StallPhase::FirstToken), out);
@@ -396,7 +396,7 @@ impl Exchange {
     }
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
-        // A response that this process generated was not received from the upstream.
+        // The timestamp is absent if this process generated the response, because the upstream sent no headers.
         self.points.head = (!head.from_proxy).then_some(at);
         let route = &self.open.route;
         let now =

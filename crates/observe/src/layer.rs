@@ -32,10 +32,10 @@ pub trait OpenExchange<R> {
 
 /// Observes the requests and responses of a service.
 ///
-/// Both bodies are copied into a [channel](crate::tee::ObservationChannel) as their frames pass. Frames, errors and
+/// Frames of both bodies are copied into a [channel](crate::tee::ObservationChannel) as they pass. Frames, errors and
 /// backpressure reach the caller unchanged, and nothing is allocated per frame. The service may be a server (axum,
-/// tonic, hyper-util) or a client: any `Service<http::Request<_>, Response = http::Response<_>>` whose bodies carry
-/// [`Bytes`].
+/// tonic, hyper-util) or a client. It can be any `Service<http::Request<_>, Response = http::Response<_>>` whose bodies
+/// carry [`Bytes`].
 #[derive(Debug)]
 pub struct ObserveLayer<O> {
     opener: Arc<O>,
@@ -116,8 +116,8 @@ where
         let at = clock::now();
         Poll::Ready(match result {
             Ok(response) => {
-                // A service that generated the response itself or upgraded the connection has already reported the
-                // head.
+                // If the service generated the response itself or upgraded the connection, it has already reported the
+                // response headers.
                 if !this.observer.has_head() {
                     this.observer.head(at, describe_response(&response, false));
                 }

@@ -1,4 +1,4 @@
-//! Observes LLM requests and responses: copies body bytes off the data path and turns them into
+//! Observes LLM requests and responses. Body bytes are copied off the data path and converted into
 //! [`Record`](tokengauge_measure::record::Record)s.
 //!
 //! An application starts an [`Observation`] and wraps a service or a client in its [`ObserveLayer`]. [`tee`] copies

@@ -32,7 +32,8 @@ impl Observation {
     pub fn start(on_record: impl Fn(&Record) + Send + 'static) -> io::Result<Self> {
         let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        // The observer updates the instruments, and gauges read the observer. A weak reference breaks this cycle.
+        // The observer updates the instruments, and gauges read the observer. The weak reference avoids a reference
+        // cycle.
         let reader: Arc<OnceLock<Weak<Observer>>> = Arc::default();
         let readings = SnapshotSource::new({
             let reader = Arc::clone(&reader);
@@ -56,12 +57,13 @@ impl Observation {
         ObserveLayer::new(Arc::clone(&self.channel), endpoint)
     }
 
-    /// Returns all metrics in the Prometheus text format, with all events reported before the call.
+    /// Returns all metrics in the Prometheus text format. They include all events that were reported before the call.
     pub fn prometheus(&self) -> String {
         prometheus::text(&self.collector.scrape())
     }
 
-    /// Applies all events that were reported before the call. The callback has then received all finished requests.
+    /// Applies all events that were reported before the call. When this function returns, the callback has received all
+    /// finished requests.
     pub fn flush(&self) {
         self.observer.with_current_state(|_, _| ());
     }

@@ -1,4 +1,5 @@
-//! The observer thread. It drains the observation channel into the in-flight requests, checks for stalls, and pauses.
+//! The observer thread. In a loop, it drains the observation channel into the in-flight requests, checks for stalls,
+//! and sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +19,15 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two checks of the open requests for stalls.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum pause while no request is open. The first request that opens wakes the thread. The bound ensures that an
-/// event after the last drain does not wait for the next request.
+/// Maximum sleep of the observer while no request is open. The first request that opens wakes the thread. Due to this
+/// bound, an event after the last drain does not have to wait for the next request.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of stored heartbeats, more than a minute of them. The observer takes them at each drain, so it is
-/// stuck if the limit is reached.
+/// Maximum number of stored heartbeats, enough for more than a minute. The observer removes them at each drain, so if
+/// the limit is reached, the observer is stuck.
 const MAX_HEARTBEATS: usize = 256;
 
-/// Owns the observer thread, and the in-flight requests that any thread may bring up to date and read.
+/// Owns the observer thread and the in-flight requests. Any thread may bring the requests up to date and read them.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -38,7 +39,7 @@ struct Shared {
     channel: Arc<ObservationChannel>,
     state: Mutex<ObserverState>,
     is_stopping: AtomicBool,
-    /// Times at which the runtime of the data path ran since the previous drain.
+    /// Heartbeats since the previous drain: times at which the runtime of the data path ran.
     heartbeats: Mutex<Vec<MonotonicInstant>>,
 }
 
@@ -127,7 +128,7 @@ impl Shared {
                     state.requests.sweep(now);
                 }
             }
-            // Read after the drain. If the count is 0, the next request that opens wakes this thread.
+            // The count is read after the drain. If it is 0, the next request that opens wakes this thread.
             let is_idle = self.channel.open_exchanges() == 0;
             let pause = if is_idle { IDLE_INTERVAL } else { DRAIN_INTERVAL };
             due = clock::now() + pause;

@@ -14,11 +14,11 @@ use tokengauge_types::label::Name;
 #[derive(Debug)]
 pub(super) struct ObservedResponse {
     pub(super) facts: ResponseAccumulator,
-    /// Token counts of the finished turns of a session.
+    /// Token counts of the finished turns of a session, without the current turn.
     past: TokenCounts,
     pub(super) timing: StreamTiming,
     arguments: ToolArguments,
-    /// Tokens of the first chunk with text.
+    /// Number of tokens in the first chunk with text.
     first: u64,
     /// The captured content, if content is captured.
     pub(super) capture: Option<Box<ResponseCapture>>,
@@ -27,7 +27,7 @@ pub(super) struct ObservedResponse {
 /// The content of one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContent {
-    /// Whether the frame is a well-formed message other than the end marker.
+    /// Whether the current frame is a well-formed message. The end marker does not count.
     event: bool,
     pub(super) text: bool,
     visible: bool,
@@ -114,7 +114,7 @@ impl ObservedResponse {
         self.timing.chunk(at, content.tokens, out);
     }
 
-    /// Returns exact totals. Reports the standard tokens that were not counted before.
+    /// Returns exact token counts, and reports standard tokens to `out` that were not counted before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
         let totals = self.facts.tokens();
         if totals.standard_unreported > 0 {
@@ -142,9 +142,9 @@ impl ObservedResponse {
         self.facts.restart_count(model, tokenizers);
     }
 
-    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. `cut`: the
-    /// response was truncated, so a choice without a stop reason gets `error`. `seen`: the response was observed
-    /// completely.
+    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. If `cut` is
+    /// set, the response was truncated, and a choice without a stop reason gets `error`. If `seen` is set, the response
+    /// was observed completely.
     pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<ChoiceStatus>) {
         let truncated = || Name::new("error").filter(|_| cut);
         let mut reasons = Vec::new();

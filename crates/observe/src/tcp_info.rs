@@ -8,12 +8,12 @@ use std::sync::Arc;
 use tokengauge_measure::record::{ConnectionSample, Network};
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
-/// Queries the kernel. Returns `None` for a closed connection.
+/// Function that queries TCP statistics from the kernel. Returns `None` for a closed connection.
 pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
 /// Maximum number of queries between two sweeps, which are a quarter of a second apart. At 6 µs each, the queries take
-/// at most 1 % of a core. Exchanges beyond the limit have no round-trip time. The next exchange on the connection
-/// reports their retransmits.
+/// at most 1 % of a core. Exchanges beyond the limit have no round-trip time. Their retransmits are reported with the
+/// next exchange on the connection.
 const MAX_QUERIES: usize = 400;
 
 /// Queries the kernel, if the platform supports that.
@@ -30,7 +30,7 @@ pub(super) struct Connections {
     pub(super) upstream: PeerConnection,
 }
 
-/// One connection, and the latest answer about it.
+/// One TCP connection, and the latest statistics of it.
 #[derive(Debug, Default)]
 pub(super) struct PeerConnection {
     connection: Option<Arc<TcpConnection>>,
@@ -47,7 +47,8 @@ impl TcpInfoReader {
         self.queries = 0;
     }
 
-    /// Queries both connections. Unless `again` is set, skips connections with an answer.
+    /// Queries the client and the upstream connection. Unless `again` is set, a connection that has an answer is
+    /// skipped.
     pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
         let Some(query) = &mut self.query else { return };
         for peer in [&mut connections.client, &mut connections.upstream] {
@@ -71,7 +72,7 @@ impl Connections {
 }
 
 impl PeerConnection {
-    /// Replaces the connection, and drops the answer about the previous one.
+    /// Replaces the connection, and discards the statistics of the previous one.
     pub(super) fn set(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
     }

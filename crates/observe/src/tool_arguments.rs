@@ -1,12 +1,12 @@
 //! Checks whether the arguments of tool calls are valid JSON, while they stream.
 //!
-//! Only arguments that begin as an object are checked, because the arguments of a function are always an object. Other
-//! arguments are free text of some tools, such as code, a patch or a command.
+//! Only arguments that begin as a JSON object are checked, because function arguments are always an object. Some tools
+//! take free text instead, such as code, a patch or a command.
 
-/// Maximum nesting that is checked. Deeper arguments count as valid.
+/// Maximum nesting depth that is checked. Arguments with deeper nesting count as valid.
 const DEEPEST: u32 = 128;
 
-/// Maximum number of checked calls of one response. Arguments of further calls count as valid.
+/// Maximum number of tool calls of one response whose arguments are checked. Arguments of further calls count as valid.
 const MOST_CALLS: usize = 256;
 
 /// The arguments of all calls of a response.
@@ -44,11 +44,11 @@ impl ToolArguments {
     }
 }
 
-/// Validates one value of RFC 8259 in pieces, without storing it.
+/// Validates one JSON value (RFC 8259) piece by piece, without storing it.
 #[derive(Clone, Debug)]
 struct JsonValidator {
     state: State,
-    /// One bit per open level. The innermost level is the lowest bit. 1 is an object, and 0 is an array.
+    /// Stack of open brackets, one bit per level. The lowest bit is the innermost level. 1 is an object, 0 is an array.
     open: u128,
     depth: u32,
 }
@@ -57,11 +57,11 @@ struct JsonValidator {
 enum State {
     /// Only whitespace so far.
     Before,
-    /// Expects a value or, if `first`, the end of the array that has just begun.
+    /// The next token must be a value. If `first` is set, the end of the array that has just begun is also allowed.
     Value {
         first: bool,
     },
-    /// Expects a key or, if `first`, the end of the object that has just begun.
+    /// The next token must be a key. If `first` is set, the end of the object that has just begun is also allowed.
     Key {
         first: bool,
     },
@@ -71,19 +71,19 @@ enum State {
     Escape {
         key: bool,
     },
-    /// Expects `left` more hexadecimal digits of an escape.
+    /// The next `left` characters must be hexadecimal digits of an escape.
     Digits {
         key: bool,
         left: u8,
     },
     Colon,
     Number(Number),
-    /// Expects the rest of `true`, `false` or `null`.
+    /// The next characters must be the rest of `true`, `false` or `null`.
     Word(&'static [u8]),
-    /// Expects a comma or a closing bracket.
+    /// The next token must be a comma or a closing bracket.
     After,
     Done,
-    /// The text is not checked, because it is not an object or is nested too deeply.
+    /// Not validated: the arguments are not a JSON object, or are nested too deeply.
     Free,
     Broken,
 }
@@ -114,7 +114,7 @@ impl JsonValidator {
         }
     }
 
-    /// Returns whether the value is invalid or incomplete.
+    /// Returns whether the JSON value is invalid or incomplete.
     fn is_broken(&self) -> bool {
         !matches!(self.state, State::Before | State::Free | State::Done)
     }

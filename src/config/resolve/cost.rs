@@ -11,10 +11,10 @@ use crate::config::{file, prices, raw};
 use tokengauge_measure::cost::{Budget, BudgetLimit, Costs, HardwareCost, Price, Prices};
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Each budget makes up to three series and is checked for each request.
+/// Maximum number of budgets. Each budget exports up to three series and is checked for each request.
 const MAX_BUDGETS: usize = 256;
 
-/// Each entry is checked for each request.
+/// Maximum number of price entries. Each entry is checked for each request.
 const MAX_PRICES: usize = 1_000;
 
 pub(super) fn resolve(
@@ -75,7 +75,7 @@ fn budget(
     })
 }
 
-/// Matches without regard to case, and is printed in lower case.
+/// Parses a pattern that ignores case. The printed configuration shows the pattern in lower case.
 fn pattern(written: &mut Field<String>) -> Option<GlobPattern> {
     let text = &mut written.spanned_mut()?.value;
     let pattern = GlobPattern::new(text);
@@ -111,7 +111,7 @@ fn allowance(
     None
 }
 
-/// Reads the price file. Its errors carry positions in that file.
+/// Reads the price file. Errors in the price file carry positions in that file.
 fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> Prices {
     let prices = file::read(path).and_then(|text| {
         let mut errors = ErrorCollector::for_file(path);

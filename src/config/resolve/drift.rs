@@ -1,4 +1,5 @@
-//! Detection of workload shifts. A saved baseline is read here, so that its errors are reported with all others.
+//! Resolves the settings for workload drift. A saved baseline is read here, so that its errors are reported together
+//! with all others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use crate::config::errors::ErrorCollector;
 use crate::config::{file, raw};
 use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
 
-/// The maximum number of routes and models, each with all lengths, takes 6 MB.
+/// Maximum size of the baseline file. A baseline with the maximum number of routes and models, each with all lengths,
+/// takes 6 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
 pub(super) fn resolve(written: &mut raw::Drift, errors: &mut ErrorCollector) -> Config {
@@ -19,7 +21,7 @@ pub(super) fn resolve(written: &mut raw::Drift, errors: &mut ErrorCollector) -> 
     }
 }
 
-/// A file with the name of a keyword is `./first`.
+/// Reads the baseline. Keywords such as `first` are not file names; a file of that name is written as `./first`.
 fn baseline(written: &Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
     let Spanned { value: path, node } = written.as_ref()?;
     match path.to_str() {

@@ -8,10 +8,10 @@ use crate::config::errors::ErrorCollector;
 use crate::config::{Admin, RunArgs, Secret, file, raw, value};
 use tokengauge_listen::{Address, Config, Tls};
 
-/// Loopback, so that the proxy is not reachable from other machines by default.
+/// Default listen address. It is a loopback address, so that other machines cannot reach the proxy by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
-/// The bearer token of the admin port. Not a flag, because flags are visible in `ps`.
+/// Environment variable with the bearer token of the admin port. There is no flag, because flags are visible in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 pub(super) fn resolve(
@@ -93,7 +93,7 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
     })
 }
 
-/// The error for the first address that is used twice. Port 0 is a different port each time.
+/// Returns the error for the first address that is used twice. Port 0 is exempt: it gives a different port each time.
 fn duplicate_address(listeners: &[Config], admin: &Admin) -> Option<String> {
     let is_ephemeral = |address: &Address| matches!(address, Address::Tcp(tcp) if tcp.port() == 0);
     let admin = Address::Tcp(admin.address);

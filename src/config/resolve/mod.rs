@@ -1,7 +1,7 @@
 //! Resolves the layers (flags, environment, file, defaults) into a [`Config`].
 //!
-//! An invalid value is reported and replaced by its default, so that all other checks still run. The caller discards
-//! the result if there was any error.
+//! An invalid value is reported and replaced by its default, so that all other checks still run. If there was any
+//! error, the caller discards the result.
 
 use std::time::Duration;
 
@@ -23,34 +23,36 @@ mod routes;
 mod tokenizers;
 mod upstreams;
 
-/// The default of Kubernetes between SIGTERM and SIGKILL.
+/// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
+/// SIGKILL.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Enough for 5,000 streams that are each 6 KiB behind. Streams further behind do not catch up.
+/// Default memory limit of the observation channel. Enough for 5,000 streams whose observation is 6 KiB behind each. A
+/// longer backlog cannot be caught up.
 const OBSERVER_MEMORY: ByteSize = ByteSize(32 << 20);
 
-/// The key with which tenants, sessions and variants are hashed.
+/// Environment variable with the key for hashes of tenants, sessions and variants.
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
-/// `request_log.path` for standard output. A file of that name is `./stdout`.
+/// Value of `request_log.path` that selects standard output. A file of that name is written as `./stdout`.
 const STDOUT: &str = "stdout";
 
-/// The longest name that fits a dashboard legend.
+/// Maximum length of a name, so that the name fits the legend of a dashboard.
 const MAX_NAME: usize = 64;
 
-/// The layers that take precedence over the file, and what the caller provides.
+/// The configuration layers above the file, and settings of the caller.
 #[derive(Clone, Copy)]
 pub(super) struct Layers<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) environment: Environment<'a>,
-    /// Whether to read files that hold secrets. `check` may run where they do not exist.
+    /// Whether to read files that hold secrets. `check` may run on a machine that does not have these files.
     pub(super) read_secrets: bool,
     /// Tokenizers that are loaded already.
     pub(super) tokenizers: &'a Tokenizers,
 }
 
-/// Resolves all layers. `file` is `None` if no file was named. The values that apply are also written to the file's
-/// sections, so that these are what is printed.
+/// Resolves all layers. `file` is `None` if no file was given. The values that apply are also written to the sections
+/// of `file`, so that the printed configuration shows them.
 pub(super) fn resolve(
     file: Option<Spanned<raw::File>>,
     layers: Layers<'_>,
@@ -105,12 +107,12 @@ pub(super) fn resolve(
         request_log: request_log(&mut file.request_log, errors),
         drift: drift::resolve(file.drift.or_insert_default(), errors),
         export: export(file.export.or_insert_default(), errors),
-        // Writing plain structs, maps, strings and numbers cannot fail.
+        // Serialization cannot fail for plain structs, maps, strings and numbers.
         yaml: serde_saphyr::to_string(&file).unwrap_or_default(),
     }
 }
 
-/// Assigns each upstream and metrics endpoint the HTTP proxy that the environment names for it.
+/// Assigns an HTTP proxy to each upstream and metrics endpoint, as the environment variables define.
 fn apply_proxies(
     routing: &mut routes::Routing,
     environment: Environment<'_>,
@@ -205,7 +207,8 @@ fn request_log(
     })
 }
 
-/// The trace header formats, and the unknown values of the variable. The file takes precedence over the variable.
+/// Returns the trace header formats, and the unknown values of the environment variable. The file takes precedence over
+/// the variable.
 fn propagators(
     written: &mut Field<Vec<Field<Propagator>>>,
     environment: Environment<'_>,
@@ -228,7 +231,8 @@ fn propagators(
     (propagators, ignored)
 }
 
-/// Parses `OTEL_PROPAGATORS`. As the specification demands, unknown words are ignored; the caller logs them.
+/// Parses `OTEL_PROPAGATORS`. Unknown words are ignored, as the OpenTelemetry specification demands. The caller logs
+/// them.
 fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     let mut propagators = Vec::new();
     for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -236,7 +240,7 @@ fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
         match Propagator::ALL.into_iter().find(matches) {
             Some(propagator) if propagators.contains(&propagator) => {}
             Some(propagator) => propagators.push(propagator),
-            // The specification's word for an empty list.
+            // The OpenTelemetry specification uses `none` for an empty list.
             None if word.eq_ignore_ascii_case("none") => {}
             None => ignored.push(word.to_owned()),
         }
@@ -244,7 +248,7 @@ fn parse_propagators(list: &str, ignored: &mut Vec<String>) -> Vec<Propagator> {
     propagators
 }
 
-/// Reports a name that would need escaping in a query or a URL.
+/// Reports a name with characters that would need escaping in a query or a URL.
 fn check_name(name: &str, node: NodeId, errors: &mut ErrorCollector) {
     if !is_name(name) {
         errors.add(node, invalid_name(name));
@@ -268,7 +272,7 @@ fn check_length(list: (usize, NodeId), max: usize, what: &str, errors: &mut Erro
     }
 }
 
-/// The label of a route. Reports a route that does not exist.
+/// Returns the label of a route. Reports an error if the route does not exist.
 fn route(written: &Field<String>, routes: &[String], errors: &mut ErrorCollector) -> Option<Label> {
     let Spanned { value, node } = written.as_ref()?;
     if !routes.contains(value) {

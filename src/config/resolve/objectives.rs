@@ -1,4 +1,4 @@
-//! Service level objectives: those of the file, of a preset, or the defaults.
+//! Resolves service level objectives from the file, from a preset, or from the defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokengauge_measure::slo::{
 };
 use tokengauge_types::label::Label;
 
-/// A month of 30 days, for which the usual burn-rate factors (14.4, 6, 3, 1) are made.
+/// Default SLO window, a month of 30 days. The usual burn-rate factors (14.4, 6, 3, 1) assume this length.
 pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
 /// The values of the key `indicator`.
@@ -30,8 +30,8 @@ pub(super) struct Known<'a> {
     pub(super) has_tenants: bool,
 }
 
-/// The preset of the flag replaces the objectives of the file, which are checked nevertheless. Presets and defaults are
-/// written to `written` as single objectives.
+/// Resolves the objectives. The preset of the flag replaces the objectives of the file, but the file is still checked.
+/// Objectives from presets and defaults are written to `written` as single entries.
 pub(super) fn resolve(
     written: &mut Field<Vec<Field<raw::Objective>>>,
     flag: Option<Preset>,
@@ -85,7 +85,7 @@ fn to_raw(objective: &Objective) -> raw::Objective {
     }
 }
 
-/// The file that stores error budgets across restarts.
+/// Returns the path of the file that stores error budgets across restarts.
 pub(super) fn state(
     written: &Field<raw::SloState>,
     errors: &mut ErrorCollector,
@@ -98,9 +98,14 @@ pub(super) fn state(
     Some(path.value.clone())
 }
 
-/// Default objectives for chat, loose enough to mean something before anything has been measured.
+/// Returns the default objectives for chat. They are loose enough to be useful before anything was measured.
 ///
 /// - Availability 99.5 %: 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a provider.
+/// - First token within 2 s for 95 % of requests: models and prompts are not known yet. A chat that should feel
+///   immediate needs 500 ms.
+/// - At least 15 tokens per second for 95 % of requests: three times as fast as people read.
+/// - Complete within 60 s for 95 % of requests: the time after which nginx and common load balancers abort a response
+///   that is not streamed.
 /// - First token within 2 s for 95 %: models and prompts are not known yet. A chat that should feel immediate needs
 ///   500 ms.
 /// - At least 15 tokens per second for 95 %: three times as fast as people read.
@@ -117,7 +122,7 @@ fn defaults() -> Vec<Objective> {
     objectives.map(objective).into()
 }
 
-/// An objective on all exchanges, over the default window.
+/// Creates an objective that covers all exchanges over the default window.
 fn with_defaults(name: Label, indicator: Sli, target: f64) -> Objective {
     let (scope, counting) = (Scope::default(), CountingRules::default());
     Objective { name, indicator, target, window: DEFAULT_WINDOW, scope, counting }
@@ -159,7 +164,7 @@ fn from_list(
     objectives
 }
 
-/// The objectives of one entry: those of its preset, or one.
+/// Returns the objectives of one entry: those of its preset, or a single one.
 fn from_entry(
     written: &mut Spanned<raw::Objective>,
     known: Known<'_>,
@@ -188,7 +193,7 @@ fn from_entry(
     objectives
 }
 
-/// The objective of an entry without a preset.
+/// Returns the objective of an entry without a preset.
 fn from_keys(
     written: &raw::Objective,
     node: NodeId,
@@ -203,7 +208,7 @@ fn from_keys(
     Some(objective)
 }
 
-/// Sorted and without duplicates, so that equal settings have equal fingerprints.
+/// Returns the exclusions, sorted and without duplicates, so that equal settings have equal fingerprints.
 fn exclusions(written: &mut Field<Vec<Field<Exclusion>>>) -> Vec<Exclusion> {
     let mut exclude: Vec<_> = written.entries().map(|exclusion| exclusion.value).collect();
     exclude.sort_unstable();
@@ -247,7 +252,7 @@ fn operation(written: &Field<String>, errors: &mut ErrorCollector) -> Option<Ope
     operation
 }
 
-/// Reports the keys that define an indicator, which a preset does not allow.
+/// Reports keys that define an indicator. They are not allowed together with a preset.
 fn reject_own_indicator(written: &raw::Objective, errors: &mut ErrorCollector) {
     let nodes = [
         written.indicator.as_ref().map(|field| field.node),
@@ -261,7 +266,7 @@ fn reject_own_indicator(written: &raw::Objective, errors: &mut ErrorCollector) {
     }
 }
 
-/// The indicator, and the minimum number of output tokens of a rated exchange.
+/// Returns the indicator, and the minimum number of output tokens that an exchange needs to be rated.
 fn indicator(
     written: &raw::Objective,
     objective: NodeId,
@@ -308,7 +313,7 @@ fn with_threshold(
     Some(indicator)
 }
 
-/// 0 if the indicator does not use it.
+/// Returns the minimum number of streams, or 0 if the indicator does not use such a minimum.
 fn min_streams(
     kind: raw::Indicator,
     written: Field<raw::Count>,

@@ -19,13 +19,14 @@ use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
 
-/// A pause that a reader notices: 30 tokens late at a modest 15 tokens per second.
+/// Default stall threshold, a pause that a reader notices. At a modest 15 tokens per second, the stream is then 30
+/// tokens late.
 const STALL_AFTER: Duration = Duration::from_secs(2);
 
 /// The shorter of common client timeouts.
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 
-/// The name of an upstream without a prefix that a flag names, and of its route.
+/// Name of an upstream that a flag defines without a path prefix, and name of its route.
 const DEFAULT_NAME: &str = "default";
 
 const UPSTREAM_FLAG: &str = "--upstream";
@@ -38,13 +39,14 @@ const MAX_REDACT_PATTERNS: usize = 64;
 pub(super) struct Routing {
     pub(super) upstreams: Upstreams,
     pub(super) routes: Vec<route::Config>,
-    /// Includes invalid routes, so that a reference to one of them is not reported as well.
+    /// Names of all routes, including invalid routes. A reference to an invalid route is then not reported as a second
+    /// error.
     pub(super) route_names: Vec<String>,
     pub(super) contents: content::CapturePolicies,
 }
 
-/// Upstreams of flags replace those of the file, which are checked nevertheless. `root` is the root node, if there is a
-/// file.
+/// Resolves routes and upstreams. Upstreams from flags replace those of the file, but the file is still checked. `root`
+/// is the root node of the file, if there is one.
 pub(super) fn resolve(
     file: &mut raw::File,
     root: Option<NodeId>,
@@ -58,7 +60,8 @@ pub(super) fn resolve(
     }
     from_sections(file, errors);
     apply_flags(file, args, errors);
-    // The flags have been checked. The names of these upstreams are prefixes, which allow more characters.
+    // Errors are ignored, because the flags have been checked. These upstreams are named after path prefixes, which
+    // allow characters that other names must not have.
     from_sections(file, &mut ErrorCollector::default())
 }
 
@@ -98,7 +101,7 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
     Routing { upstreams, routes, route_names, contents }
 }
 
-/// Replaces the upstreams and routes of the file by those of the flags.
+/// Replaces the upstreams and routes of the file with those of the flags.
 fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector) {
     if let Some(name) = args.provider.as_deref().filter(|name| !is_name(name)) {
         errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
@@ -138,7 +141,7 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
     file.routes = routes.into_iter().collect();
 }
 
-/// Without upstreams from flags, the file has to define upstreams and, if there are several, routes.
+/// Checks that the file defines upstreams and, if there are several, routes. Not called if flags define upstreams.
 fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorCollector) {
     let Some(root) = root else {
         let message = "no upstream is configured; name one, such as\n    \
@@ -163,7 +166,7 @@ fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorColl
     }
 }
 
-/// Reports flags that qualify `--upstream` if that flag is not set.
+/// Reports flags that only modify `--upstream` if `--upstream` is not set.
 fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
     let mut add = |flag, key| {
         let message = format!("requires {UPSTREAM_FLAG}; for upstreams of the file, write {key}");
@@ -181,9 +184,9 @@ struct RouteResolver<'a> {
     upstreams: &'a [forward::Config],
     /// Includes invalid upstreams.
     upstream_names: &'a [String],
-    /// Applies to routes that set none of their own.
+    /// Default for routes that do not set this value.
     position: ProxyPosition,
-    /// Applies to routes that set none of their own.
+    /// Default for routes that do not set this value.
     trace: TraceHeaders,
     errors: &'a mut ErrorCollector,
     routes: Vec<route::Config>,
@@ -210,7 +213,7 @@ impl<'a> RouteResolver<'a> {
         self.routes.extend(route);
     }
 
-    /// The route's own name, or that of its upstream.
+    /// Returns the configured name of the route, or else the name of its upstream.
     fn name(&mut self, written: &Spanned<raw::Route>) -> String {
         let (name, node) = match (written.value.name.as_ref(), written.value.upstream.get()) {
             (Some(Spanned { value, node }), _) => {
@@ -318,7 +321,7 @@ impl<'a> RouteResolver<'a> {
 
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // Clients write IPv6 addresses in the Host header in brackets.
+    // The brackets are checked, because clients write IPv6 addresses in brackets in the `Host` header.
     let is_ipv6 = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     is_ipv6 || name.split('.').all(|label| !label.is_empty() && label.chars().all(is_allowed))
@@ -334,7 +337,7 @@ fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
     errors.add(node, format!("unknown dialect \"{dialect}\"; {hint}"));
 }
 
-/// `None` if the route has no concurrency limit.
+/// Resolves the concurrency limit. Returns `None` if the route has no limit.
 fn admission(
     written: &mut Field<raw::Admission>,
     errors: &mut ErrorCollector,

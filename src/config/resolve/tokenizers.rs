@@ -1,4 +1,5 @@
-//! Tokenizers that the file names. They are loaded here, so that their errors are reported with all others.
+//! Loads the tokenizers that the configuration names. They are loaded here, so that their errors are reported together
+//! with all others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,13 @@ use tokengauge_llm::count::{
     CustomTokenizer, SUPPORTS_TOKENIZER_JSON, TokenizerAssignment, TokenizerError, Tokenizers,
 };
 
-/// The largest published tokenizer (Gemma, 262,000 tokens) has 33 MB.
+/// Maximum size of a tokenizer file. The largest published tokenizer (Gemma, 262,000 tokens) has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// The usual name of the file, which says nothing about the model.
+/// Usual name of a tokenizer file. It does not identify the model, so the name of the folder is used instead.
 const COMMON_FILE_STEM: &str = "tokenizer";
 
-/// A file of `loaded` that has not changed is not parsed again.
+/// Loads the tokenizers. A file that has not changed since `loaded` is not parsed again.
 pub(super) fn resolve(
     written: &mut Field<BTreeMap<String, Field<PathBuf>>>,
     loaded: &Tokenizers,
@@ -49,7 +50,7 @@ pub(super) fn resolve(
     Tokenizers::new(assigned, loaded)
 }
 
-/// Loads `file`, or returns the one of `candidates` with the same content.
+/// Loads `file`, or returns the tokenizer of `candidates` that has the same content.
 fn load<'a>(
     file: &Path,
     mut candidates: impl Iterator<Item = &'a TokenizerAssignment>,
@@ -67,7 +68,7 @@ fn load<'a>(
     Ok(Arc::new(given))
 }
 
-/// The tokenizer's name in telemetry: that of the file, or of its folder if the file has the usual name.
+/// Returns the name of the tokenizer in telemetry: the file name, or the folder name if the file has the usual name.
 fn telemetry_name(file: &Path) -> String {
     let folder = file.parent().and_then(Path::file_name);
     let name = match file.file_stem() {

@@ -1,4 +1,4 @@
-//! Upstreams, with the metrics endpoints and the warm-up tracking of the engines behind them.
+//! Resolves upstreams, the metrics endpoints of the engines behind them, and warm-up tracking.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{PathOrUrl, Url};
 
-/// A shorter limit fails every request. A limit of more than a day is `off`.
+/// Allowed range of a timeout. Below 1 ms, every request would fail. Above one day, write `off` instead.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 const URL_HINT: &str = "write the URL, such as `url: https://api.openai.com`";
@@ -84,7 +84,7 @@ impl Upstreams {
     }
 }
 
-/// The upstream at `url`, with defaults for everything else.
+/// Returns an upstream with the URL `url` and defaults for all other settings.
 fn with_defaults(name: Label, url: Url) -> forward::Config {
     let Url { tls, host, port, base_path } = url;
     forward::Config { base_path, ..forward::Config::to(name, tls, &host, port) }

@@ -1,10 +1,11 @@
-//! Limits the number of concurrent exchanges of one route, and queues further ones.
+//! Limits the number of concurrent exchanges of one route, and queues exchanges beyond the limit.
 //!
-//! An exchange holds a [`Permit`] while it waits and while it runs. Dropping the permit ends either state and admits
-//! the next exchange. Every end of an exchange returns the permit: a complete body, a disconnected client, a failed
-//! upstream, a closed tunnel, or an abort at shutdown.
+//! An exchange holds a [`Permit`] while it is queued and while it runs. Dropping the permit ends either state and
+//! admits the next exchange. Every end of an exchange drops the permit: a complete body, a disconnected client, a
+//! failed upstream, a closed tunnel, or an abort at shutdown.
 //!
-//! Tokio's semaphore is not suitable: it reports no queue length and cannot have fewer permits than are in use.
+//! Tokio's semaphore is not suitable. It reports no queue length, and its limit cannot be lowered below the number of
+//! permits in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,18 +14,19 @@ use tokio::sync::oneshot;
 
 use crate::route::ConcurrencyLimit;
 
-/// Admits exchanges of one route: immediately while there are free permits, otherwise in the order of arrival.
+/// Concurrency limiter of one route. Admits an exchange immediately while there are free permits, otherwise in the
+/// order of arrival.
 #[derive(Debug)]
 pub struct ConcurrencyLimiter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// `None` once the route no longer has a limit. Every exchange is then admitted.
+    /// The current limit. `None` after a reload removed the limit of the route; every exchange is then admitted.
     limit: Option<ConcurrencyLimit>,
-    /// Admitted exchanges that have not ended. Exceeds the limit only after a reload lowered it.
+    /// Number of admitted exchanges that have not ended. Exceeds the limit only after a reload lowered the limit.
     running: usize,
-    /// Queued exchanges by arrival. At most `limit.max_queue`, except for exchanges queued before a reload lowered the
-    /// limit. Empty while there is a free permit.
+    /// Queued exchanges in the order of arrival. At most `limit.max_queue`, except for exchanges queued before a reload
+    /// lowered that limit. Empty while there is a free permit.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     /// Number of the next exchange.
     next: u64,
@@ -37,7 +39,7 @@ pub struct Permit {
     number: u64,
 }
 
-/// A queued exchange. Leaves the queue when it is dropped.
+/// A queued exchange. Dropping this value removes the exchange from the queue.
 #[derive(Debug)]
 pub struct Queued {
     pub(super) permit: Permit,
@@ -89,21 +91,21 @@ impl ConcurrencyLimiter {
         Ok(entry)
     }
 
-    /// Replaces the limit. Active and queued exchanges remain. After the limit is lowered, the next exchange is
+    /// Replaces the limit. Running and queued exchanges remain. After the limit is lowered, the next exchange is
     /// admitted once enough exchanges have ended.
     pub(super) fn set_limit(&self, limit: Option<ConcurrencyLimit>) {
         self.state().limit = limit;
         self.admit_waiting();
     }
 
-    /// Admits queued exchanges while there are free permits. Wakes each one outside the lock, because a wake may run
-    /// code of the runtime.
+    /// Admits queued exchanges while there are free permits. Wakes each exchange outside the lock, because a wake may
+    /// run code of the runtime.
     fn admit_waiting(&self) {
         loop {
             let next = self.state().admit_next();
             let Some(admitted) = next else { return };
-            // An exchange that is leaving the queue does not receive this message. Dropping its permit admits the next
-            // one.
+            // If the exchange is just leaving the queue, sending fails. The exchange then drops its permit, which
+            // admits the next exchange.
             admitted.send(()).unwrap_or_default();
         }
     }
@@ -121,7 +123,7 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Locks even a poisoned mutex: every critical section leaves the counts consistent.
+    /// Locks the state, even if the mutex is poisoned. Every critical section leaves the counts consistent.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -105,7 +105,7 @@ fn raised_limit_admits_at_once_and_lowered_limit_waits() {
     assert_eq!(counts(&limiter), (100, 0));
 }
 
-/// Threads enter, wait or give up, and leave. The limit is never exceeded, and no permit is lost.
+/// Several threads enter the limiter, wait or give up, and leave. The limit is never exceeded, and no permit is lost.
 #[test]
 fn concurrent_use_loses_no_permit() {
     const MOST: usize = 2;
@@ -139,7 +139,7 @@ fn concurrent_use_loses_no_permit() {
     assert_eq!(counts(&limiter), (0, 0));
 }
 
-/// An operation. Its number selects one of the exchanges.
+/// An operation on the limiter. Its number selects one of the exchanges.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Enter,

@@ -24,7 +24,7 @@ pub(super) struct ActiveRequest {
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) live_state: Arc<LiveState>,
-    /// End of the time that is already recorded as stream time.
+    /// Time up to which stream time has already been recorded.
     pub(super) swept: MonotonicInstant,
     /// Time at which the last bytes of the response arrived.
     pub(super) arrived: Option<MonotonicInstant>,
@@ -32,9 +32,10 @@ pub(super) struct ActiveRequest {
     pub(super) first_tokens: u64,
     /// The objectives on time slices that apply to the request. `None` until the request is known.
     pub(super) slices: Option<Vec<usize>>,
-    /// Samples recorded before the series was known. In a session, the samples of one batch of messages.
+    /// Samples that were recorded before the metric series was known. In a session, the samples of one batch of
+    /// messages.
     pub(super) early_samples: Vec<LiveSample>,
-    /// Number of recorded messages from the client and from the upstream.
+    /// Number of WebSocket messages recorded so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
     /// The backend of an admitted call and its warm-up state at admission. `None` if the backend is not tracked.
     pub(super) warmth: Option<(Label, WarmupState)>,
@@ -50,7 +51,8 @@ pub(super) struct SeriesInstruments {
 }
 
 impl ActiveRequest {
-    /// Records that the request was admitted. Calls of a known API warm up a backend. Health checks and pages do not.
+    /// Records that the request was admitted. Only calls of a known API warm up a backend; health checks and pages do
+    /// not.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.warmth.is_none() && self.exchange.is_call() {
             self.warmth = backends.admitted(at, &self.route_key.route);
@@ -72,8 +74,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns the time in which the client has not read and that no event has reported. It starts when the last bytes
-    /// were passed on, and ends when the client polled again.
+    /// Returns the time in which the client has not read and that no event has reported. This time starts when the last
+    /// bytes are passed on, and ends when the client polls again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.live_state.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
@@ -83,7 +85,7 @@ impl ActiveRequest {
         if unread < MIN_BACKPRESSURE { Duration::ZERO } else { unread }
     }
 
-    /// Records that a stall began or ended. The series has the model name only if a response has confirmed the name.
+    /// Records that a stall began or ended. The metric has the model name only if a response has confirmed the name.
     pub(super) fn record_stall(&mut self, sample: LiveSample, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
@@ -131,7 +133,8 @@ impl ActiveRequest {
         stalls
     }
 
-    /// Binds the instruments after the response headers, or the first message of a session, have confirmed the model.
+    /// Binds the metric series once the model is confirmed, by the response headers or by the first message of a
+    /// session.
     pub(super) fn bind(
         &mut self,
         at: MonotonicInstant,
@@ -278,8 +281,8 @@ pub(super) fn record_warmth(
     }
 }
 
-/// Adds a finished call to throughput and percentiles. The output of a call without a stream is spread over sent…end,
-/// and its input over sent…token.
+/// Adds a finished call to throughput and percentiles. The output tokens of a call without a stream are spread evenly
+/// from sent to end, and its input tokens from sent to the first token.
 fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {

@@ -50,11 +50,11 @@ impl std::fmt::Debug for Sinks {
 /// The open requests of this process, and all state that is derived from them.
 #[derive(Debug)]
 pub struct InFlightRequests {
-    /// This process assigns the ids in order, so a client cannot provoke collisions.
+    /// Open requests by exchange id. This process assigns the ids in order, so a client cannot provoke hash collisions.
     requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
     pub slos: slo::SloTracker,
-    /// The lengths of requests and responses, compared with a baseline.
+    /// Detector of workload drift, which compares the lengths of requests and responses with a baseline.
     pub drift: Drift,
     pauses: PauseDetector,
     quotas: load::RateLimitTracker,
@@ -64,8 +64,8 @@ pub struct InFlightRequests {
     pub tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
     pub backends: Backends,
-    /// The routes whose content is captured, for requests that open from now on. `budget` limits the memory for the
-    /// content.
+    /// The routes whose content is captured. Applies to requests that open from now on. `budget` limits the memory for
+    /// the content.
     pub contents: content::CapturePolicies,
     budget: content::CaptureBudget,
     costs: Costs,
@@ -177,7 +177,7 @@ impl InFlightRequests {
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
-    /// Records that the observer ran `late` after its due time.
+    /// Records that the observer thread ran `late` after its due time.
     pub fn record_observer_delay(&self, late: Duration) {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
@@ -226,7 +226,8 @@ impl InFlightRequests {
         }
     }
 
-    /// Sets the reader of TCP statistics, which queries the kernel once during an exchange, and at its end.
+    /// Sets the function that reads TCP statistics from the kernel. It is called once during an exchange and once at
+    /// its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
     }
@@ -252,7 +253,7 @@ impl InFlightRequests {
         reading.collect()
     }
 
-    /// Returns the price of a million output tokens on hardware with an hourly price, under the load of `reading`.
+    /// Returns the price of a million output tokens on hardware that is paid by the hour, under the load of `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
             let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
@@ -316,8 +317,8 @@ impl InFlightRequests {
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
         let Self { requests, load, slos, pauses, backends, quotas, sinks, .. } = self;
-        // The request of an event after the end is already removed. Such events come from a request body that is still
-        // being sent.
+        // An event after the end of an exchange finds no open request. Such events come from a request body that is
+        // still being sent.
         let Some(request) = requests.get_mut(&id) else {
             return;
         };
@@ -382,7 +383,7 @@ impl InFlightRequests {
         if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
             retries.failed(at, identity);
         }
-        // No further event can report this time.
+        // The time in which the client did not read is added here, because no further event can report it.
         record.blocked += unread;
         if let Some(warmth) = warmth {
             active_request::record_warmth(backends, at, warmth, &mut record);
@@ -401,7 +402,7 @@ impl InFlightRequests {
     }
 }
 
-/// Records the cost of a call, and charges the budgets that pay for it.
+/// Records the cost of a call, and subtracts it from the matching budgets.
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
     let cost = match costs.price(record, call) {

@@ -1,6 +1,6 @@
-//! Reports open streams and their tokens to objectives on time slices.
+//! Reports open streams and their tokens to those objectives that rate slices of time instead of requests.
 //!
-//! The parent module records the effect of finished requests on error budgets.
+//! The effect of finished requests on error budgets is recorded in the parent module.
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
@@ -18,7 +18,7 @@ impl InFlightRequests {
         }
     }
 
-    /// Counts the open streams for objectives on time slices.
+    /// Counts the open streams in the current time slice, for objectives on time slices.
     pub(super) fn count_streams_in_slices(&mut self, at: MonotonicInstant) {
         if !self.slos.has_slices() {
             return;
@@ -52,7 +52,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns whether the backend works on this stream: the request was received and the client reads.
+    /// Returns whether the backend is working on this stream: it has received the request, and the client reads.
     fn is_running(&self, at: MonotonicInstant) -> bool {
         let is_stream = match self.state {
             RequestPhase::Waiting | RequestPhase::Streaming => true,
@@ -61,8 +61,8 @@ impl ActiveRequest {
         is_stream && self.unread(at).is_zero()
     }
 
-    /// Returns the objectives on time slices that apply to the request, or `None` before the request is received
-    /// completely. No objective applies to sessions, which are open for hours and mostly idle.
+    /// Returns the objectives on time slices that apply to the request. Returns `None` before the request is received
+    /// completely. No objective applies to WebSocket sessions, which are open for hours and mostly idle.
     fn slices(&mut self, slos: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = self.exchange.points();

@@ -1,12 +1,12 @@
 //! The observation channel between the data path and the observer.
 //!
-//! For every frame the tee takes a timestamp, copies the bytes into a bounded buffer and passes the frame on. It does
-//! not parse, allocates nothing per chunk, holds no lock for longer than a copy, and has no error type, so the observer
-//! cannot affect a stream. One observer thread drains the buffers in batches. `docs/adr/0001-observation-channel.md`
-//! has the measurements that chose this design over a channel of `Bytes` and over parsing in place.
+//! For every frame, the tee takes a timestamp, copies the bytes into a bounded buffer and passes the frame on. The tee
+//! does not parse, allocates nothing per chunk, and holds no lock for longer than a copy. It has no error type, so the
+//! observer cannot affect a stream. One observer thread drains the buffers in batches.
+//! `docs/adr/0001-observation-channel.md` compares this design with a channel of `Bytes` and with parsing in place.
 //!
-//! Bytes are copied rather than cloned: a clone of `Bytes` would pin hyper's read buffer and force it to allocate
-//! another one.
+//! Bytes are copied rather than cloned. A clone of `Bytes` would pin hyper's read buffer, and hyper would have to
+//! allocate another buffer.
 
 pub mod body;
 mod request_observer;
@@ -28,16 +28,18 @@ use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
 /// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Buffers that are filled in parallel. With one per thread that moves bytes, they rarely contend for a lock.
+    /// Number of buffers that are filled in parallel. With one buffer per thread that moves bytes, threads rarely
+    /// contend for a lock.
     pub shards: usize,
-    /// Maximum bytes that wait for the observer or are being processed, over all shards.
+    /// Maximum number of bytes, over all shards, that wait for the observer or are being processed.
     pub budget_bytes: usize,
 }
 
 impl Config {
-    /// Default budget: twice the bytes of half a second at 100,000 chunks of 300 bytes per second.
+    /// Default memory budget in bytes. It holds twice the data of half a second at 100,000 chunks of 300 bytes per
+    /// second.
     pub const BUDGET_BYTES: usize = 32 * 1024 * 1024;
-    /// Maximum number of shards. More shards would only reduce the budget of each shard.
+    /// Maximum number of shards. More shards would only make the share of the budget per shard smaller.
     pub const MOST_SHARDS: usize = 16;
 }
 
@@ -48,31 +50,31 @@ impl Default for Config {
     }
 }
 
-/// The content of one drained shard: events in order, and the bytes of their bodies in the same order.
+/// The content of one drained shard: events, and the bytes of their bodies in the same order.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub entries: Vec<TimestampedEvent>,
     pub bytes: Vec<u8>,
 }
 
-/// Losses of the observer since the start.
+/// Counts of data that was not observed since the start of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverLosses {
     /// Body bytes that became gaps.
     pub bytes: u64,
-    /// Exchanges with a gap, and exchanges that were not observed at all.
+    /// Number of exchanges that have a gap or were not observed at all.
     pub exchanges: u64,
 }
 
 /// Carries events and copied body bytes from the data path to the observer.
 ///
 /// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap).
-/// If the observer falls far behind, whole new exchanges are not observed, in preference to losing random chunks of all
-/// exchanges.
+/// If the observer falls far behind, whole new exchanges are not observed. This is better than losing random chunks of
+/// all exchanges.
 #[derive(Debug)]
 pub struct ObservationChannel {
-    /// Shards, selected by exchange id. The worker thread is not usable, because tasks migrate and different tasks poll
-    /// the two bodies.
+    /// Shards, selected by exchange id. They cannot be selected by worker thread, because tasks migrate and different
+    /// tasks poll the two bodies.
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -85,7 +87,7 @@ pub struct ObservationChannel {
 impl ObservationChannel {
     pub fn new(config: Config) -> Self {
         let shards = config.shards.max(1);
-        // The additional share is for the batch that the observer processes.
+        // One more share than there are shards, for the batch that the observer is processing.
         let budget = config.budget_bytes / (shards + 1);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
@@ -121,8 +123,8 @@ impl ObservationChannel {
         }
     }
 
-    /// Pauses the observer's thread for at most `timeout`. Returns early if a shard is half full, if an exchange opens
-    /// while none is open, and after [`wake`](Self::wake). May return spuriously.
+    /// Pauses the observer thread for at most `timeout`. Returns early if a shard is half full, if an exchange opens
+    /// while no other is open, or after [`wake`](Self::wake). May return spuriously.
     ///
     /// The first call registers the calling thread and returns at once, so that no earlier event is missed.
     pub fn park(&self, timeout: Duration) {
@@ -135,7 +137,8 @@ impl ObservationChannel {
         }
     }
 
-    /// Ends the observer's current or next pause. Makes a system call only if the thread is paused.
+    /// Wakes the observer thread from its current pause, or skips its next pause. Makes a system call only if the
+    /// thread is paused.
     pub fn wake(&self) {
         if let Some(observer) = &*lock(&self.observer) {
             observer.unpark();
@@ -165,7 +168,8 @@ impl ObservationChannel {
         self.shards.iter().map(waiting).sum()
     }
 
-    /// Counts every exchange that is dropped from now on as aborted by this process, not as abandoned by its client.
+    /// Marks the shutdown: exchanges that are dropped from now on count as aborted by this process, not as abandoned by
+    /// the client.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! The data path's handle for one exchange.
+//! The handle through which the data path reports the events of one exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use tokengauge_types::event::{
 
 /// Reports the events of one exchange. Clones are cheap and report to the same exchange.
 ///
-/// Nothing is reported after the first [`end`](Self::end). If the last clone is dropped without one, the exchange was
-/// abandoned: by the client, or by the shutdown of this process after [`ObservationChannel::cut`].
+/// Nothing is reported after the first [`end`](Self::end). If the last clone is dropped without a call of `end`, the
+/// exchange was abandoned: by the client, or by the shutdown of this process after [`ObservationChannel::cut`].
 #[derive(Clone, Debug)]
 pub struct RequestObserver(Arc<SharedState>);
 
@@ -22,17 +22,18 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
-    /// Whether the exchange is not observed at all.
+    /// Whether the exchange is excluded from observation.
     is_muted: bool,
-    /// Written under the shard's lock, so that no event can follow the end.
+    /// Whether the end was reported. Written under the lock of the shard, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
     has_head: AtomicBool,
     upgraded: AtomicBool,
-    /// Unobserved bytes since the last reported gap. Accessed under the shard's lock.
+    /// Number of request bytes that were not observed since the last reported gap. Accessed under the lock of the
+    /// shard.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
-    /// Whether any byte was not observed. Accessed under the shard's lock.
+    /// Whether any byte of the exchange was not observed. Accessed under the lock of the shard.
     has_gaps: AtomicBool,
     live_state: Arc<LiveState>,
 }
@@ -102,7 +103,7 @@ impl RequestObserver {
         self.0.has_head.load(Ordering::Acquire)
     }
 
-    /// Copies body bytes. Bytes that do not fit into the budget become a gap.
+    /// Copies body bytes into the observation channel. Bytes that exceed its memory budget are reported as a gap.
     pub fn arrival(
         &self,
         direction: Direction,
@@ -138,8 +139,8 @@ impl RequestObserver {
         self.0.abandoned()
     }
 
-    /// Records the peer that the response body waits for, and the start of the wait. Costs one atomic store and no
-    /// event.
+    /// Records the peer that the response body waits for, and the start of the wait. This costs one atomic store and
+    /// sends no event.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.0.live_state.wait_for(whom, since);
     }
@@ -194,7 +195,7 @@ impl SharedState {
         if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
-    /// Pushes one event for all consecutive lost bytes, so that gaps cannot fill a shard that has no room for bytes.
+    /// Pushes a single event for all consecutive lost bytes. So gaps cannot fill a shard that has no room for bytes.
     fn push_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);

@@ -6,11 +6,12 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, ExchangeId, ObserverEvent, TimestampedEvent,
 };
 
-/// Estimated size of the boxed headers of a request or response with a dozen short headers. Long headers reach 4 KiB.
+/// Estimated size in bytes of the boxed headers of a request or response with a dozen short headers. Long headers reach
+/// 4 KiB.
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Capacity in bytes that an emptied vector keeps. A busy shard receives this much in 50 ms.
+/// Capacity in bytes that a vector keeps when it is emptied. A busy shard receives this much data in 50 ms.
 const KEPT_CAPACITY: usize = 512 * 1024;
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Shard {
     bytes: Vec<u8>,
     heads: usize,
     budget: usize,
-    /// Whether the observer was woken since the last drain because half the budget is used.
+    /// Whether the observer was already woken since the last drain because half of the budget is used.
     is_reported: bool,
 }
 
@@ -28,13 +29,13 @@ impl Shard {
         Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, is_reported: false }
     }
 
-    /// Returns whether the shard admits another exchange. Becomes false before body bytes are rejected, so that the
-    /// exchanges that are already observed stay complete.
+    /// Returns whether the shard has room for another exchange. New exchanges are refused before body bytes are
+    /// rejected, so that exchanges that are already observed stay complete.
     pub(super) fn admits_exchange(&self) -> bool {
         self.weight() < self.budget / 4 * 3
     }
 
-    /// Adds an event that must not be lost. An exchange has fewer than a dozen of them.
+    /// Adds an event that must not be lost. An exchange has fewer than a dozen such events.
     pub(super) fn push(
         &mut self,
         exchange: ExchangeId,
@@ -69,7 +70,7 @@ impl Shard {
         true
     }
 
-    /// Returns `true` once between two drains, when half the budget is used.
+    /// Returns whether half of the budget is used. Returns `true` at most once between two drains.
     pub(super) fn passed_half(&mut self) -> bool {
         !self.is_reported && self.weight() > self.budget / 2 && {
             self.is_reported = true;
@@ -93,7 +94,7 @@ impl Shard {
     }
 }
 
-/// Doubles the capacity, up to `most`. The default growth of a vector would reach twice the budget.
+/// Doubles the capacity of a vector, up to `most`. Its default growth would reach twice the budget.
 fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     let wanted = items.len() + more;
     if wanted > items.capacity() {
@@ -102,7 +103,7 @@ fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     }
 }
 
-/// Empties `batch` and releases the additional capacity of a burst. Runs on the observer's thread, outside the lock.
+/// Empties `batch` and frees the extra capacity that a burst left. Runs on the observer thread, outside the lock.
 pub(super) fn clear(batch: &mut Batch) {
     let Batch { entries, bytes } = batch;
     clear_and_shrink(entries, KEPT_CAPACITY / ENTRY_WEIGHT);

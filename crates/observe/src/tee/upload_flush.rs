@@ -1,8 +1,8 @@
-//! Detects when a request has left this process.
+//! Detects when the whole request has been written to the socket.
 //!
-//! hyper takes the last frame of a body long before the frame is written. It buffers up to 400 KiB while the kernel
+//! hyper takes the last frame of a body long before it writes the frame. It buffers up to 400 KiB while the kernel
 //! accepts no more data, for example during a long prompt on a slow connection. An HTTP/1.1 connection carries one
-//! request at a time, so the flush after the end of the body reports that end.
+//! request at a time. So the first flush after the end of the body shows that the request was sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use super::RequestObserver;
 use tokengauge_types::clock;
 
-/// Flush state, shared by a connection and the request body that is sent over the connection. A flush without a waiting
-/// body costs one load.
+/// Flush state that a connection shares with the request body that it sends. A flush costs one atomic load if no body
+/// waits for it.
 #[derive(Debug, Default)]
 pub struct UploadFlush {
     is_expected: AtomicBool,
@@ -19,7 +19,7 @@ pub struct UploadFlush {
 }
 
 impl UploadFlush {
-    /// Requests a report of the end of the request at the next flush. Called after hyper has taken the last frame.
+    /// Arranges that the next flush reports the end of the request. Called after hyper has taken the last frame.
     pub(super) fn expect(&self, observer: RequestObserver) {
         *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(observer);
         self.is_expected.store(true, Ordering::Release);

@@ -41,8 +41,8 @@ fn hidden_reasoning() {
     assert_eq!(call.usage.unwrap().output, Some(500), "as reported");
 }
 
-/// 3 chunks of one token each, then a chunk without choices that reports 4. The model's end-of-text token is in the
-/// reported count, not in the text. N is the reported count, which does not affect timings: the last token arrived at
+/// 3 chunks have one token each, and a chunk without choices reports 4. The end-of-text token of the model is in the
+/// reported count, not in the text. The reported count is used, and does not affect timings: the last token arrived at
 /// 500.
 #[test]
 fn usage_only_at_the_end() {
@@ -61,7 +61,7 @@ fn usage_only_at_the_end() {
     assert_eq!((usage.input, usage.output), (Some(9), Some(4)));
 }
 
-/// Usage of 1, 2 and 3 in chunks with tokens is cumulative: 3 in total, not 6.
+/// Chunks with tokens report usage of 1, 2 and 3. Usage is cumulative, so the total is 3, not 6.
 #[test]
 fn usage_in_every_chunk() {
     let mut play = Play::stream(STREAMED);
@@ -74,8 +74,8 @@ fn usage_in_every_chunk() {
     assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
 }
 
-/// The same stream, but the client disconnects after the second chunk. The usage so far is recorded, and the response
-/// counts as incomplete.
+/// Every chunk reports usage, and the client disconnects after the second chunk. The usage so far is recorded, and the
+/// response counts as incomplete.
 #[test]
 fn usage_in_every_chunk_of_a_truncated_stream() {
     let mut play = Play::stream(STREAMED);
@@ -102,7 +102,8 @@ fn no_usage_at_all() {
     assert_eq!((call.usage, live(&samples)), (None, 2));
 }
 
-/// "Hello world" in a chunk with usage of 0. The text proves that 0 is wrong, so N is 2, counted.
+/// "Hello world" arrives in a chunk with usage of 0. The text proves that 0 is wrong, so the result is 2 counted
+/// tokens.
 #[test]
 fn usage_all_zero_with_text() {
     let mut play = Play::stream(STREAMED);
@@ -207,9 +208,9 @@ fn phases_add_up() {
     near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);
 }
 
-/// The client reads the data of 1,000. It then either disconnects at 6,000, or polls again at 4,000 without receiving
-/// data. No event reports the pause, but the pause is recorded. A client that disconnects while the upstream is silent
-/// has not blocked the stream.
+/// The client reads the data that arrived at 1,000. It then either disconnects at 6,000, or polls again at 4,000
+/// without receiving data. No event reports the pause, but the pause is recorded. A client that disconnects while the
+/// upstream is silent has not blocked the stream.
 #[test]
 fn records_backpressure_of_a_client_that_leaves() {
     for (whom, since, blocked) in [
@@ -382,7 +383,7 @@ fn live_token_counter_never_decreases() {
         1,
         "reported a word late, and so exact"
     );
-    // The exact count is compared with the reported one.
+    // The final exact count, not the live counter, is compared with the reported count.
     assert_eq!(watch.drift(), (1, 1));
 }
 
@@ -438,7 +439,7 @@ fn records_each_second_of_stream_time_once() {
     seen(&watch);
     watch.delta(2_000, " a", 500);
     seen(&watch);
-    // A late sweep, and a sweep whose time was already recorded.
+    // Sweeps once late, and once for a time that was already recorded.
     watch.requests.sweep(at(3_000));
     watch.requests.sweep(at(2_900));
     seen(&watch);

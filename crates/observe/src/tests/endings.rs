@@ -40,7 +40,7 @@ struct Stage {
     records: Arc<Mutex<Vec<Record>>>,
 }
 
-/// A timestamp, and the part of the response between the previous timestamp and this one.
+/// One step of an exchange: the name of its timestamp, and the function that plays the step.
 type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 
 impl Stage {
@@ -100,7 +100,8 @@ impl Stage {
             self.send(ending);
         }
         self.answer(cell.when);
-        // If no response has begun, the proxy responds, except to a client that has disconnected and at a drain.
+        // If no response has begun, the proxy responds itself. It does not if the client has disconnected or the proxy
+        // drains.
         if let Some(status) = &cell.facts.status
             && cell.when == "before the head"
         {

@@ -1,6 +1,6 @@
-//! B3 of Zipkin: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
+//! Zipkin's B3 trace headers: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
 //!
-//! Trace ids have 64 or 128 bits. A short id is the lower half of a long id. This module writes long ids.
+//! Trace ids have 64 or 128 bits. A 64-bit id is the lower half of a 128-bit id. This module always writes 128 bits.
 
 use http::{HeaderMap, HeaderName};
 
@@ -13,7 +13,7 @@ const PARENT_SPAN_ID: HeaderName = HeaderName::from_static("x-b3-parentspanid");
 const SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 const FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
-/// Parses `trace-span`, `trace-span-state`, `trace-span-state-parent`, or the state alone.
+/// Parses the single header `b3`: `trace-span`, `trace-span-state`, `trace-span-state-parent`, or the state alone.
 pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     let value = only(headers, &SINGLE)?;
     if let Some(decided) = state(value) {
@@ -31,14 +31,14 @@ pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     fields.next().is_none().then_some(Caller { ids: Some(ids), ..decided })
 }
 
-/// Parses ids and a sampling decision. Incomplete or malformed ids invalidate the headers. An unknown decision is
-/// ignored.
+/// Parses the ids and the sampling decision in `X-B3-*` headers. If an id is incomplete or malformed, all of the
+/// headers are ignored. An unknown decision alone is ignored.
 pub(super) fn read_multi(headers: &HeaderMap) -> Option<Caller> {
     let decided = if only(headers, &FLAGS) == Some(b"1") {
         state(b"d")
     } else {
         only(headers, &SAMPLED).and_then(|sampled| match sampled {
-            // Sent by implementations from before the format was specified.
+            // Implementations older than the specification send `true` instead of `1`.
             b"true" => state(b"1"),
             b"false" => state(b"0"),
             b"d" => None,

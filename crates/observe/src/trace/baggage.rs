@@ -1,5 +1,5 @@
-//! Reads the id of a conversation from the `baggage` header of the W3C. No other entry is stored or reported, because
-//! baggage may contain any data.
+//! Reads the conversation id from the W3C `baggage` header. No other entry is stored or reported, because baggage may
+//! contain any data.
 
 use http::{HeaderMap, HeaderName};
 
@@ -7,14 +7,14 @@ use tokengauge_types::label::Name;
 
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// Keys of a conversation id, in order of preference.
+/// Baggage keys that hold a conversation id, in order of preference.
 const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 
 /// Limits of the specification for the whole header.
 const MOST_MEMBERS: usize = 64;
 const LONGEST: usize = 8_192;
 
-/// Returns the first value of the preferred key, percent-decoded and bounded like every external name.
+/// Returns the first value of the preferred key, percent-decoded and limited in length like every external name.
 pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     let mut found = [None, None];
     let mut left = LONGEST;

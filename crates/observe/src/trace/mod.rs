@@ -1,9 +1,9 @@
-//! Determines the trace of an exchange: the caller's trace if the request headers contain a valid one, otherwise a new
-//! trace.
+//! Determines the trace of an exchange. The caller's trace is used if the request headers contain a valid one;
+//! otherwise a new trace begins.
 //!
-//! The list of propagators decides which headers are read. If several carry a trace, the one listed first is the
-//! parent. By default, trace headers are forwarded unchanged. A route that *continues* traces writes the CLIENT span
-//! and the sampling decision of this proxy into the headers of every listed format.
+//! The list of propagators decides which headers are read. If several formats carry a trace, the format that is listed
+//! first provides the parent. By default, trace headers are forwarded unchanged. A route that *continues* traces writes
+//! the CLIENT span and the sampling decision of this proxy into the headers of every listed format.
 
 mod b3;
 mod baggage;
@@ -32,7 +32,7 @@ pub enum Propagator {
 impl Propagator {
     pub const ALL: [Self; 4] = [Self::TraceContext, Self::Baggage, Self::B3, Self::B3Multi];
 
-    /// Returns the default of the OpenTelemetry specification.
+    /// Default propagators of the OpenTelemetry specification.
     pub const DEFAULT: [Self; 2] = [Self::TraceContext, Self::Baggage];
 
     pub const fn as_str(self) -> &'static str {
@@ -54,12 +54,12 @@ pub struct Propagation {
     sample: Sample,
 }
 
-/// Parts of the caller's headers that the written headers preserve.
+/// Parts of the caller's trace headers that are preserved in the headers that the proxy writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// The W3C flag that the trace id is random. Set for ids that this proxy generates.
+    /// W3C flag: the trace id is random. The flag is set for ids that this proxy generates.
     random: bool,
-    /// The debug flag of B3, which must be preserved.
+    /// Debug flag of B3. The flag must be preserved when the headers are rewritten.
     debug: bool,
     /// Whether the caller's `tracestate` belongs to this trace.
     states: bool,
@@ -76,7 +76,7 @@ struct Onward<'a> {
 /// The content of the headers of one format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Caller {
-    /// Trace and span id. `None` if the headers contain only a decision, which B3 permits.
+    /// Trace id and span id. `None` if the headers contain only a sampling decision, which B3 permits.
     ids: Option<([u8; 16], [u8; 8])>,
     sampled: Option<bool>,
     random: bool,
@@ -94,7 +94,7 @@ impl Propagation {
             let each = self.propagators.iter();
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
         };
-        // A decision without ids counts only if no format has ids.
+        // A sampling decision without ids is used only if no format has ids.
         let caller =
             formats().find(|(_, caller)| caller.ids.is_some()).or_else(|| formats().next());
         let (propagator, caller) = caller.unzip();
@@ -117,7 +117,7 @@ impl Propagation {
         (trace, carried)
     }
 
-    /// Writes `trace` with the CLIENT span of this proxy as the parent, in place of the caller's headers.
+    /// Replaces the caller's trace headers by those of `trace`, with the CLIENT span of this proxy as the parent.
     pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
@@ -151,7 +151,7 @@ impl Propagator {
 }
 
 impl Default for Propagation {
-    /// Uses the two formats of the W3C. The caller decides about sampling. Without a caller, all traces are sampled.
+    /// Uses the two W3C formats. The caller decides about sampling. Without a caller, all traces are sampled.
     fn default() -> Self {
         let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(true);
         Self::new(Propagator::DEFAULT.to_vec(), Box::new(sample))
@@ -171,7 +171,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     values.next().is_none().then(|| only.as_bytes())
 }
 
-/// Converts a text to a header value. This module writes only ASCII without control characters, which is always valid.
+/// Sets a header. This module writes only ASCII without control characters, which is always a valid value.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);

@@ -1,4 +1,4 @@
-//! Parses the two directions of the WebSocket of an upgraded exchange independently.
+//! Parses WebSocket messages of an upgraded exchange. The two directions are parsed independently.
 
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
 use tokengauge_measure::record::{self, CloseFrame};

@@ -1,8 +1,8 @@
-//! Bodies that copy every frame into the observation channel and pass it on unchanged.
+//! Body wrappers that copy every frame into the observation channel and pass the frame on unchanged.
 //!
-//! hyper drops a body as soon as `is_end_stream()` is true, without polling for `None`, and never polls the bodies of
-//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`. The drop of the
-//! response body determines how the exchange ended.
+//! hyper drops a body as soon as `is_end_stream()` is true, without polling for `None`. It never polls the bodies of
+//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`. How an exchange ended
+//! is determined when the response body is dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,12 +50,12 @@ impl<B> RequestBody<B> {
         &self.observer
     }
 
-    /// Returns the wrapped body. Data that the caller reads from the wrapped body is not observed.
+    /// Returns the wrapped body. Data that is read from it directly is not observed.
     pub fn get_mut(&mut self) -> &mut B {
         &mut self.inner
     }
 
-    /// Lets the connection report the end of this body, if `flush` is given.
+    /// If `flush` is given, makes the connection report the end of this body in place of the body itself.
     pub fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
         self.end = flush.map_or(EndReporter::Body, EndReporter::Connection);
     }
@@ -123,9 +123,9 @@ pin_project! {
         #[pin]
         inner: B,
         observer: RequestObserver,
-        // Time at which the last frame was passed on. `None` while polling for a frame.
+        // Time at which the last frame was passed on to the client. `None` while the client is polling for a frame.
         passed_on: Option<MonotonicInstant>,
-        // Time in which the client did not poll before the current frame, if long enough to report.
+        // Time in which the client did not poll before the current frame, if it is long enough to report.
         blocked: BackpressureTime,
         is_over: bool,
     }
@@ -155,7 +155,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         Self { inner, observer, passed_on: None, blocked: BackpressureTime::default(), is_over }
     }
 
-    /// Records that the client polls again. The time since the last frame counts as backpressure of the client.
+    /// Records that the client polls again. The time since the last frame counts as client backpressure.
     fn begin_poll(self: Pin<&mut Self>) {
         let this = self.project();
         let Some(passed_on) = this.passed_on.take() else {
@@ -176,7 +176,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
         if let Some(data) = frame.data_ref() {
             self.observer.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
-            // Trailers are the last frame, so the body may not be polled again.
+            // Reports the trailers at once. They are the last frame, so the body may not be polled again.
             self.observer.report(at, ObserverEvent::Trailers(Direction::Response));
             self.as_mut().finish(Ending::Complete);
         }
