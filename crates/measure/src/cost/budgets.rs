@@ -1,4 +1,5 @@
-//! Budgets of money and tokens, and the calls that each budget pays for. Usage is counted and never enforced.
+//! Budgets of money and tokens, and the calls that each budget pays for. The proxy counts usage and never enforces a
+//! budget.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub struct Budget {
 /// Amount that a `Budget` allows in its window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BudgetLimit {
-    /// Input and output tokens: the reported numbers if present, otherwise counted output and estimated input.
+    /// Input plus output tokens. Numbers that the provider did not report are counted (output) or estimated (input).
     Tokens(f64),
     Money {
         amount: f64,

@@ -1,4 +1,4 @@
-//! Cost of calls by a dated price table, and budget accounting. Arithmetic only.
+//! Computes the cost of calls from a dated price table, and the use of budgets. This module does no I/O.
 //!
 //! The proxy never rejects a request because of its cost. A call without a price counts as unpriced, not as free.
 
@@ -24,13 +24,13 @@ pub struct Costs {
 #[derive(Clone, Debug, PartialEq)]
 pub enum PriceResult {
     At(Cost),
-    /// The call used tokens, and no entry of the price table matches.
+    /// The call used tokens, but no entry of the price table matches the call.
     Unpriced,
-    /// The call used nothing, or no price table is configured.
+    /// The call used no tokens, or no price table is configured.
     Free,
 }
 
-/// Price of output tokens on hardware that is paid by the hour.
+/// Price of output tokens on a route whose hardware is paid by the hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenPrice {
     pub route: Label,
@@ -45,8 +45,8 @@ impl Costs {
         self.prices.price(record, call)
     }
 
-    /// Returns the amount that `record` spends from each budget that covers it. The cost of the call must already be
-    /// set.
+    /// Returns the amount that `record` spends from each budget that covers it. The caller sets the cost of the call
+    /// before.
     pub fn spent<'a>(
         &'a self,
         record: &'a Record,
@@ -58,8 +58,8 @@ impl Costs {
     /// Computes the price of a million output tokens for each route whose hardware is paid by the hour. The price is
     /// GPU price per hour ÷ 3,600 × 10⁶ ÷ sustained output TPS.
     ///
-    /// `sustained` returns a route's output rate in tokens per second over 5 min. A route without a rate, or with a
-    /// rate of 0, has no such price.
+    /// `sustained` returns the output rate of a route over 5 min, in tokens per second. A route with no rate or with
+    /// rate 0 is omitted.
     pub fn token_prices(&self, sustained: impl Fn(&Label) -> Option<f64>) -> Vec<TokenPrice> {
         let price = |rental: &HardwareCost| {
             let rate = sustained(&rental.route).filter(|rate| *rate > 0.0)?;

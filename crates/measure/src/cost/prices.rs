@@ -5,17 +5,17 @@ use crate::record::{Call, Cost, Record};
 use tokengauge_llm::count::Source;
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// Number of tokens that a price refers to.
+/// Number of tokens that a listed price refers to: prices are per million tokens.
 const MILLION: f64 = 1e6;
 
-/// All prices: per token, and per hour of hardware.
+/// All configured prices: token prices per model, and hardware prices per hour.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     pub models: Vec<Price>,
     pub rentals: Vec<HardwareCost>,
 }
 
-/// Token prices of the matching models, in `currency` per million tokens.
+/// Token prices of the models that match `model`, in `currency` per million tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
     /// Glob pattern on the model name; `*` matches any text.
@@ -26,22 +26,22 @@ pub struct Price {
     pub from: Option<Day>,
     pub currency: Label,
     pub input: f64,
-    /// Input that was read from a cache. Defaults to `input`.
+    /// Price of input tokens that were read from a cache. Defaults to `input`.
     pub cache_read: Option<f64>,
-    /// Input that was written to a cache. Defaults to `input`.
+    /// Price of input tokens that were written to a cache. Defaults to `input`.
     pub cache_write: Option<f64>,
     pub output: f64,
-    /// Reasoning tokens, hidden or visible. Defaults to `output`.
+    /// Price of reasoning tokens, hidden or visible. Defaults to `output`.
     pub reasoning: Option<f64>,
     /// Fixed price of each call, independent of its tokens.
     pub request: f64,
 }
 
-/// Cost of a route's hardware that is paid by the hour.
+/// Hourly hardware price of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HardwareCost {
     pub route: Label,
-    /// Price per hour of all the hardware of the route.
+    /// Price per hour of all hardware of the route together.
     pub hour: f64,
     pub currency: Label,
 }
@@ -74,8 +74,8 @@ impl Prices {
         })
     }
 
-    /// Returns the most specific entry that is valid on the day of the call. Among entries for the same names, the
-    /// newest wins.
+    /// Returns the most specific price entry that is valid on the day of the call. If several entries are equally
+    /// specific, the newest applies.
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::of(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
@@ -84,8 +84,8 @@ impl Prices {
 }
 
 impl Price {
-    /// Matches the requested model or the model that responded. Providers bill by the latter, and price tables name
-    /// both.
+    /// Returns whether the price applies to the requested model or to the model named in the response. Providers bill
+    /// the model in the response, but price tables list both names.
     fn fits(&self, call: &Call) -> bool {
         let names = [&call.request.model, &call.response_model];
         let named = names.into_iter().flatten().any(|name| self.model.matches(name.as_str()));
@@ -108,8 +108,9 @@ impl Price {
 }
 
 impl Used {
-    /// Returns the reported tokens, or the generated tokens and an estimate of the prompt if the provider reported
-    /// none. A provider also bills a response that was cut off. `None` if nothing shows that the call used tokens.
+    /// Returns the tokens that the provider reported. Without reported usage, returns the generated tokens and an
+    /// estimate of the prompt, because providers also bill responses that were cut off. `None` if nothing shows that
+    /// the call used tokens.
     fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
         let reported = call.usage.filter(|usage| usage.input.is_some() || usage.output.is_some());
         if let Some(usage) = reported {
@@ -189,8 +190,8 @@ mod tests {
         }
     }
 
-    /// 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4, 150 k of output at 10, 50 k of reasoning at
-    /// 8.
+    /// Expects each kind of token to have its own price: 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4,
+    /// 150 k of output at 10, 50 k of reasoning at 8.
     #[test]
     fn every_part_has_its_price() {
         let usage = Usage {

@@ -2,34 +2,35 @@
 
 use crate::drift::lengths::{Bucket, Lengths};
 
-/// Number of baseline bins. Deciles are the usual choice.
+/// Number of bins into which the baseline is divided. Deciles are the usual choice for this index.
 const BINS: u64 = 10;
 
-/// Fewest exchanges on either side for which an index is reported. Chance alone yields 0.09 for 200 against 200, and an
-/// index of 0.1 or more is commonly read as a change.
+/// Minimum number of exchanges in the baseline and in the current window for an index to be reported. With 200 against
+/// 200 exchanges, chance alone yields an index of 0.09. An index of 0.1 or more is commonly read as a change.
 pub const FEWEST: u64 = 200;
 
-/// Lower bound for the ratio of a bin, so that an empty bin has a logarithm.
+/// Lower bound for the ratio of lengths in a bin. The logarithm of an empty bin would be undefined.
 ///
-/// Implementations commonly use this value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin that drops
-/// from a tenth to nothing then adds 0.69. The loss of one of ten bins is a large change by itself, so this weight is
-/// intended.
+/// Implementations commonly use this value (rapidstats' `epsilon`, datasci-toolkit's `missing_value`). A bin whose
+/// ratio falls from a tenth to zero then adds 0.69 to the index. This weight is intended, because the loss of one of
+/// ten bins is a large change.
 const LEAST_SHARE: f64 = 0.0001;
 
 /// Bins derived from a baseline.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Bins {
-    /// Last bucket of each bin except the last bin, which has no upper end. Ascending, at most nine.
+    /// Last bucket of each bin, ascending; at most nine entries. The last bin has no entry, because it has no upper
+    /// end.
     ends: Vec<Bucket>,
 }
 
 impl Bins {
-    /// Cuts bins at the baseline's deciles. The *k*-th cut is the first bucket up to which at least *k* tenths of the
-    /// lengths lie, for *k* = 1…9.
+    /// Divides the lengths into bins at the deciles of the baseline. The *k*-th bin ends at the first bucket up to
+    /// which at least *k* tenths of the lengths lie, for *k* = 1…9.
     ///
-    /// If one bucket holds several deciles, their bins merge and fewer than ten remain. If this is the baseline's
-    /// lowest bucket, an extra bin below it is added, which is empty in the baseline. Without this bin, a drop from one
-    /// constant length to a lower one would stay in the same bin and not show.
+    /// If one bucket holds several deciles, their bins merge and fewer than ten remain. If this bucket is the lowest of
+    /// the baseline, an extra bin is added below it, which is empty in the baseline. Without the extra bin, a drop from
+    /// one constant length to a lower one would stay in the same bin.
     pub(super) fn of(baseline: &Lengths) -> Self {
         let mut ends: Vec<Bucket> = Vec::new();
         let (mut seen, mut decile, mut lowest) = (0, 1, true);
@@ -66,7 +67,7 @@ impl Bins {
         counts
     }
 
-    /// Returns the index of `current` against `baseline`. `None` if either of them is empty.
+    /// Returns the population stability index of `current` against `baseline`. `None` if either histogram is empty.
     pub(super) fn index(&self, baseline: &Lengths, current: &Lengths) -> Option<f64> {
         let shares = |lengths: &Lengths| {
             let total = lengths.total();
@@ -79,8 +80,8 @@ impl Bins {
     }
 }
 
-/// Computes Σ (p − q) × ln(p ÷ q) over the bins, where p is the current ratio and q the baseline ratio of a bin. Both
-/// are clamped to at least [`LEAST_SHARE`]. The result is never below 0 and symmetric in p and q.
+/// Computes Σ (p − q) × ln(p ÷ q) over the bins. p is the current ratio of a bin and q its baseline ratio, each at
+/// least [`LEAST_SHARE`]. The result is never negative, and it does not change if p and q are swapped.
 fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
     shares
         .map(|(p, q)| (p.max(LEAST_SHARE), q.max(LEAST_SHARE)))
@@ -88,7 +89,8 @@ fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
         .sum()
 }
 
-/// Returns the mean index that chance alone yields: (bins − 1) × (1 ÷ n + 1 ÷ m) for n and m exchanges.
+/// Returns the mean index that chance alone yields if the workload did not change. The formula is (bins − 1) × (1 ÷ n +
+/// 1 ÷ m) for n and m exchanges.
 ///
 /// PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom. Source: B. Yurdakul, Statistical Properties of
 /// Population Stability Index, Western Michigan University, 2018.
@@ -116,8 +118,9 @@ mod tests {
         assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
     }
 
-    /// Values computed by hand. Two bins from 0.5 and 0.5 to 0.6 and 0.4 yield 0.1 × ln 1.2 + (−0.1) × ln 0.8 = 0.1 ×
-    /// ln 1.5. Three bins from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
+    /// Compares the index with values computed by hand. Two bins from 0.5 and 0.5 to 0.6 and 0.4 yield 0.1 × ln 1.2 +
+    /// (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three bins from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln
+    /// 1.25 = 0.1 × ln 1.875.
     #[test]
     fn the_index_is_what_one_works_out_by_hand() {
         close(index([(0.6, 0.5), (0.4, 0.5)].into_iter()), 0.1 * 1.5_f64.ln());
@@ -128,7 +131,8 @@ mod tests {
     }
 
     /// Lengths 1…50, twenty of each, form bins of five lengths. After all lengths grow by five, the first bin is empty
-    /// and the last bin holds twice as many. The others keep their count, with the lengths of the bin below.
+    /// and the last bin holds twice as many. The other bins keep their counts, because each receives the lengths of the
+    /// bin below.
     #[test]
     fn a_shift_by_one_bin_is_what_one_works_out_by_hand() {
         let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn heavy_ties_make_fewer_bins() {
-        // Six tenths of the responses are cut off at 256 tokens.
+        // 60 % of the responses are cut off at 256 tokens.
         let capped = lengths((0..1_000).map(|n| if n < 600 { 256 } else { 1 + n % 40 }));
         let bins = Bins::of(&capped);
         assert_eq!(bins.count(), 6, "{bins:?}");
@@ -180,7 +184,8 @@ mod tests {
         })
     }
 
-    /// Draws from an exponential distribution with mean 400. It resembles prompts: many short ones and few long ones.
+    /// Draws `count` lengths from an exponential distribution with mean 400. The distribution resembles prompts: many
+    /// are short and few are long.
     fn sample(seed: u64, count: usize) -> Lengths {
         let uniform = numbers(seed).map(|n| (n as f64 + 1.0) / 2_147_483_649.0);
         #[expect(
@@ -212,7 +217,7 @@ mod tests {
         assert!(of(&sample(2, 1_000), &doubled) > 0.25);
     }
 
-    /// Computes the same index from plain lists of lengths, without a histogram.
+    /// Computes the index from plain lists of lengths, as a reference for the index from histograms.
     fn of_lists(baseline: &[u64], current: &[u64]) -> f64 {
         let mut sorted = baseline.to_vec();
         sorted.sort_unstable();
@@ -234,7 +239,8 @@ mod tests {
     }
 
     proptest! {
-        /// Below 64 tokens every length has its own bucket. Longer lengths have one if they lie on the grid.
+        /// Compares the index from histograms with the index from plain lists. Both are equal, because every length
+        /// below 64 tokens has its own bucket. Longer lengths are on the grid of buckets.
         #[test]
         fn it_equals_the_index_of_the_lists(
             baseline in prop::collection::vec(0_u64..64, 1..300),

@@ -1,12 +1,12 @@
-//! Histogram of lengths on a fixed grid, so that two histograms can be compared bucket by bucket.
+//! Histogram of lengths on a fixed grid. Two histograms have the same buckets and can be compared bucket by bucket.
 
 use std::collections::VecDeque;
 
-/// Number of buckets for each doubling of the length. Lengths below 64 are exact, and longer ones are resolved to 1
-/// part in 32 (3 %). This is finer than any tenth of a distribution that an index could distinguish.
+/// Number of buckets for each doubling of the length. Lengths below 64 are exact, and longer lengths are resolved to 1
+/// part in 32 (3 %). This resolution is finer than the bins of the index, which hold a tenth of the lengths each.
 const PER_DOUBLING: u64 = 32;
 
-/// Upper bound of 16,777,215 tokens, well above every existing context window. Longer lengths are clamped to this
+/// Maximum length in tokens: 16,777,215, well above every existing context window. Longer lengths are clamped to this
 /// value.
 const LONGEST: u64 = (1 << 24) - 1;
 
@@ -25,7 +25,7 @@ impl Bucket {
         Self(u16::try_from(place).unwrap_or(u16::MAX))
     }
 
-    /// Returns the shortest length in the bucket, which represents the bucket in a saved baseline.
+    /// Returns the shortest length in the bucket. A saved baseline stores this length for all lengths in the bucket.
     pub(super) fn shortest(self) -> u64 {
         let place = u64::from(self.0);
         let doublings = (place / PER_DOUBLING).saturating_sub(1);
@@ -83,11 +83,10 @@ impl Lengths {
     }
 }
 
-/// Latest lengths and their histogram. Each new length evicts the oldest, at a cost that does not depend on the
-/// traffic.
+/// Latest lengths and their histogram. Each new length evicts the oldest length, at a constant cost.
 ///
-/// The window is a number of exchanges and not a time span. The index that chance yields depends only on the number,
-/// and a time window would be empty at night. It takes 2 B per length, plus 2.5 KiB.
+/// The window is a number of exchanges and not a time span, for two reasons. The index that chance yields depends only
+/// on the number, and a time window would be empty at night. A window takes 2 B per length, plus 2.5 KiB.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     lengths: Lengths,
@@ -95,7 +94,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds a length and keeps at most `most` lengths.
+    /// Adds a length and evicts the oldest lengths, so that at most `most` remain.
     pub(super) fn add(&mut self, bucket: Bucket, most: usize) {
         while self.order.len() >= most.max(1)
             && let Some(oldest) = self.order.pop_front()

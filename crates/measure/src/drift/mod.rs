@@ -1,17 +1,18 @@
-//! Workload drift: compares the current input and output lengths of each model key with a baseline, by a population
-//! stability index. Arithmetic only; `at` is passed in.
+//! Detects workload drift. Compares the current input and output lengths of each model key with a baseline, by a
+//! population stability index. This module does no I/O and reads no clock; callers pass the time as `at`.
 //!
-//! If a system slows down, either the system or its workload changed. The index detects only a changed workload. It
-//! shows that lengths are distributed differently from the baseline, not whether the change is good.
+//! If a system slows down, either the system or its workload changed. The index detects only a changed workload. An
+//! index shows that lengths are distributed differently from the baseline, not whether the change is good.
 //!
 //! **Definition of a length.** The input length is the size in bytes of all texts in the prompt ÷ 4. The output length
 //! is the proxy's own token count of a response, for calls that succeeded.
 //!
-//! Reported counts are exact but not used. The client decides whether a stream includes them, so an index over them
-//! would follow the mix of clients. Counted and reported lengths must not be mixed in one distribution.
+//! Token counts that the provider reports are exact, but they are not used. The client decides whether a stream
+//! includes reported counts, so their index would follow the mix of clients. Counted and reported lengths must not be
+//! mixed in one distribution.
 //!
-//! The unit does not matter because bins are cut at the baseline's own deciles. Any measure that ranks lengths in the
-//! same order yields the same index. A prompt without any recognised text has no input length.
+//! The unit of a length does not matter, because bins end at the deciles of the baseline. Any measure that ranks
+//! lengths in the same order yields the same index. A prompt without any recognised text has no input length.
 
 mod index;
 mod lengths;
@@ -38,29 +39,29 @@ use tokengauge_types::label_values;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub baseline: Baseline,
-    /// Number of latest exchanges per model key that are compared. For the baseline `first`, also the number that forms
-    /// the baseline. From 200, the fewest exchanges for which an index is reported, to 10,000, which take 32 KiB for each
-    /// model key and direction.
+    /// Number of latest exchanges per model key that are compared with the baseline. The baseline `first` consists of
+    /// the same number of exchanges. Minimum 200, the fewest exchanges for which an index is reported. Maximum 10,000,
+    /// which take 32 KiB for each model key and direction.
     pub exchanges: usize,
 }
 
-/// Baseline that the latest exchanges are compared with.
+/// Baseline with which the latest exchanges are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
     /// Comparison is off.
     Off,
-    /// The first [`Config::exchanges`] of each model key since the start.
+    /// The first [`Config::exchanges`] exchanges of each model key since the process start.
     First,
-    /// The exchanges of the previous day. Days are periods of 24 h since the start, so that a clock change does not
-    /// make a day shorter or longer.
+    /// The exchanges of the previous day. A day is a period of 24 h since the process start. Clock changes therefore do
+    /// not make a day shorter or longer.
     Yesterday,
     /// A saved baseline from a file.
     File { path: PathBuf, saved: Arc<SavedBaseline> },
 }
 
 impl Default for Config {
-    /// Uses 1,000 exchanges. For 1,000 against 1,000, chance yields an index of 0.02, well below the usual threshold
-    /// for a change.
+    /// Returns the default: 1,000 exchanges against the first 1,000. Chance then yields an index of 0.02, well below
+    /// the usual threshold for a change.
     fn default() -> Self {
         Self { baseline: Baseline::First, exchanges: 1_000 }
     }
@@ -86,15 +87,15 @@ pub struct ModelDrift {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthReading {
     /// Population stability index. 0 means unchanged, 0.1 or more is commonly read as a slight change, and 0.25 or more
-    /// as a large change. `None` with fewer than [`FEWEST`] exchanges on either side.
+    /// as a large change. `None` if the baseline or the current window has fewer than [`FEWEST`] exchanges.
     pub index: Option<f64>,
-    /// Index that chance alone yields on average if nothing changed; `None` if no index is reported.
+    /// Mean index that chance alone yields if the workload did not change. `None` if no index is reported.
     pub by_chance: Option<f64>,
-    /// Number of bins of the baseline: ten, or fewer if many lengths are equal.
+    /// Number of bins of the baseline: ten, or fewer if many lengths of the baseline are equal.
     pub bins: Option<usize>,
     /// Number of exchanges in the baseline so far.
     pub baseline: u64,
-    /// Number of latest exchanges, which are compared with the baseline.
+    /// Number of latest exchanges that are compared with the baseline.
     pub current: u64,
 }
 
@@ -110,11 +111,11 @@ label_values!(Direction {
     Output = "output",
 });
 
-/// Lengths of every model key, up to the limit of load ([`MOST_FLOWS`]). Model keys beyond the limit are not compared,
-/// because one index over all of them would follow their mix.
+/// Lengths of every model key, for at most [`MOST_FLOWS`] model keys. Further model keys are not compared, because a
+/// common index would follow the mix of those models.
 ///
-/// A model key takes 11 to 80 KiB, depending on the number of exchanges, and 14 KiB by default. The default total is
-/// 3.5 MiB for the largest number of model keys.
+/// A model key takes 14 KiB by default, and 11 to 80 KiB depending on the number of exchanges. With the default, the
+/// largest number of model keys takes 3.5 MiB.
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
@@ -122,7 +123,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Applies a configuration. A changed configuration discards all lengths; an equal one has no effect.
+    /// Applies a configuration. A changed configuration discards all lengths. An unchanged configuration has no effect.
     pub fn replace(&mut self, config: Config) {
         if self.config != config {
             *self = Self { config, flows: FxHashMap::default() };
@@ -176,8 +177,8 @@ impl Drift {
         Reading { flows }
     }
 
-    /// Returns a baseline that a later run can compare with. For each model key it holds the latest exchanges, or the
-    /// baseline so far while the latest exchanges are too few.
+    /// Returns a baseline for a later process. The baseline holds the latest exchanges of each model key. If these are
+    /// too few, it holds the exchanges of the current baseline.
     pub fn saved(&self) -> SavedBaseline {
         let save = |(flow, tracks): (&ModelKey, &[Track; Direction::ALL.len()])| {
             let lengths = tracks.each_ref().map(|track| track.latest().clone());
@@ -187,15 +188,15 @@ impl Drift {
     }
 }
 
-/// Estimates the input length from the prompt's bytes. Every call that was sent upstream counts, because a failed call
-/// is also part of the workload.
+/// Estimates the input length from the size of the prompt in bytes. Every call that was sent upstream counts, because
+/// failed calls are also part of the workload.
 fn input(record: &Record, call: &Call) -> Option<u64> {
     let bytes = call.request.prompt_bytes;
     (bytes > 0 && record.points.sent.is_some()).then(|| bytes.div_ceil(4))
 }
 
-/// Returns the counted tokens of a complete response. A response that was cut off does not show how long it would have
-/// been.
+/// Returns the counted output tokens of a complete response. `None` for a response that was cut off, because its full
+/// length is unknown.
 fn output(record: &Record, call: &Call) -> Option<u64> {
     let whole = record.outcome == Outcome::Ok && call.complete == Completeness::True;
     call.output.filter(|_| whole).map(|output| output.counted)
@@ -217,14 +218,14 @@ enum Reference {
         former: Lengths,
         today: Lengths,
     },
-    /// `None` if the saved baseline lacks this model key.
+    /// Lengths from the saved baseline. `None` if the saved baseline lacks this model key.
     Saved(Option<Lengths>),
 }
 
 impl Track {
     fn new(config: &Config, flow: &ModelKey, direction: Direction) -> Self {
         let reference = match &config.baseline {
-            // No length is recorded while the comparison is off.
+            // While the comparison is off, no lengths are recorded.
             Baseline::Off => Reference::Saved(None),
             Baseline::First => Reference::First(Lengths::default()),
             Baseline::Yesterday => Reference::Yesterday {
@@ -250,8 +251,8 @@ impl Track {
         self.window.add(bucket, most);
     }
 
-    /// Starts a new day if one has passed. The lengths of the past day become the baseline, and the window is cleared
-    /// so that it does not overlap with the baseline. A day without requests yields an empty baseline.
+    /// Starts a new day if the current day is over. The lengths of the past day become the baseline. The window is
+    /// cleared, so that the window and the baseline do not overlap. A day without requests yields an empty baseline.
     fn turn(&mut self, at: MonotonicInstant) {
         let Reference::Yesterday { day, former, today } = &mut self.reference else {
             return;

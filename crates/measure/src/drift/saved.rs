@@ -1,4 +1,5 @@
-//! Saved baseline as JSON. The admin port's `/drift` writes it, and the key `drift.baseline` reads it.
+//! Saved drift baseline as JSON. The `/drift` endpoint of the admin port writes the baseline, and the configuration key
+//! `drift.baseline` reads it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
-/// Lengths of each model key, as the file holds them.
+/// Lengths of each model key in the format of the baseline file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedBaseline {
@@ -16,8 +17,8 @@ pub struct SavedBaseline {
     flows: Vec<Entry>,
 }
 
-/// Reason why a file is not a valid baseline, with a hint. The message quotes nothing from the file, because the file
-/// may be a different one that contains secrets.
+/// Reason why a file is not a valid baseline, with a hint. The message does not quote the file. If the path is wrong,
+/// the file may contain secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BaselineError {
     #[error(
@@ -46,7 +47,8 @@ struct Entry {
     model: String,
     route: String,
     vantage: ProxyPosition,
-    /// Pairs of a length in tokens and the number of exchanges with that length or one slightly above it.
+    /// Pairs of a length in tokens and a number of exchanges. The exchanges have this length or a slightly greater one
+    /// in the same bucket.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,
 }

@@ -25,7 +25,7 @@ fn at(hours: u64) -> MonotonicInstant {
     MonotonicInstant::from_secs(hours * HOUR)
 }
 
-/// Records `count` exchanges, spread over 100 lengths starting at `from`, in both directions.
+/// Records `count` exchanges, spread over 100 lengths starting at `from`, as input and as output.
 fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);
@@ -193,7 +193,7 @@ fn flows_beyond_the_bound_are_not_compared() {
 }
 
 proptest! {
-    /// A saved baseline equals itself after reading, for any recorded lengths.
+    /// A saved baseline is unchanged after it is written and read again, for any recorded lengths.
     #[test]
     fn a_baseline_comes_back_as_it_was_saved(
         lists in prop::collection::vec((any::<u64>(), 0_u64..5_000), 200..400),

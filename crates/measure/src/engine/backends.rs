@@ -1,4 +1,4 @@
-//! Backends behind the upstreams: the last metrics reading of each, and its warm-up state.
+//! Backends behind the upstreams: the last metrics of each engine, and its warm-up state.
 
 use std::time::Duration;
 
@@ -24,28 +24,28 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Returns whether both configurations observe the same upstream in the same way. Routes are ignored.
+    /// Returns whether both configurations observe the same upstream in the same way. The routes do not matter.
     fn watches_as(&self, other: &Self) -> bool {
         let Self { upstream, routes: _, stale_after, warm } = self;
         (upstream, stale_after, warm) == (&other.upstream, &other.stale_after, &other.warm)
     }
 }
 
-/// State of one backend at one instant. Undefined and stale values are `None`.
+/// State of one backend at one instant. A value is `None` if it is undefined or stale.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reading {
     pub upstream: Label,
     /// Engine whose metric names were last recognised.
     pub engine: Option<Engine>,
-    /// Seconds since the last successful scrape; `None` before the first one.
+    /// Seconds since the last successful scrape. `None` before the first successful scrape.
     pub scrape_age: Option<f64>,
     /// Requests that wait in the engine.
     pub waiting: Option<u64>,
     /// Requests that the engine is processing.
     pub running: Option<u64>,
-    /// Ratio of the KV cache that is in use, 0 to 1.
+    /// Ratio of the KV cache that is in use, from 0 to 1.
     pub kv_cache: Option<f64>,
-    /// Hit ratio of the prefix cache between the last two readings, 0 to 1.
+    /// Hit ratio of the prefix cache between the last two readings, from 0 to 1.
     pub prefix_cache: Option<f64>,
     pub asleep: Option<bool>,
     pub warm: Option<WarmupState>,
@@ -117,8 +117,8 @@ impl Backends {
         }
     }
 
-    /// Records that a call was admitted on `route`. Returns the upstream of the call and the state in which the call
-    /// finds the backend. `None` if warm-up detection is off.
+    /// Records that the proxy admitted a call on `route`. Returns the upstream of the call, and the warm-up state of
+    /// the backend at that time. `None` if warm-up detection is off.
     pub fn admitted(
         &mut self,
         at: MonotonicInstant,
@@ -129,7 +129,7 @@ impl Backends {
         Some((known.backend.upstream.clone(), found))
     }
 
-    /// Records that an admitted call is over, with any outcome.
+    /// Records that an admitted call ended, with any outcome.
     pub fn left(&mut self, at: MonotonicInstant, upstream: &Label) {
         if let Some(machine) = self.machine(upstream) {
             machine.left(at);
@@ -192,7 +192,7 @@ impl Known {
         let before = self.last.filter(|_| self.engine == Some(engine));
         let before = before.map(|(_, numbers)| numbers);
         let share = share(before, numbers);
-        // A prefix cache has no more hits than queries.
+        // A prefix cache cannot have more hits than queries, so a ratio above 1 is implausible.
         self.prefix_cache = share.filter(|share| *share <= 1.0);
         self.implausible += u64::from(share.is_some() && self.prefix_cache.is_none());
         self.engine = Some(engine);
@@ -202,7 +202,7 @@ impl Known {
         }
     }
 
-    /// Returns the last metrics unless they are stale.
+    /// Returns the last metrics of the engine. `None` if they are stale.
     fn fresh(&self, at: MonotonicInstant) -> Option<&EngineMetrics> {
         let (read, numbers) = self.last.as_ref()?;
         (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
@@ -227,8 +227,8 @@ impl Known {
     }
 }
 
-/// Returns the prefix cache's hit ratio since the previous reading. `None` without queries since then, and after a
-/// reset of the counters.
+/// Returns the hit ratio of the prefix cache since the previous reading. `None` if there were no queries since then, or
+/// if the counters were reset.
 fn share(before: Option<EngineMetrics>, now: EngineMetrics) -> Option<f64> {
     let (queries, hits) = match now.prefix? {
         PrefixCacheUsage::Share(share) => return Some(share),

@@ -1,16 +1,16 @@
 //! Parser for metrics pages: Prometheus text format 0.0.4, and the numeric part of OpenMetrics.
 //!
-//! The parser reads line by line in one pass and keeps or copies nothing. A malformed line yields `None`, and parsing
-//! continues with the next line. Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), timestamps and exemplars are ignored.
-//! Metrics are identified by name, and only the latest reading counts.
+//! The parser reads line by line in one pass and copies nothing. A malformed line yields `None`, and parsing continues
+//! with the next line. Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), timestamps and exemplars are ignored. These parts are
+//! not needed: metrics are identified by name, and only the latest reading counts.
 
 use std::borrow::Cow;
 
-/// Longest accepted line in bytes. Engines stay far below it; their longest lines list every option of a cache as a
-/// label.
+/// Maximum length of a line in bytes; longer lines are malformed. Lines of engines are much shorter. The longest ones
+/// list every option of a cache as a label.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Most labels that one sample may have. Engines write about ten; Prometheus' default limit is 30.
+/// Maximum number of labels of one sample. Engines write about ten labels; the default limit of Prometheus is 30.
 const MOST_LABELS: usize = 64;
 
 /// One sample: `name{labels} value`.
@@ -23,7 +23,8 @@ pub struct Sample<'a> {
     pub value: f64,
 }
 
-/// Returns the samples of `body`, in order. `None` marks a line that is neither a sample, nor a comment, nor empty.
+/// Returns the samples of `body`, in order. `None` stands for a malformed line: not a sample, not a comment, and not
+/// empty.
 pub fn samples(body: &[u8]) -> impl Iterator<Item = Option<Sample<'_>>> {
     body.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.trim_ascii();
@@ -68,7 +69,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value: number(value)? })
 }
 
-/// Splits the text at the closing brace: the labels before it and the rest after it.
+/// Splits `inside` at the closing brace. Returns the labels before the brace and the rest after it.
 fn braced(inside: &str) -> Option<(&str, &str)> {
     let mut rest = inside;
     for _ in 0..=MOST_LABELS {
@@ -82,7 +83,8 @@ fn braced(inside: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Parses one `name="value"` and the comma after it. Returns the name, the value with its escapes, and the rest.
+/// Parses one label `name="value"` and the comma after it. Returns the name, the value with escape sequences unchanged,
+/// and the remaining text.
 fn label(text: &str) -> Option<(&str, &str, &str)> {
     let text = text.trim_ascii_start();
     let (name, rest) = text.split_at(end_of(text, is_of_label));
@@ -129,7 +131,8 @@ fn unescaped(value: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Parses a float in Go's notation. Rust also accepts `infinity` and similar words, which does no harm.
+/// Parses a floating-point number in the notation of Go. Rust also accepts words such as `infinity`, which is harmless
+/// here.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok()
 }

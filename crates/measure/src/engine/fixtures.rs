@@ -1,4 +1,5 @@
-//! Tests of the pages in `tests/fixtures/engines`, which follow each engine's documentation and source code.
+//! Tests with the metrics pages in `tests/fixtures/engines`. The pages follow the documentation and source code of each
+//! engine.
 
 use crate::engine::{Engine, EngineMetrics, PrefixCacheUsage, read};
 use tokengauge_types::clock::WallTime;
@@ -8,7 +9,7 @@ fn page(name: &str) -> Vec<u8> {
     std::fs::read(format!("{folder}/{name}.prom")).unwrap()
 }
 
-/// Reads a page and checks that detecting the engine and naming the engine yield the same result.
+/// Parses a page twice, with the engine named and with the engine detected. Checks that both results are equal.
 fn told(name: &str, engine: Engine) -> EngineMetrics {
     let page = page(name);
     let told = read(&page, None).unwrap();
@@ -35,7 +36,7 @@ fn vllm() {
         ..requests(3, 21)
     };
     let told = told("vllm", Engine::Vllm);
-    // A float of seconds since 1970 resolves a fifth of a microsecond.
+    // Seconds since 1970 as a 64-bit float have a resolution of about 0.2 µs.
     let apart = |a: Option<WallTime>, b: Option<WallTime>| {
         a.unwrap().unix_nanos().abs_diff(b.unwrap().unix_nanos())
     };

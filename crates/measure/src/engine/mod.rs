@@ -1,8 +1,9 @@
-//! Metrics of the inference engine behind an upstream, and warm-up detection. No I/O: bytes and instants are arguments.
+//! Metrics of the inference engine behind an upstream, and warm-up detection. This module does no I/O; bytes and
+//! instants are arguments.
 //!
 //! [`read`] parses the metrics page of any supported engine. [`Backends`] keeps the last reading of each upstream,
-//! marks old readings as stale, and holds a [`warm::Machine`] for each upstream with warm-up detection. `scrape` makes
-//! the HTTP requests.
+//! marks old readings as stale, and holds a [`warm::Machine`] for each upstream with warm-up detection. The module
+//! `scrape` makes the HTTP requests.
 
 mod backends;
 pub mod exposition;
@@ -34,8 +35,8 @@ pub enum Engine {
     Nim,
 }
 
-// Engines in detection order. Triton's page may contain the metrics of the engine inside it, and NIM's names have
-// no prefix.
+// Detection tries the engines in this order. Triton comes late because its page may also contain the metrics of the
+// engine that it runs. NIM comes late because its metric names have no prefix.
 label_values!(Engine {
     Vllm = "vllm",
     Sglang = "sglang",
@@ -50,20 +51,20 @@ label_values!(Engine {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ScrapeResult {
     Ok,
-    /// The connection failed: DNS, address or TLS, or the connection closed before the end of the response.
+    /// The connection failed: DNS, address or TLSerror, or a connection that closed before the end of the response.
     Unreachable,
     /// The response was incomplete when the time limit expired.
     Timeout,
-    /// The endpoint sent a redirect. Redirects are not followed: they could leak credentials or return another server's
-    /// metrics.
+    /// The endpoint sent a redirect. The proxy does not follow redirects. A redirect could leak credentials or return
+    /// the metrics of another server.
     Redirect,
-    /// A status other than 2xx that is not a redirect.
+    /// The response has an error status: neither 2xx nor a redirect.
     Status,
     /// The body is larger than [`LARGEST_BODY`].
     TooLarge,
     /// The body contains no sample.
     Content,
-    /// The body contains samples, but none with a known name of the engine.
+    /// The body contains samples, but no metric name of the engine.
     Unknown,
 }
 
@@ -78,6 +79,6 @@ label_values!(ScrapeResult {
     Unknown = "unknown",
 });
 
-/// Largest accepted metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
-/// about as much for each model. The limit leaves room for 40 of them; a larger body is not a metrics page.
+/// Maximum size of a metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
+/// about as much for each model. The limit leaves room for 40 ranks or models.
 pub const LARGEST_BODY: usize = 8 << 20;
