@@ -3,7 +3,7 @@
 //! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
 //! 2. Each connection closes after its current or next exchange. New connections are still accepted.
 //! 3. When no exchange has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile,
-//! the proxy is drained. It continues to serve until it is stopped.
+//!    the proxy is drained. It continues to serve until it is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
