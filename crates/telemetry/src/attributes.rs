@@ -1,5 +1,5 @@
-//! Attribute sets, always sorted by key. The SDK sorts an unsorted set and stores it a second time. Its lookup takes
-//! 2.4 times as long.
+//! Attribute sets, always sorted by key. The SDK would sort an unsorted set and store a second copy, and its lookup
+//! would take 2.4 times as long.
 
 use opentelemetry::{KeyValue, StringValue, Value};
 use tokengauge_measure::load::{ModelKey, RouteKey};

@@ -30,14 +30,14 @@ pub(super) struct Name {
     pub(super) engine: Engine,
     pub(super) what: What,
     pub(super) name: &'static str,
-    /// Label that a series must have to be used.
+    /// Label that a series must have to be used, as a name and a value. `None` if all series are used.
     pub(super) only: Option<(&'static str, &'static str)>,
 }
 
 /// Process start time in seconds since 1970. The Prometheus client libraries export it for any engine.
 pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 
-/// Labels of processes that share the same work. Each of these processes reports all of the work.
+/// Labels of parallel ranks that share the same work. Each rank reports all of the work, so the ranks are not summed.
 pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 
 /// A label whose series are parts of the series in which the label is empty.

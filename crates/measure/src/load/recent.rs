@@ -151,7 +151,7 @@ impl Values {
 
     fn percentiles(&self, units: f64) -> Option<Percentiles> {
         let histogram = self.0.as_ref()?;
-        // Uses the middle of a bucket. The library returns its upper end, which is too high on average.
+        // Uses the middle of the bucket. The library returns its upper end, which is too high on average.
         let at = |quantile| {
             let highest = histogram.value_at_quantile(quantile);
             histogram.median_equivalent(highest) as f64 / units

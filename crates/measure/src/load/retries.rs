@@ -27,8 +27,8 @@ use tokengauge_types::label_values;
 /// Longest backoff of common SDKs and job queues. An id that appears again later marks a different request.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// Most hashes of each kind; the oldest is evicted first. Enough for fourteen per second over the whole window, and 400
-/// KiB at most.
+/// Maximum number of hashes of each kind; the oldest is evicted first. The limit is enough for fourteen requests per
+/// second over the whole window, and takes at most 400 KiB.
 const MOST: usize = 8_192;
 
 /// Signal that identifies a retry.

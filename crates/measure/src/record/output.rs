@@ -6,7 +6,7 @@ use tokengauge_llm::dialect::{TextKind, Usage};
 /// Output tokens of one call, each number with its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Output {
-    /// N: reported − hidden if usage was reported, otherwise counted or estimated.
+    /// N, the number of output tokens: reported − hidden if usage was reported, otherwise counted or estimated.
     pub tokens: f64,
     pub source: Option<Source>,
     /// The proxy's count of all streamed tokens, in the encoding of `counted_source`.

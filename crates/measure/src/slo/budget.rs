@@ -116,16 +116,16 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Returns the time until the budget is spent, assuming even traffic.
+    /// Returns the time until the budget is spent, as a lower bound. Assumes constant traffic and a constant burn rate.
     ///
-    /// For a fully covered window W with remaining budget b, a burn rate B takes b·W ÷ B. For example, 30 d at 14.4
-    /// take 50 h.
+    /// For a fully covered window W with remaining budget b, a burn rate B spends the budget in b·W ÷ B. For example, a
+    /// full 30 d budget at burn rate 14.4 lasts 50 h.
     ///
     /// While only C of the window is covered, each further event also adds to the allowed failures. The budget then
     /// ends after b·C ÷ (B − 1) if that is before the window is full, otherwise after (W − (1 − b)·C) ÷ B. The three
     /// formulas agree where they meet.
     ///
-    /// Failures that leave the window before then are not credited, so the result is the earliest time.
+    /// The result is a lower bound because failures that leave the window before then are not credited.
     pub(super) fn exhaustion(self) -> Option<Duration> {
         let Self { budget, burn, window, covered } = self;
         if budget <= 0.0 || burn <= 1.0 {

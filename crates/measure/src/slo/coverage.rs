@@ -8,9 +8,8 @@ use tokengauge_types::clock::MonotonicInstant;
 /// overstated. Only a process that restarts more often within a window loses precision.
 const MOST_GAPS: usize = 64;
 
-/// Divisor of a window's length: the largest unobserved part of a covered window is a tenth. No event is missing,
-/// because nothing was served during a gap. But what clients experienced is unknown, and a mostly unobserved window
-/// says little.
+/// Divisor of the length of a window. A window counts as covered if at most a tenth of it was not observed. No event is
+/// missing, because the proxy served nothing during a gap. But the experience of clients during a gap is unknown.
 const MISSED_AT_MOST: u32 = 10;
 
 /// Observed times of an SLO, on the timeline of its windows.

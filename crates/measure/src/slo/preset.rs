@@ -41,7 +41,7 @@ pub struct PresetObjective {
     pub target: f64,
 }
 
-/// Allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a provider.
+/// Target for availability. It allows 3 h 36 min of full outage in 30 days, enough for one bad afternoon of a provider.
 const AVAILABLE: f64 = 0.995;
 
 /// One exchange in twenty may be slow. Prompt lengths differ by a factor of a thousand, and a target for all prompts
@@ -81,17 +81,18 @@ const fn millis(millis: u64) -> Duration {
 
 const CHAT: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // Half a second feels immediate; from one second on, attention drifts.
+    // Time to first token of 500 ms: half a second feels immediate, and from one second on, attention drifts.
     promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
-    // Six times the reading speed (240 words, or about 320 tokens, a minute), enough for skimming.
+    // 30 tokens per second, enough for skimming: six times the reading speed of 240 words, or about 320 tokens, a
+    // minute.
     promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
     promise("stall_free", Sli::StallFree, SELDOM_STALLED),
 ];
 
 const VOICE: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // Turns in a conversation are 200 ms apart, and speech recognition and synthesis take part of the tolerable delay.
-    // The SLI is the first visible token because reasoning is not spoken.
+    // Time to first visible token of 300 ms. Turns in a conversation are 200 ms apart, and speech recognition and
+    // synthesis take part of the tolerable delay. The SLI uses the first visible token because reasoning is not spoken.
     promise("first_visible", Sli::FirstVisible(millis(300)), MOSTLY),
     // Synthesis works on whole sentences. At this rate a sentence of 25 tokens is complete in a quarter of a second.
     promise("output_rate", Sli::OutputRate(rates::VOICE_RATE), MOSTLY),
@@ -101,8 +102,8 @@ const VOICE: &[PresetObjective] = &[
 
 const CODE: &[PresetObjective] = &[
     promise("availability", Sli::Availability, AVAILABLE),
-    // A second is how long users hold a thought while they wait. Prompts that contain files take longer to process than
-    // chat prompts.
+    // Time to first token of 1 s, the time for which users hold a thought while they wait. Prompts that contain files
+    // take longer to process than chat prompts.
     promise("ttft", Sli::TimeToFirstToken(millis(1_000)), MOSTLY),
     // Code is not read word by word: 60 lines, about 600 tokens, are complete in ten seconds.
     promise("output_rate", Sli::OutputRate(60.0), MOSTLY),
@@ -112,21 +113,21 @@ const CODE: &[PresetObjective] = &[
 const BATCH: &[PresetObjective] = &[
     // Jobs are retried. One failure in a hundred costs time that no user notices.
     promise("availability", Sli::Availability, 0.99),
-    // Default timeout of the OpenAI and Anthropic clients.
+    // Duration limit of 600 s, the default timeout of the OpenAI and Anthropic clients.
     promise("duration", Sli::Duration(Duration::from_secs(600)), MOSTLY),
-    // Long job responses of 4,096 tokens then take 7 of those 10 min. The SLI is the total rate, because queueing and
-    // prefill cost a job as much as decoding.
+    // At 10 tokens per second, a long job response of 4,096 tokens takes 7 of the 10 min. The SLI uses the total rate,
+    // because queueing and prefill cost a job as much as decoding.
     promise("total_rate", Sli::TotalRate(10.0), MOSTLY),
 ];
 
 const AGENT: &[PresetObjective] = &[
-    // Of runs with 20 steps, one in fifty fails; at 99.5 % it would be one in ten.
+    // At a target of 99.9 %, one in fifty agent runs with 20 steps fails. At 99.5 %, one in ten would fail.
     promise("availability", Sli::Availability, 0.999),
-    // 20 steps then wait 10 s at most.
+    // With 500 ms per step, a run of 20 steps waits at most 10 s for first tokens.
     promise("ttft", Sli::TimeToFirstToken(millis(500)), MOSTLY),
-    // A tool call of about 150 tokens is complete in 5 s.
+    // At 30 tokens per second, a tool call of about 150 tokens is complete in 5 s.
     promise("output_rate", Sli::OutputRate(30.0), MOSTLY),
-    // Of runs with 20 steps, one in ten stalls; at 99 % it would be one in five.
+    // At a target of 99.5 %, one in ten runs with 20 steps stalls. At 99 %, one in five would stall.
     promise("stall_free", Sli::StallFree, 0.995),
 ];
 

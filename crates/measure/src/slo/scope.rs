@@ -32,8 +32,8 @@ fn word<S: serde::Serializer>(operation: &Option<Operation>, to: S) -> Result<S:
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub route: &'a Label,
-    /// Requested model, because configurations use this name and failed exchanges have no other. If the request names
-    /// no model, its label.
+    /// Requested model name. Configurations use this name, and failed exchanges have no other. If the request names no
+    /// model, the model label of the metrics.
     pub model: &'a str,
     pub tenant: Option<&'a str>,
     pub operation: Operation,

@@ -58,8 +58,8 @@ label_values!(Unrated {
     Unobserved = "unobserved",
 });
 
-/// Ranges of output TPS by user experience. A closed label is used and not histogram buckets, because stores write
-/// integer `le` values differently.
+/// Ranges of output TPS by user experience. The ranges are a closed label and not histogram buckets, because metric
+/// stores format integer `le` values differently.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 pub enum OutputRateRange {
     #[serde(rename = "<5")]

@@ -88,7 +88,7 @@ pub struct StallClock {
     since: Option<MonotonicInstant>,
     /// Time since `since` during which the client did not read.
     blocked: Duration,
-    /// Further such time that the next arrival has yet to confirm.
+    /// Time since `since` during which the client has not read and which no arrival has confirmed yet.
     pending: Duration,
     /// Time since `since` during which this process was paused.
     own: Duration,

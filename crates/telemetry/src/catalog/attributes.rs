@@ -15,7 +15,7 @@ pub struct Attribute {
 pub enum Values {
     /// A fixed list of values.
     Closed(&'static [&'static str]),
-    /// Values from traffic. The label limiter bounds their number.
+    /// Values from traffic. The cardinality limiter bounds their number.
     Gated,
     /// Values from the configuration.
     Configured,
@@ -125,7 +125,7 @@ pub const CALL: &[Attribute] = &[
 /// Further attributes of finished calls.
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
-/// Further attributes of the rates and times of finished calls, if configured.
+/// Length buckets as further attributes of the rates and times of finished calls, if configured.
 pub const BANDED: &[Attribute] = &[INPUT_BAND, OUTPUT_BAND];
 
 /// Attributes that are known when a request starts.

@@ -7,7 +7,7 @@ use crate::catalog::attributes::{
 };
 use crate::catalog::{Kind, Metric};
 
-/// Buckets of the conventions up to 81.92, extended to 655.36.
+/// Bucket bounds in seconds: those of the semantic conventions up to 81.92, extended to 655.36.
 const DURATIONS: &[f64] = &[
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84,
     327.68, 655.36,
@@ -31,17 +31,18 @@ const TOKENS: &[f64] = &[
     67_108_864.0,
 ];
 
-/// Buckets of the conventions up to 10, extended to 300 for reasoning models and long prompts.
+/// Bucket bounds in seconds: those of the semantic conventions up to 10, extended to 300 for reasoning models and long
+/// prompts.
 const FIRST_TOKEN: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     15.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
-/// Buckets of the conventions up to 2.5, extended to 10.
+/// Bucket bounds in seconds: those of the semantic conventions up to 2.5, extended to 10.
 const OUTPUT_TOKEN: &[f64] =
     &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0];
 
-/// Buckets of the conventions up to 10, extended to 600.
+/// Bucket bounds in seconds: those of the semantic conventions up to 10, extended to 600.
 const HTTP: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
     120.0, 300.0, 600.0,

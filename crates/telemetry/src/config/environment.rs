@@ -254,7 +254,8 @@ impl Environment<'_> {
         if let Some(service) = self.text("OTEL_SERVICE_NAME") {
             put("service.name", service);
         }
-        // Without an id, replicas collide: Prometheus uses it as `instance`.
+        // Replaces an empty id with a random UUID. Without an id, replicas collide, because Prometheus uses the id as
+        // `instance`.
         if let Some((_, id)) =
             resource.iter_mut().find(|(key, id)| key == "service.instance.id" && id.is_empty())
         {
@@ -350,7 +351,7 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Returns a UUID of version 4. It must be unique, not secret, so any random source does.
+/// Returns a UUID of version 4. The UUID must be unique but not secret, so any random source is sufficient.
 fn random_uuid() -> String {
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",

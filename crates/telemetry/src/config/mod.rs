@@ -42,7 +42,7 @@ label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// Complete URL with the scheme, and over HTTP also with the path. `None`: not exported.
+    /// Complete URL with the scheme, and over HTTP also with the path. `None` if the signal is not exported.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -122,7 +122,8 @@ pub enum ExemplarFilter {
     /// Exchanges whose traces are sampled and exported.
     #[default]
     TraceBased,
-    /// All exchanges, even if this process exports no traces. The caller's trace may exist elsewhere.
+    /// All exchanges, even if this process exports no traces, because another process may export the trace of the
+    /// caller.
     AlwaysOn,
     AlwaysOff,
 }
@@ -135,7 +136,8 @@ pub struct IgnoredSetting {
 }
 
 impl Config {
-    /// The specification's default of 60 s is too long for alerts on tokens per second.
+    /// Interval between metric exports. The default of the specification, 60 s, is too long for alerts on tokens per
+    /// second.
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
     /// The specification's default.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
