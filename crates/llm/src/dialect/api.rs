@@ -1,4 +1,4 @@
-//! The APIs and what holds for every call of each. A new API is one row.
+//! Defines the APIs and the properties of each API. To add an API, add one row.
 
 use serde::{Serialize, Serializer};
 
@@ -16,7 +16,7 @@ macro_rules! apis {
         impl Api {
             pub const ALL: &[Self] = &[$(Self::$api),*];
 
-            /// Returns the name in configuration and documentation: the family, a dot, and the API.
+            /// Returns the API's name in configuration and documentation: the family, a dot, and the API.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$api => $name),*
@@ -30,28 +30,30 @@ macro_rules! apis {
                 }
             }
 
-            /// Returns the operation of a call, unless the response shows another.
+            /// Returns the operation of a call, unless the response shows another operation.
             pub const fn operation(self) -> Operation {
                 match self {
                     $(Self::$api => Operation::$operation),*
                 }
             }
 
-            /// Returns what JSON at the top of a response means if the content type leaves it open.
+            /// Returns the framing of a response that begins with JSON, for content types that do not determine the
+            /// framing.
             pub const fn json(self) -> JsonFraming {
                 match self {
                     $(Self::$api => JsonFraming::$json),*
                 }
             }
 
-            /// Returns the provider of a call, if neither the host nor a header names another.
+            /// Returns the default provider of a call. It applies if neither the host nor a header identifies another
+            /// provider.
             pub const fn provider(self) -> &'static str {
                 match self {
                     $(Self::$api => $provider),*
                 }
             }
 
-            /// Returns the ends of the paths to which requests are posted.
+            /// Returns the suffixes of the URL paths to which clients post requests.
             pub const fn paths(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$api => &[$($path),*]),*
@@ -61,7 +63,7 @@ macro_rules! apis {
     };
 }
 
-// API = family, name, operation, JSON of a response, provider, ends of the paths.
+// API = family, name, operation, JSON framing of a response, default provider, URL path suffixes.
 apis! {
     OpenAiChat = OpenAi "openai.chat", Chat, Single, "openai", [
         "/chat/completions", "/text/chatcompletion_v2", "/v1/chat"
@@ -142,17 +144,17 @@ impl Serialize for Api {
 }
 
 impl Api {
-    /// Whether responses are streamed if the request does not say.
+    /// Whether the server streams a response if the request does not set `stream`.
     pub const fn streams_by_default(self) -> bool {
         matches!(self, Self::OllamaChat | Self::OllamaGenerate)
     }
 
-    /// Whether streams have an end mark. Without one, the end of the body is the end of the stream.
+    /// Whether streams of this API have an end marker. Without an end marker, the end of the body ends the stream.
     pub const fn marks_end(self) -> bool {
         !matches!(self, Self::VllmGenerate | Self::TritonGenerate)
     }
 
-    /// Returns the requested output type (`gen_ai.output.type`), if the API implies it.
+    /// Returns the requested output type (`gen_ai.output.type`) if the API implies one.
     pub const fn output_type(self) -> Option<&'static str> {
         match self.operation() {
             Operation::ImageGeneration => Some("image"),
@@ -163,24 +165,24 @@ impl Api {
 }
 
 named! {
-    /// The operation of a call: a value of `gen_ai.operation.name`, or an additional one.
+    /// The operation of a call: a value of `gen_ai.operation.name`, or a value that OpenTelemetry does not define.
     pub enum Operation {
         Chat = "chat",
         TextCompletion = "text_completion",
         GenerateContent = "generate_content",
-        /// Speech to text, translated or not. Not in the standard.
+        /// Speech to text, with or without translation. OpenTelemetry does not define this operation.
         Transcription = "transcription",
         Embeddings = "embeddings",
-        /// Fetches a response that was generated earlier.
+        /// Fetches a stored response that an earlier call generated.
         FetchResponse = "fetch_response",
-        /// Not in the standard, as all below.
+        /// OpenTelemetry does not define this operation or any operation below.
         CountTokens = "count_tokens",
         Rerank = "rerank",
         Moderation = "moderation",
         ImageGeneration = "image_generation",
         Speech = "speech",
-        /// A session of many responses over one connection. Counted as chat, sessions of an hour would distort its
-        /// durations.
+        /// A session of many responses over one connection. It is separate from chat, because sessions last up to an
+        /// hour and would distort chat durations.
         Realtime = "realtime",
     }
 }

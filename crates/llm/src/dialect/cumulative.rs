@@ -1,20 +1,21 @@
-//! Streams that repeat the whole text in every message, and prompts that a response repeats.
+//! Handles streams whose messages repeat the whole text, and responses that repeat the prompt.
 //!
-//! Some engines send the text so far or only the new piece, depending on a server option that no message shows. The
-//! second text decides: a text that starts with the text so far repeats it, any other is a piece. Only the length and a
-//! hash of the text so far are kept.
+//! Some engines send either the whole text so far or only the new piece. A server option that no message shows
+//! determines which. The second message decides: if its text starts with the text so far, the stream is cumulative.
+//! Only the length and a hash of the text so far are kept.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use super::RequestFacts;
 
-/// From this length on, a text that starts with the text so far is a repetition and not a coincidence.
+/// Minimum length in bytes at which a repeated prefix is taken as proof of a cumulative stream. A shorter match may be
+/// a coincidence.
 const CERTAIN: usize = 8;
 
-/// The most choices whose texts are tracked, more than any client requests.
+/// Maximum number of choices whose texts are tracked. No client requests more.
 const MOST_CHOICES: usize = 128;
 
-/// The texts of each choice of a response.
+/// Tracks the text of each choice of a response.
 #[derive(Debug, Default)]
 pub struct CumulativeTexts {
     first: CumulativeText,
@@ -22,7 +23,8 @@ pub struct CumulativeTexts {
 }
 
 impl CumulativeTexts {
-    /// Creates texts that are known to repeat, each after `echoed` bytes that were not generated.
+    /// Creates a tracker for a stream that is known to be cumulative. Each text starts with `echoed` bytes that were
+    /// not generated.
     pub const fn after(echoed: usize) -> Self {
         Self { first: CumulativeText::after(echoed), known: Vec::new() }
     }
@@ -48,7 +50,7 @@ struct CumulativeText {
     /// Length of the text so far.
     length: usize,
     hash: u64,
-    /// A text has repeated and extended the text so far.
+    /// Whether a text has repeated and extended the text so far.
     was_extended: bool,
 }
 
@@ -73,18 +75,18 @@ impl CumulativeText {
                 self.remember(text);
                 text
             }
-            // The last message of both modes may be empty.
+            // In both modes, the last message may be empty.
             Mode::Unknown if text.is_empty() => text,
             Mode::Unknown => self.decide(text),
         }
     }
 
-    /// Reads a text after the first, which may decide the mode.
+    /// Reads a later text while the mode is unknown. The text may determine the mode.
     fn decide<'t>(&mut self, text: &'t str) -> &'t str {
         let start = text.as_bytes().get(..self.length);
         let repeats = start.is_some_and(|start| hash(start) == self.hash);
         if !repeats {
-            // A text that is truncated at a stop sequence is shorter than before.
+            // If the server truncates the text at a stop sequence, the text is shorter than before.
             if self.was_extended && text.len() < self.length {
                 return "";
             }
@@ -114,21 +116,22 @@ impl CumulativeText {
     }
 }
 
-/// Returns `text` from `start`, or from the next character boundary.
+/// Returns the part of `text` from `start`, or from the next character boundary after `start`.
 fn tail(text: &str, start: usize) -> &str {
     (start..text.len()).take(4).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
-/// Skips the prompt at the start of each text of a body that arrives in pieces.
+/// Removes the repeated prompt from the start of each text. The body may arrive in pieces.
 #[derive(Debug, Default)]
 pub struct PromptEcho {
     bytes: usize,
-    /// Bytes of the prompt that the current text has yet to repeat.
+    /// Number of prompt bytes that the current text has not repeated yet.
     left: usize,
 }
 
 impl PromptEcho {
-    /// `by_default`: the format repeats the prompt unless the request says otherwise.
+    /// Creates a filter for the response to `request`. `by_default`: the format repeats the prompt unless the request
+    /// disables it.
     pub fn new(request: &RequestFacts, by_default: bool) -> Self {
         let bytes = match request.echo.unwrap_or(by_default) {
             true => usize::try_from(request.prompt_bytes).unwrap_or(usize::MAX),
@@ -141,7 +144,7 @@ impl PromptEcho {
         self.bytes
     }
 
-    /// Returns the generated part of a piece.
+    /// Returns the generated part of a piece, without the repeated prompt.
     pub fn strip<'t>(&mut self, piece: &'t str) -> &'t str {
         let text = tail(piece, self.left);
         self.left = self.left.saturating_sub(piece.len());

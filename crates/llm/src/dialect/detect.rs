@@ -1,55 +1,56 @@
-//! Detects the API of a request by the setting of its route, method, host, path and headers.
+//! Detects the API of a request from the route configuration, the method, host, path and headers.
 //!
-//! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. Then one of these APIs is
-//! assumed until the body of the request shows which one it is ([`RequestFacts::api`](super::RequestFacts)), or none.
+//! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. In that case, one of these
+//! APIs is assumed. The request body then shows the actual API ([`RequestFacts::api`](super::RequestFacts)), or that
+//! none of them applies.
 
 use percent_encoding::percent_decode_str;
 
 use super::{Api, Family};
 use tokengauge_types::label::Name;
 
-/// The parts of a request that show its API.
+/// The parts of a request from which its API is detected.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'a> {
-    /// The `dialect` of the route, if configured: a family or one of its APIs.
+    /// The `dialect` setting of the route, if configured: the name of a family or of an API.
     pub hint: Option<&'a str>,
     pub method: &'a http::Method,
-    /// Host of the upstream, or of the request.
+    /// Host name of the upstream, or of the request.
     pub host: Option<&'a str>,
     /// Without the query.
     pub path: &'a str,
-    /// Whether the request has the header `anthropic-version`.
+    /// Whether the request has an `anthropic-version` header.
     pub anthropic: bool,
 }
 
 impl RequestTarget<'_> {
-    /// Returns whether the configuration allows the API.
+    /// Returns whether the route's `dialect` setting allows this API.
     fn admits(&self, api: Api) -> bool {
         self.hint.is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
     }
 }
 
-/// What the request line and the headers show.
+/// The API and other facts that the request line and the headers show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedApi {
     pub api: Api,
-    /// The model, if the path names it.
+    /// The model, if the path contains its name.
     pub model: Option<Name>,
-    /// Whether a streamed response is requested, if the path shows it.
+    /// Whether the client requests a streamed response. `None` if the path does not show it.
     pub stream: Option<bool>,
-    /// Other APIs share the path, so the body decides which one of them it is, if any.
+    /// Whether other APIs share the path. If true, the request body determines which of these APIs applies, if any.
     pub body_decides: bool,
 }
 
 impl DetectedApi {
-    /// Adds the model from the query, unless the path names one.
+    /// Adds the model from the query string, unless the path contains a model name.
     pub fn or_model(self, queried: Option<&Name>) -> Self {
         let model = self.model.or_else(|| queried.cloned());
         Self { model, ..self }
     }
 }
 
-/// Google: verbs after the colon of a path, `…/models/NAME:VERB`.
+/// Google: method names after the colon of a path, `…/models/NAME:VERB`.
 const VERBS: [(&str, Api, Option<bool>); 10] = [
     ("generateContent", Api::GeminiGenerateContent, Some(false)),
     ("streamGenerateContent", Api::GeminiGenerateContent, Some(true)),
@@ -72,7 +73,7 @@ const ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("count-tokens", Api::BedrockCountTokens, None),
 ];
 
-/// Ends of paths that other servers share.
+/// Path suffixes that servers with other APIs also use.
 const SHARED: [&str; 11] = [
     "/v1/chat",
     "/v1/generate",
@@ -87,16 +88,16 @@ const SHARED: [&str; 11] = [
     "/messages",
 ];
 
-/// Last segment of paths that open a WebSocket session: `/v1/realtime`, Azure's `/openai/realtime`.
+/// Last segment of paths that open a WebSocket session: `/v1/realtime`, and Azure's `/openai/realtime`.
 const SESSIONS: &str = "realtime";
 
-/// Returns the API of a request, `None` for plain HTTP.
+/// Returns the API of a request, or `None` if the request does not call an LLM API.
 pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let found = by_path(facts);
     let Some(hint) = facts.hint else {
         return found;
     };
-    // A configured API holds for any path: a gateway may have moved it.
+    // A configured API applies to any path, because a gateway may have changed the path.
     if let Some(api) = Api::ALL.iter().find(|api| api.as_str() == hint) {
         let posted = facts.method == http::Method::POST;
         let same = found.filter(|found| found.api == *api);
@@ -105,7 +106,7 @@ pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     found.filter(|found| found.api.family().as_str() == hint)
 }
 
-/// Returns whether a route may have this `dialect`.
+/// Returns whether `hint` is a valid value of a route's `dialect` setting.
 pub fn is_hint(hint: &str) -> bool {
     let family = Family::ALL.iter().any(|family| family.as_str() == hint);
     family || Api::ALL.iter().any(|api| api.as_str() == hint)
@@ -127,8 +128,8 @@ fn by_path(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
         .or_else(|| posted(facts, path))
 }
 
-/// Parses `…/models/NAME:VERB`, `…/tunedModels/NAME:VERB`, `…/endpoints/NAME:VERB` and `/v1internal:VERB` of Code Assist,
-/// whose requests name the model in the body.
+/// Parses `…/models/NAME:VERB`, `…/tunedModels/NAME:VERB` and `…/endpoints/NAME:VERB`. Also parses Code Assist's
+/// `/v1internal:VERB`, whose requests name the model in the body.
 fn google(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let (model, verb) = last.rsplit_once(':').or_else(|| last.split_once("%3A"))?;
@@ -137,7 +138,7 @@ fn google(path: &str) -> Option<DetectedApi> {
         before.rsplit_once("/publishers/").and_then(|(_, after)| after.split('/').next());
     let raw = matches!(api, Api::AnthropicMessages);
     let api = match publisher {
-        // Models of other publishers answer a raw prediction in OpenAI's format.
+        // For a raw prediction, models of other publishers respond in OpenAI's format.
         Some(publisher) if raw && publisher != "anthropic" => Api::OpenAiChat,
         // The body names the model.
         Some(_) if raw && model == "count-tokens" => return Some(plain(Api::AnthropicCountTokens)),
@@ -155,7 +156,8 @@ fn google(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API of a prediction by the name of the model. For a custom model the body decides.
+/// Returns the API of a prediction request from the model name. For a custom model, the request body determines the
+/// API.
 fn prediction_api(model: &str) -> (Api, bool) {
     if model.starts_with("imagen") || model.starts_with("imagegeneration") {
         return (Api::VertexImages, false);
@@ -169,7 +171,7 @@ fn bedrock(path: &str) -> Option<DetectedApi> {
     let (before, action) = path.rsplit_once('/')?;
     let (_, api, stream) = ACTIONS.iter().find(|(known, _, _)| *known == action)?;
     let (_, model) = before.rsplit_once("/model/")?;
-    // Not every client escapes the slash in an ARN.
+    // Some clients do not escape the slash in an ARN.
     if model.contains('/') && !model.starts_with("arn:") {
         return None;
     }
@@ -180,13 +182,13 @@ fn bedrock(path: &str) -> Option<DetectedApi> {
     Some(DetectedApi {
         model,
         stream: *stream,
-        // Models also embed, rank and draw, and a profile name hides which.
+        // The model may generate text, embed, rank, or generate images. A profile name does not show which.
         body_decides: invoked && known.is_none(),
         ..plain(known.unwrap_or(*api))
     })
 }
 
-/// Returns the API of a Bedrock model whose name shows that it does not generate text.
+/// Returns the API of a Bedrock model if its name shows that it does not generate text.
 fn bedrock_api(model: &str) -> Option<Api> {
     const KINDS: [(&str, Api); 6] = [
         ("embed", Api::BedrockEmbeddings),
@@ -200,7 +202,7 @@ fn bedrock_api(model: &str) -> Option<Api> {
     kind.map(|(_, api)| *api)
 }
 
-/// Parses `/v2/models/NAME/generate`, also with `/versions/NUMBER` before the last segment.
+/// Parses `/v2/models/NAME/generate`, optionally with `/versions/NUMBER` before the last segment.
 fn triton(path: &str) -> Option<DetectedApi> {
     let stream = path.ends_with("/generate_stream");
     let before =
@@ -213,14 +215,15 @@ fn triton(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Parses `/serving-endpoints/NAME/invocations`. SageMaker shares the last segment, Databricks has OpenAI's format.
+/// Parses `/serving-endpoints/NAME/invocations` of Databricks, which uses OpenAI's format. SageMaker paths also end in
+/// `/invocations`.
 fn databricks(path: &str) -> Option<DetectedApi> {
     let before = path.strip_suffix("/invocations")?;
     let (_, model) = before.rsplit_once("/serving-endpoints/")?;
     Some(DetectedApi { model: name(model), body_decides: true, ..plain(Api::OpenAiChat) })
 }
 
-/// Parses `…/ai/run/@cf/OWNER/NAME` and, behind a gateway, `…/workers-ai/@cf/OWNER/NAME`.
+/// Parses Cloudflare's `…/ai/run/@cf/OWNER/NAME`, and `…/workers-ai/@cf/OWNER/NAME` behind a gateway.
 fn cloudflare(path: &str) -> Option<DetectedApi> {
     let (_, model) = path.split_once("/ai/run/@").or_else(|| path.split_once("/workers-ai/@"))?;
     Some(DetectedApi {
@@ -234,8 +237,8 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     if facts.anthropic && path.ends_with("/messages") {
         return Some(plain(Api::AnthropicMessages));
     }
-    // The prefix is the provider's own: `/v1`, `/api/v1`, `/openai/deployments/NAME`. The longest end that matches
-    // wins, and of APIs that share it the last one.
+    // The provider chooses the path prefix: `/v1`, `/api/v1`, `/openai/deployments/NAME`. The longest matching suffix
+    // determines the API. If several APIs share that suffix, the last of them applies.
     let admitted = Api::ALL.iter().filter(|api| facts.admits(**api));
     let ends = admitted.flat_map(|api| api.paths().iter().map(move |end| (*end, *api)));
     let by_end = ends.filter(|(end, _)| path.ends_with(end)).max_by_key(|(end, _)| end.len());
@@ -247,21 +250,22 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     Some(DetectedApi {
         model: deployment(before),
         stream: (suffix.ends_with("stream") || api.streams_by_default()).then_some(true),
-        // llama.cpp serves its own completions here. Other servers serve OpenAI's only under `/v1`.
+        // llama.cpp serves its own completions at `/completions`. Other servers serve OpenAI's completions only under
+        // `/v1`.
         body_decides: (SHARED.contains(&suffix) && !cohere) || path == "/completions",
         ..plain(api)
     })
 }
 
-/// Returns the model of a path that ends in `/deployments/NAME`, `/engines/NAME` or `/endpoints/NAME`.
+/// Returns the model name from a path that ends in `/deployments/NAME`, `/engines/NAME` or `/endpoints/NAME`.
 fn deployment(before: &str) -> Option<Name> {
     let (before, model) = before.rsplit_once('/')?;
     let (_, kind) = before.rsplit_once('/')?;
     matches!(kind, "deployments" | "engines" | "endpoints").then(|| name(model)).flatten()
 }
 
-/// Parses the paths of hosted TGI: the root of an endpoint, `/models/OWNER/NAME`, and `/hf-inference/models/…` of Hugging
-/// Face's router.
+/// Parses the paths of hosted TGI: the root of an endpoint, `/models/OWNER/NAME`, and `/hf-inference/models/…` of the
+/// Hugging Face router.
 fn hugging_face(path: &str) -> Option<DetectedApi> {
     let path = path.strip_prefix("/hf-inference").unwrap_or(path);
     let model = path.strip_prefix("/models/");
@@ -270,7 +274,7 @@ fn hugging_face(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// Returns the API of a response that is fetched.
+/// Returns the API of a request that fetches a stored response.
 fn fetched(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let stored = ["/responses", "/chat/completions"];
@@ -291,7 +295,7 @@ const fn plain(api: Api) -> DetectedApi {
     DetectedApi { api, model: None, stream: None, body_decides: false }
 }
 
-/// Returns a segment of a path, percent-decoded.
+/// Returns a percent-decoded path segment as a name.
 fn name(segment: &str) -> Option<Name> {
     Name::new(&percent_decode_str(segment).decode_utf8().ok()?)
 }

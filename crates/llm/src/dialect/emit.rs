@@ -1,19 +1,19 @@
-//! Helpers that emit events, shared by all formats.
+//! Emits events. All API formats share these helper functions.
 
 use super::{Event, EventSink, Part, Timings, Usage};
 
-/// The most tool calls of one response that are distinguished. Agents request a few dozen. Further calls are counted
-/// with the last one.
+/// Maximum number of tool calls of one response that are tracked separately. Agents request a few dozen. Further calls
+/// count as part of the last tracked call.
 const MOST_CALLS: usize = 256;
 
-/// Emits a piece of generated text unless it is empty.
+/// Emits a piece of generated text, unless the piece is empty.
 pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl EventSink) {
     if !text.is_empty() {
         out(Event::Text { choice, part, text });
     }
 }
 
-/// Emits the id and the name of a tool call unless both are absent.
+/// Emits the id and the name of a tool call, unless both are absent.
 pub fn emit_call(
     (choice, number): (u32, u32),
     id: Option<&str>,
@@ -25,7 +25,7 @@ pub fn emit_call(
     }
 }
 
-/// Emits token counts unless there are none.
+/// Emits token counts, unless the response reported none.
 pub fn emit_usage(usage: Usage, out: &mut impl EventSink) {
     if usage != Usage::default() {
         out(Event::Usage(usage));
@@ -39,12 +39,12 @@ pub fn emit_timings(timings: Timings, out: &mut impl EventSink) {
     }
 }
 
-/// Returns the index that a message gives, if it fits.
+/// Returns an index from a message, or `None` if the index is absent or exceeds 32 bits.
 pub fn index(count: super::lenient::Count) -> Option<u32> {
     u32::try_from(count.0?).ok()
 }
 
-/// Emits values that every message of a response repeats only once.
+/// Emits values that every message of a response repeats, such as the id and the model, only once.
 #[derive(Debug, Default)]
 pub struct Preamble {
     id: bool,
@@ -82,22 +82,22 @@ fn first<'v>(known: &mut bool, value: Option<&'v str>) -> Option<&'v str> {
     value
 }
 
-/// Numbers the tool calls among the content blocks of a message, for formats that number all blocks alike.
+/// Numbers the tool calls of a message, for formats that use one sequence of indices for all content blocks.
 #[derive(Debug, Default)]
 pub struct ToolBlocks {
-    /// The block index of each call, in order of arrival, until another block reuses it.
+    /// The block index of each tool call, in order of arrival. `None` after another block has reused the index.
     calls: Vec<Option<u64>>,
 }
 
 impl ToolBlocks {
-    /// Begins a block. An earlier block with the same index has ended.
+    /// Begins a content block. An earlier block with the same index has ended.
     pub fn begin(&mut self, index: u64) {
         for call in &mut self.calls {
             *call = call.filter(|known| *known != index);
         }
     }
 
-    /// Returns the number, from 0, of the tool call in the block with this index.
+    /// Returns the number of the tool call in the block with this index. Numbers start at 0.
     pub fn call(&mut self, index: u64) -> u32 {
         let known = self.calls.iter().position(|known| *known == Some(index));
         let number = known.unwrap_or_else(|| {

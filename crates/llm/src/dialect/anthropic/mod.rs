@@ -1,7 +1,8 @@
-//! Anthropic: Messages and the older Complete, as served by Anthropic, Vertex AI, Bedrock and gateways, and token
-//! counting, whose response is not read.
+//! Reads Anthropic's responses: Messages, and the older Complete. Anthropic, Vertex AI, Bedrock and gateways serve
+//! these formats. Responses of the token counting API are not read.
 //!
-//! A message is a list of content blocks, numbered alike whatever they hold. There is one choice.
+//! A message is a list of content blocks. One sequence of indices numbers blocks of all types. A response has one
+//! choice.
 
 use serde::Deserialize;
 
@@ -22,10 +23,11 @@ const CHOICE: u32 = 0;
 pub struct Messages {
     preamble: Preamble,
     blocks: ToolBlocks,
-    /// The block whose tool call was complete at its start. Its deltas repeat it.
+    /// The index of a block whose tool call was complete at the start of the block. Deltas of this block repeat the
+    /// call and are ignored.
     complete_block: Option<u64>,
     usage: UncachedUsage,
-    /// Output at the start of the message. It counts only if no other is reported.
+    /// Output tokens reported at the start of the message. They apply only if no later message reports output tokens.
     first_output: Option<u64>,
     /// Reads a body.
     body: TableFormat,
@@ -72,10 +74,11 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("tools.*", RequestField::Tools),
 ]);
 
-/// A message of a stream, of the newer format and of the older one, which share only the type.
+/// A message of a stream, in the newer format (Messages) or the older one (Complete). The two formats share only the
+/// type field.
 ///
-/// The fields of a delta show what it holds, because new types appear often: generated text is always `text`, `thinking`
-/// or `partial_json`. Signatures, citations and compacted contexts are not generated text.
+/// The field that a delta sets shows its content, because Anthropic often adds new types. Generated text is always in
+/// `text`, `thinking` or `partial_json`. Signatures, citations and compacted contexts are not generated text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Chunk<'a> {
@@ -103,7 +106,7 @@ struct MessageStart<'a> {
     usage: Object<RawUsage<'a>>,
 }
 
-/// The start of a block, mostly empty.
+/// The start of a content block. Its content is usually empty and arrives in deltas.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Block<'a> {
@@ -124,7 +127,7 @@ struct Delta<'a> {
     stop_reason: Text<'a>,
 }
 
-/// Usage of a message. The billed parts of `iterations` are in these counts already.
+/// Token counts of a message. They already include the billed parts of `iterations`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct RawUsage<'a> {
@@ -250,7 +253,8 @@ impl Messages {
         emit_stopped(delta.stop_reason.some(), out);
     }
 
-    /// Emits usage. Counts are cumulative, and later ones overwrite earlier ones field by field.
+    /// Emits token counts. Reported counts are cumulative: a later count overwrites the earlier count of the same
+    /// field.
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
@@ -295,7 +299,8 @@ fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
     }
 }
 
-/// Of the formats whose prompt is in `messages`, only this one requires a limit.
+/// Assumes Anthropic Messages if the request has a token limit. No other format with the prompt in `messages` requires
+/// a limit.
 fn messages_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicMessages);

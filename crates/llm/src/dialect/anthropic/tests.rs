@@ -1,11 +1,11 @@
-//! Requests and responses of Anthropic and of servers with its formats, cut in every way.
+//! Tests requests and responses of Anthropic and compatible servers. Each body is read with every cut.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use crate::frame::Frame;
 use tokengauge_types::label::Name;
 
-/// Returns a stream whose events are named by the types of their messages.
+/// Returns a stream in which each event has the type of its message as its name.
 fn named(messages: &[&str]) -> String {
     let named = messages.iter().map(|message| {
         let (_, after) = message.split_once("\"type\":\"").unwrap_or_default();
@@ -27,7 +27,7 @@ fn tier(tier: &str) -> String {
     format!("{:?}", Event::Tier { service_tier: Some(tier), system_fingerprint: None })
 }
 
-/// Returns a delta of the block with this index.
+/// Returns a delta message for the content block with this index.
 fn delta(index: u32, fields: &str) -> String {
     format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{{fields}}}}}"#)
 }
@@ -126,7 +126,7 @@ fn numbers_tools_separately_from_other_blocks() {
         piece(1, " "),
         start(4, "some_tool_use"),
         piece(4, "[]"),
-        // The blocks of another message in the same stream.
+        // A second message in the same stream begins its own blocks.
         start(1, "tool_use"),
         piece(1, "{}"),
     ];

@@ -1,5 +1,5 @@
-//! Converse, the format that all models share, and that of Amazon Nova, which puts each event in an object under its
-//! name.
+//! Reads responses of the Converse API, which has one format for all models. Also reads Amazon Nova's format, which
+//! wraps each event in an object under the event's name.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ static TABLE: Table = Table {
     has_blocks: true,
     parse_usage: |json| serde_json::from_str::<RawUsage>(json).ok()?.usage(),
     ..Table::new(&[
-        // The model that a prompt router chose.
+        // The model that a prompt router selected.
         ("trace.promptRouter.invokedModelId", Field::Model),
         ("serviceTier.type", Field::ServiceTier),
         ("stopReason", Field::StopReason),
@@ -44,7 +44,8 @@ static TABLE: Table = Table {
     .unwraps(&["contentBlockStart", "contentBlockDelta", "messageStop", "metadata"])
 };
 
-/// Usage of Converse, or the metrics that Bedrock adds to the last message of any model.
+/// Token counts and durations: the usage of Converse, or the metrics that Bedrock adds to the last message of any
+/// model.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RawUsage {
@@ -52,7 +53,7 @@ pub struct RawUsage {
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_write_input_tokens: Count,
-    // Nova and the metrics. Converse has both spellings of the cache counts.
+    // Spelling in Nova's usage and in Bedrock's metrics. Converse uses both spellings for the cache counts.
     input_token_count: Count,
     output_token_count: Count,
     cache_read_input_token_count: Count,
@@ -66,7 +67,7 @@ pub fn reader(failed: bool) -> TableReader {
 }
 
 impl RawUsage {
-    /// Returns the counts as OpenTelemetry defines them, `None` if there are none.
+    /// Returns the token counts as OpenTelemetry defines them, or `None` if the response reports none.
     pub fn usage(&self) -> Option<Usage> {
         let counts = UncachedUsage {
             input: self.input_tokens.0.or(self.input_token_count.0),
@@ -78,8 +79,8 @@ impl RawUsage {
         counts.usage()
     }
 
-    /// Returns the duration of the call by Bedrock's clock. The latency of the first byte in the metrics is not used: it
-    /// is the sum of queueing and prefill.
+    /// Returns the duration of the call that Bedrock measured. The metrics also report a first-byte latency. It is
+    /// ignored, because it combines queueing and prefill.
     pub fn timings(&self) -> Timings {
         let total = self.invocation_latency.0.map(Duration::from_millis);
         Timings { total, ..Timings::default() }

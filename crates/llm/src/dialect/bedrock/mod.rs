@@ -1,7 +1,7 @@
-//! Amazon: Converse and Invoke of Bedrock, and invocations of SageMaker.
+//! Reads Amazon's APIs: Bedrock Converse, Bedrock Invoke, and SageMaker invocations.
 //!
-//! Converse is one format for all models. Invoke and SageMaker pass on the format of the model: Bedrock wraps each
-//! message in `{"bytes": BASE64}`, and SageMaker cuts a stream into parts anywhere.
+//! Converse has one format for all models. Invoke and SageMaker pass on the model's own format. Bedrock wraps each
+//! message in `{"bytes": BASE64}`. SageMaker cuts a stream into parts at any position.
 
 mod converse;
 mod model_format;
@@ -22,22 +22,22 @@ use crate::frame::{Frame, Framer, JsonFraming, ParseError};
 use converse::RawUsage;
 use model_format::ModelReader;
 
-/// Key that Bedrock adds to the last message of the stream of a model.
+/// JSON key of the metrics that Bedrock adds to the last message of a model's stream.
 const METRICS: &str = "amazon-bedrock-invocationMetrics";
 
-/// Reads a response in the format of the model.
+/// Reads an Invoke or SageMaker response in the model's own format.
 #[derive(Debug)]
 pub struct Invoke {
     model: ModelReader,
     /// Frames the stream that SageMaker cuts.
     framer: Option<Box<Framer>>,
-    /// The last message that was decoded. Kept to reuse its memory.
+    /// The last decoded message. The buffer is kept to reuse its memory.
     message: Vec<u8>,
     /// Finds [`METRICS`] in it.
     metrics: memmem::Finder<'static>,
-    /// Usage that the format of the model reported.
+    /// Token counts that the model's own format reported.
     usage: Usage,
-    /// The status says that the response is an error.
+    /// The status code marks the response as an error.
     failed: bool,
 }
 
@@ -83,14 +83,14 @@ impl Invoke {
         }
     }
 
-    /// Reads a part of a stream of SageMaker.
+    /// Reads one part of a SageMaker stream.
     fn part(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let model = &mut self.model;
         let framer = || Box::new(Framer::new(None, JsonFraming::Lines));
         self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
-    /// Reads a message of a stream of Bedrock.
+    /// Reads one message of a Bedrock stream, which wraps a message of the model.
     fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         self.message.clear();
@@ -111,8 +111,8 @@ impl Invoke {
         }
     }
 
-    /// Reads the metrics of Bedrock in the last message. They complete the counts of the model, which take precedence:
-    /// they come from the generator.
+    /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. The
+    /// model's own counts take precedence, because they come from the generator.
     fn measured(&self, out: &mut impl EventSink) {
         let measured = serde_json::from_slice::<Measured>(&self.message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {

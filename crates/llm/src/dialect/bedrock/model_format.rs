@@ -1,28 +1,29 @@
 //! Detects the format of a response that a model wrote.
 //!
-//! The identifier of a model may hide its provider (a profile, an endpoint, a copy), and the models of one provider have
-//! several formats. The first key that only one format has decides.
+//! The model identifier may hide the provider: it can be a profile, an endpoint or a copy. The models of one provider
+//! also have several formats. The first key that only one format uses therefore determines the format.
 
 use super::{converse, models};
 use crate::dialect::json::{JsonScanner, Meaning, Paths, Position, Value};
 use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
 
-/// The most bytes of a body that are held until its format is known. The first few keys decide. A body without any of
-/// them has nothing to read.
+/// Maximum number of bytes of a body held until its format is known. The first few keys normally show the format. A
+/// body without any of these keys has nothing to read.
 const LONGEST_HELD: usize = 1 << 14;
 
-/// Meaning of a value for the format.
+/// What a value at this path indicates about the response format.
 #[derive(Clone, Copy, Debug)]
 enum Hint {
     Is(ModelFormat),
-    /// The format, if the value is an object.
+    /// Indicates the format if the value is an object.
     Object(ModelFormat),
-    /// The format, unless the value is null.
+    /// Indicates the format unless the value is null.
     NotNull(ModelFormat),
-    /// The format, if the list ends without any other hint.
+    /// Indicates the format if the list ends before any other hint was found.
     End(ModelFormat),
-    /// An element of a list of bare results, which servers return that embed or generate for several inputs.
+    /// An element of a top-level list of results. Servers return such lists for requests with several inputs, for
+    /// embeddings and for generation.
     Root,
 }
 
@@ -50,14 +51,14 @@ static PATHS: Paths<Hint> = Paths::new(&[
     ("", Hint::Root),
 ]);
 
-/// Reads a response whose format its keys show.
+/// Reads a response whose format is detected from its JSON keys.
 #[derive(Debug)]
 pub enum ModelReader {
     Unknown(Box<Detector>),
     Known(Reader),
 }
 
-/// The start of a body whose format is unknown.
+/// Holds the start of a body until its format is known.
 #[derive(Debug)]
 pub struct Detector {
     scanner: JsonScanner<Hint>,
@@ -100,7 +101,8 @@ impl Hint {
 }
 
 impl ModelReader {
-    /// `failed`: the status says that the response is an error. Errors are alike in all formats.
+    /// Creates a reader. `failed`: the status code marks the response as an error. All formats have the same error
+    /// objects.
     pub fn new(failed: bool) -> Self {
         if failed {
             Self::Known(models::reader(true).into())
@@ -126,7 +128,7 @@ impl ModelReader {
                 }
                 Frame::BareJson(_) | Frame::ParseError(_) => {}
             },
-            // The trait object ends the recursion of types: a reader may be that of Bedrock again.
+            // The trait object breaks a recursion of types, because the inner reader may be a Bedrock reader again.
             Self::Known(reader) => {
                 let mut out: &mut dyn FnMut(Event<'_>) = out;
                 reader.read(frame, &mut out);
@@ -134,8 +136,8 @@ impl ModelReader {
         }
     }
 
-    /// Reads a message of a stream whose format is unknown. A message without a hint, such as a ping, has no text, but
-    /// may be malformed or an error.
+    /// Reads a stream message while the format is unknown. A message without a hint, such as a ping, has no text. It
+    /// may still be malformed or report an error.
     fn first_message(&mut self, data: &[u8], frame: &Frame<'_>, out: &mut impl EventSink) {
         match Detector::default().push(data) {
             Some(format) => {
@@ -146,7 +148,7 @@ impl ModelReader {
         }
     }
 
-    /// Reads what was held in the format that was found.
+    /// Replays the held bytes in the detected format.
     fn settle(&mut self, found: Option<ModelFormat>, out: &mut impl EventSink) {
         let reader = Self::of(found.unwrap_or(ModelFormat::Other));
         if let Self::Unknown(detector) = std::mem::replace(self, reader)

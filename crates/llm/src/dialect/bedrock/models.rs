@@ -1,7 +1,7 @@
-//! Formats of the models that Bedrock and SageMaker serve unchanged: Titan, Llama, Mistral's completions, Cohere,
-//! Jurassic, and TGI, which containers of SageMaker speak.
+//! The model formats that Bedrock and SageMaker serve unchanged: Titan, Llama, Mistral's completions, Cohere, Jurassic,
+//! and TGI, which SageMaker containers serve.
 //!
-//! No two of them use one key for two things, so that one table reads all.
+//! No two of these formats use one key for different things, so one table reads all of them.
 
 use crate::dialect::table::{Counter, Field, Table, TableReader};
 use crate::dialect::{Part, RequestFacts};
@@ -24,7 +24,7 @@ static TABLE: Table = Table::new(&[
     // Mistral.
     ("outputs.*.text", Field::Text(Part::Text)),
     ("outputs.*.stop_reason|finish_reason", Field::StopReason),
-    // Cohere. A stream may repeat the response in its last message.
+    // Cohere. The last message of a stream may repeat the response.
     ("generation_id", Field::Id),
     ("index", Field::Choice),
     ("text", Field::Text(Part::Text)),

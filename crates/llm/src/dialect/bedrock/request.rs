@@ -1,5 +1,5 @@
-//! Requests in Converse's format or in that of a model. No two of them use one name for two things, so that the same rows
-//! read all.
+//! Reads requests in the Converse format or in a model's own format. No two formats use one name for different things,
+//! so the same rows read all of them.
 
 use crate::dialect::Api;
 use crate::dialect::json::{Position, Value};
@@ -7,7 +7,8 @@ use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestSta
 
 static CONVERSE: RequestPaths = RequestPaths::new(ROWS).unwraps(SETTINGS_OBJECTS);
 
-/// A model may also embed, rank or draw. Keys that only one API has decide.
+/// Paths of an Invoke request. The model may generate text, embed, rank, or generate images. Keys that only one API has
+/// determine the API.
 static INVOKE: RequestPaths = RequestPaths::new(&[
     ("", RequestField::Rule(invoke_object)),
     ("prompt|inputText", RequestField::Rule(invoke_prompt)),
@@ -21,7 +22,7 @@ static INVOKE: RequestPaths = RequestPaths::new(&[
 .extends(ROWS)
 .unwraps(SETTINGS_OBJECTS);
 
-/// An endpoint of SageMaker need not serve a language model.
+/// Paths of a SageMaker request. The endpoint may serve a model that is not a language model.
 static SAGEMAKER: RequestPaths = RequestPaths::new(&[
     ("messages", RequestField::ApiOfList(Api::SageMakerChat)),
     ("inputs|prompt|text_inputs", RequestField::Rule(sagemaker_prompt)),
@@ -92,7 +93,7 @@ fn invoke_object(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     }
 }
 
-/// A key that only one API has says more than a prompt, which most have.
+/// Reads a prompt. Most APIs have a prompt, so a key that only one API has takes precedence when the API is determined.
 fn invoke_prompt(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
     if matches!(state.facts.api, None | Some(Api::BedrockInvoke)) {
         state.facts.api = Some(Api::BedrockInvokeText);

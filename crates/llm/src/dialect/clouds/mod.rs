@@ -1,11 +1,12 @@
-//! Clouds with their own formats: Aleph Alpha, Cloudflare, DashScope and watsonx.
+//! Reads the formats of four clouds: Aleph Alpha, Cloudflare, DashScope and watsonx.
 
 use super::json::{Position, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 use super::table::{Counter, Field, Table, Texts};
 use super::{Api, Part, openai};
 
-/// Aleph Alpha: completions. A stream has pieces of each completion, a summary of each, and a summary of all.
+/// Aleph Alpha: completions. A stream sends the pieces of each completion, a summary of each completion, and a summary
+/// of all completions.
 pub static ALEPH_ALPHA: Table = Table {
     last_type: "completion_summary",
     ..Table::new(&[
@@ -44,7 +45,7 @@ fn part(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
     state.is_not_text = false;
 }
 
-/// Only parts of this type have text.
+/// Reads the type of a prompt part. Only parts of this type contain text.
 fn part_type(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     if let Some(kind) = state.string(value) {
         state.is_not_text = kind != "text";
@@ -57,15 +58,16 @@ fn part_data(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     }
 }
 
-/// Cloudflare Workers AI: its own format for models that generate text.
+/// Cloudflare Workers AI: its own format for text generation models.
 ///
-/// The path names the model, whatever its kind. A request with messages or a prompt is one for text.
+/// The URL path names the model, whatever the type of the model. A request with messages or a prompt is a text
+/// generation request.
 ///
-/// A JSON body has everything in `result`.
+/// A JSON body has its content in `result`.
 pub static CLOUDFLARE: Table = Table {
     numbers_calls: true,
     ..Table::new(&[
-        // An object if the request has a schema, a number if the text has only digits.
+        // An object if the request has a JSON schema. A number if the generated text has only digits.
         ("response{}", Field::DigitsOrText),
         ("tool_calls.*.arguments{}", Field::Arguments),
         ("usage.prompt_tokens", Field::Count(Counter::Input)),
@@ -99,9 +101,9 @@ fn image_setting(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
     state.facts.api = None;
 }
 
-/// Alibaba DashScope: generation and embeddings in its own format.
+/// Alibaba DashScope: text generation and embeddings in its own format.
 ///
-/// A stream repeats the whole text in each message, unless the request sets `incremental_output`.
+/// Each message of a stream repeats the whole text, unless the request sets `incremental_output`.
 pub static DASHSCOPE: Table = Table {
     texts: Texts::MaybeCumulative,
     no_reasons: &["null"],
@@ -143,10 +145,10 @@ pub static DASHSCOPE_REQUEST: RequestPaths = RequestPaths::new(&[
 .extends(SETTINGS)
 .unwraps(&["parameters"]);
 
-/// IBM watsonx.ai: text generation in its own format, and chat in OpenAI's.
+/// IBM watsonx.ai: text generation in its own format, and chat in OpenAI's format.
 ///
-/// Each message of a generation has the next text and the output count so far. The first has the count of the input,
-/// later ones 0.
+/// Each message of a text generation stream has the next piece of text and the output count so far. Only the first
+/// message has the input count. Later messages report 0.
 pub static WATSONX: Table = Table {
     no_reasons: &["not_finished"],
     error_reasons: &[("error", None)],
@@ -161,7 +163,7 @@ pub static WATSONX: Table = Table {
     ])
 };
 
-/// Generation has its settings in `parameters`, chat at the root as OpenAI.
+/// Text generation requests have their settings in `parameters`. Chat requests have them at the root, as OpenAI does.
 pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
     ("model_id", RequestField::Model),
     ("max_new_tokens", RequestField::MaxTokens),
@@ -173,7 +175,7 @@ pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
 .extends(openai::REQUEST_ROWS)
 .unwraps(&["parameters"]);
 
-/// Ignores what OpenAI's rows conclude from the keys: the path decides.
+/// Discards the API that OpenAI's rows infer from the keys, because the URL path determines the API.
 fn keep_api_of_path(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
     state.facts.api = None;
 }

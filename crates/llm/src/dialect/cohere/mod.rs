@@ -1,8 +1,9 @@
-//! Cohere: chat and generate of the first version, chat of the second, embeddings, and reranking, which other providers
-//! adopted.
+//! Reads Cohere's APIs: chat and generate of version 1, chat of version 2, embeddings, and reranking. Other providers
+//! adopted its reranking format.
 //!
-//! The message shows the version. Cohere reports what it bills and what the model processed, prompt template included.
-//! Only the latter are tokens of the call, except for embeddings, where both are equal and only the former is sent.
+//! The message format shows the version. Cohere reports both billed tokens and the tokens that the model processed,
+//! including the prompt template. Only the processed tokens are recorded. For embeddings, only billed tokens are
+//! reported, and they equal the processed tokens.
 
 use serde::Deserialize;
 
@@ -14,7 +15,7 @@ use super::{Api, ByModality, Part, Usage, openai};
 const ERROR_REASONS: &[(&str, Option<&str>)] =
     &[("ERROR", Some("ERROR")), ("TIMEOUT", Some("TIMEOUT"))];
 
-/// Chat and generate of the first version. The messages that end a stream repeat its text and its calls.
+/// Version 1 of chat and generate. The last messages of a stream repeat its text and its tool calls.
 static FIRST_VERSION: Table = Table {
     last_type: "stream-end",
     repeating_type: "tool-calls-generation",
@@ -25,7 +26,7 @@ static FIRST_VERSION: Table = Table {
         ("id|generation_id", Field::Id),
         ("model", Field::Model),
         ("index", Field::Choice),
-        // Includes the plan for the use of tools.
+        // The text includes the model's plan for tool use.
         ("text", Field::Text(Part::Text)),
         ("tool_call_delta.text", Field::Text(Part::Text)),
         ("tool_call_delta.index", Field::CallIndex),
@@ -47,7 +48,7 @@ static FIRST_VERSION: Table = Table {
     ])
 };
 
-/// Chat of the second version. Cohere calls the plan for the use of tools a chain of thought.
+/// Version 2 of chat. Cohere's plan for tool use is a form of reasoning.
 static SECOND_VERSION: Table = Table {
     last_type: "message-end",
     parse_usage: |json| RawUsage::parse(json).generated(),
@@ -57,7 +58,7 @@ static SECOND_VERSION: Table = Table {
     ..Table::new(&[
         ("id", Field::Id),
         ("model", Field::Model),
-        // Of a part of the content or of a tool call.
+        // Index of a content part or of a tool call.
         ("index", Field::Block),
         ("message.content", Field::Text(Part::Text)),
         ("message.content.text", Field::Text(Part::Text)),
@@ -84,7 +85,8 @@ static PROCESSING: Table = Table {
     ..Table::new(&[("id", Field::Id), ("model", Field::Model), ("meta|usage{}", Field::Usage)])
 };
 
-/// The second version of chat is close to OpenAI's, and an OpenAI-compatible provider shares one path.
+/// Paths of requests to all Cohere APIs. They extend OpenAI's rows, because chat version 2 is close to OpenAI's format.
+/// An OpenAI-compatible provider also shares one of Cohere's URL paths.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("message|preamble|query", RequestField::Prompt),
     ("query.text", RequestField::Prompt),
@@ -109,14 +111,14 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
 ])
 .extends(openai::REQUEST_ROWS);
 
-/// Token counts: `usage` of the second version, `meta` of the first.
+/// Token counts: `usage` in version 2, `meta` in version 1.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawUsage {
     tokens: Object<Units>,
     billed_units: Object<Units>,
     cached_tokens: Count,
-    /// Reranking by Jina, Voyage, llama.cpp and vLLM.
+    /// Fields of rerank responses by Jina, Voyage, llama.cpp and vLLM.
     prompt_tokens: Count,
     total_tokens: Count,
 }
@@ -156,7 +158,7 @@ impl RawUsage {
         })
     }
 
-    /// Returns the counts of a call that generates nothing: embeddings, reranking.
+    /// Returns the token counts of a call that generates no text: embeddings or reranking.
     fn processed(&self) -> Option<Usage> {
         let units = self.tokens.0.as_ref().or(self.billed_units.0.as_ref());
         let text = units.and_then(|units| units.input_tokens.0);

@@ -1,4 +1,4 @@
-//! Responses as Cohere and other rerankers send them: whole, byte by byte and cut in two at every place.
+//! Tests responses of Cohere and other rerankers: complete, byte by byte, and cut in two at every position.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn whole(api: Api, body: &str) -> Vec<String> {
     TestResponse::of(api, JSON).read(body.as_bytes())
 }
 
-/// Returns a stream of the first version, as lines and as named events.
+/// Returns the events of a version 1 stream. The stream is read both as JSON lines and as named server-sent events.
 fn first(api: Api, messages: &[&str]) -> Vec<String> {
     let lines: String = messages.iter().map(|line| format!("{line}\n")).collect();
     let read = TestResponse::of(api, LINES).read(lines.as_bytes());
@@ -25,7 +25,7 @@ fn first(api: Api, messages: &[&str]) -> Vec<String> {
     read
 }
 
-/// Returns a stream of the second version.
+/// Returns the events of a version 2 stream.
 fn second(messages: &[&str]) -> Vec<String> {
     TestResponse::of(Api::CohereV2Chat, STREAM).read(events(messages).as_bytes())
 }
@@ -51,7 +51,7 @@ fn a_chat_of_the_first_version() {
     ];
     let streamed = first(Api::CohereV1Chat, &messages);
     assert_eq!(streamed, [&head[..], &end, &[done()]].concat());
-    // The whole response in one message, as Bedrock may send it.
+    // Bedrock may send the whole response in one message.
     assert_eq!(first(Api::CohereV1Chat, &[messages[0], messages[5]]), streamed);
     let [id, text] = head;
     let [reason, counts] = end;
@@ -109,7 +109,7 @@ fn reads_generated_text() {
             done(),
         ]
     );
-    // One message for the whole text, and an end without the response, as on Bedrock.
+    // On Bedrock, one message may have the whole text, and the last message may omit the response.
     assert_eq!(
         first(Api::CohereV1Generate, &[answer, "{}"])[1..],
         [

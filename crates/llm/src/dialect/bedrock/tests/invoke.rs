@@ -1,4 +1,4 @@
-//! Responses in the formats of models: streams that Bedrock wraps, and JSON bodies.
+//! Tests responses in the models' own formats: streams that Bedrock wraps, and JSON bodies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::dialect::testing::{failed, started, stopped, usage};
 
 const API: Api = Api::BedrockInvoke;
 
-/// Returns a stream of these messages of a model.
+/// Returns a Bedrock stream that wraps these messages of a model.
 fn wrapped(messages: &[&str]) -> Vec<u8> {
     let messages = messages.iter();
     messages
@@ -24,14 +24,14 @@ fn invoked(messages: &[&str]) -> Vec<String> {
     TestResponse::of(API, AWS).read(&wrapped(messages))
 }
 
-/// Returns the field that Bedrock adds to the last message.
+/// Returns the metrics field that Bedrock adds to the last message.
 fn measured(input: u64, output: u64) -> String {
     format!(
         r#""amazon-bedrock-invocationMetrics":{{"inputTokenCount":{input},"outputTokenCount":{output},"invocationLatency":738,"firstByteLatency":378}}"#
     )
 }
 
-/// Returns the events of the end of a stream.
+/// Returns the events that every stream ends with.
 fn ended() -> [String; 2] {
     [took(738), "Done".to_owned()]
 }
@@ -87,7 +87,7 @@ fn uses_counts_of_bedrock_if_the_format_has_none() {
     assert_eq!(lines[0], usage([Some(13), Some(2), Some(7), Some(1), None]));
 }
 
-/// Found by fuzzing: an error status followed by messages of a successful call.
+/// Found by fuzzing: a response with an error status that contains the messages of a successful call.
 #[test]
 fn an_error_s_counts_are_nobody_s() {
     let last = format!(r#"{{"type":"message_stop",{}}}"#, measured(16, 97));

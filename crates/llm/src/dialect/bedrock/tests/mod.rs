@@ -1,4 +1,4 @@
-//! Requests and responses of Bedrock and SageMaker, cut in every way.
+//! Tests requests and responses of Bedrock and SageMaker. Each body is read with every cut.
 
 mod converse;
 mod invoke;
@@ -13,7 +13,7 @@ use crate::frame::encode;
 
 const AWS: Option<&str> = Some("application/vnd.amazon.eventstream");
 
-/// Returns a stream of these messages, each with its event type and payload.
+/// Returns a stream of AWS event stream messages, each with an event type and a payload.
 fn stream(api: Api, messages: &[(&str, &str)]) -> Vec<String> {
     let messages = messages.iter();
     let body: Vec<u8> = messages.flat_map(|(name, payload)| encode::event(name, payload)).collect();

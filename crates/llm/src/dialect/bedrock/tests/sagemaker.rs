@@ -1,11 +1,11 @@
-//! Responses of containers, cut into parts or whole.
+//! Tests responses of SageMaker containers, complete and cut into parts.
 
 use super::*;
 use crate::dialect::testing::{events, failed, started, stopped, usage};
 
 const API: Api = Api::SageMakerInvocations;
 
-/// Returns the response cut into parts of this length.
+/// Returns the response cut into parts of `length` bytes.
 fn parts(body: &str, length: usize) -> Vec<String> {
     let headers = [
         (":message-type", "event"),
@@ -62,7 +62,7 @@ fn a_container_may_speak_openais_format() {
     assert_eq!(lines.pop().unwrap(), "Done");
     assert_eq!(lines, expected);
     assert_eq!(cut(&messages[..2].concat()), expected);
-    // The container alone sends the same without AWS's framing.
+    // Without SageMaker, the container sends the same messages without the AWS framing.
     let alone = TestResponse::of(API, Some("text/event-stream"));
     assert_eq!(alone.read(events(&messages).as_bytes())[..4], expected);
 }

@@ -1,4 +1,4 @@
-//! Responses as Aleph Alpha sends them: whole, byte by byte and cut in two at every place.
+//! Tests Aleph Alpha's responses: complete, byte by byte, and cut in two at every position.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, events, failed, stopped, usage};
 use crate::dialect::*;

@@ -1,4 +1,4 @@
-//! Responses as Workers AI sends them: whole, byte by byte and cut in two at every place.
+//! Tests Workers AI's responses: complete, byte by byte, and cut in two at every position.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, events, failed, usage};
 use crate::dialect::*;

@@ -1,4 +1,4 @@
-//! Responses as DashScope sends them: whole, byte by byte and cut in two at every place.
+//! Tests DashScope's responses: complete, byte by byte, and cut in two at every position.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
@@ -6,7 +6,7 @@ use tokengauge_types::label::Name;
 
 const API: Api = Api::DashScopeGeneration;
 
-/// Returns a stream of these messages as events with a number, a name and the status.
+/// Returns a stream of server-sent events. Each event has a number, a name, the status, and one of these messages.
 fn stream(messages: &[&str]) -> Vec<String> {
     let events = (1..).zip(messages);
     let body: String = events

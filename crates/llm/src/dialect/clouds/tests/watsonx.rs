@@ -1,10 +1,10 @@
-//! Responses as watsonx.ai sends them: whole, byte by byte and cut in two at every place.
+//! Tests watsonx.ai's responses: complete, byte by byte, and cut in two at every position.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
-/// Returns a stream of these messages as events with a number and a name.
+/// Returns a stream of server-sent events. Each event has a number, a name, and one of these messages.
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {
     let events = (1..).zip(messages);
     let body: String = events
