@@ -1,5 +1,9 @@
 //! The paths of the values that a format reads, each with the meaning of the value.
 
+use std::cmp::Ordering;
+
+use memchr::memchr;
+
 /// The most rows of one format: the scanner keeps one bit for each.
 const MOST_ROWS: usize = 128;
 
@@ -139,20 +143,16 @@ impl<F: Copy> Paths<F> {
         let mut matches = if is_wrapper { self.root() } else { Matches::default() };
         for row in bits(open) {
             let path = self.path(row);
-            let is_raw = path.ends_with(AS_TEXT);
-            let mut steps = path.strip_suffix(AS_TEXT).unwrap_or(path).split('.').skip(depth);
-            let Some(step) = steps.next().filter(|step| !step.is_empty()) else {
-                continue;
-            };
-            let fits = key.map_or(step == "*", |key| step.split('|').any(|known| known == key));
-            if !fits {
+            let text = path.strip_suffix(AS_TEXT).unwrap_or(path);
+            let Some((step, has_more)) = nth_step(text.as_bytes(), depth) else { continue };
+            if !fits(step, key) {
                 continue;
             }
-            if steps.next().is_some() {
+            if has_more {
                 matches.open |= 1 << row;
             } else {
                 matches.ended |= 1 << row;
-                matches.is_raw |= is_raw;
+                matches.is_raw |= text.len() < path.len();
             }
         }
         matches
@@ -194,6 +194,31 @@ impl Matches {
     /// Whether no row wants the value or anything in it.
     pub const fn is_none(self) -> bool {
         self.open == 0 && self.ended == 0
+    }
+}
+
+/// Returns step `depth` of a path, and whether more steps follow.
+fn nth_step(path: &[u8], depth: usize) -> Option<(&[u8], bool)> {
+    let mut rest = path;
+    for _ in 0..depth {
+        rest = rest.get(memchr(b'.', rest)? + 1..)?;
+    }
+    let (step, has_more) = match memchr(b'.', rest) {
+        Some(end) => (rest.get(..end)?, true),
+        None => (rest, false),
+    };
+    (!step.is_empty()).then_some((step, has_more))
+}
+
+/// Returns whether a step matches a key. Runs for each open row and key, so the lengths decide first.
+fn fits(step: &[u8], key: Option<&str>) -> bool {
+    let Some(key) = key.map(str::as_bytes) else { return step == b"*" };
+    match step.len().cmp(&key.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => step == key,
+        Ordering::Greater => {
+            memchr(b'|', step).is_some() && step.split(|&byte| byte == b'|').any(|it| it == key)
+        }
     }
 }
 
