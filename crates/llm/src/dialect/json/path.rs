@@ -1,11 +1,10 @@
 //! The paths of the values that a format reads, each with the meaning of the value.
 
-use std::cmp::Ordering;
-
-use memchr::memchr;
-
 /// The most rows of one format: the scanner keeps one bit for each.
 const MOST_ROWS: usize = 128;
+
+/// The most steps of a path.
+const MOST_STEPS: usize = 8;
 
 /// Ends a path whose objects and lists are delivered as the JSON text that they are.
 const AS_TEXT: &str = "{}";
@@ -25,6 +24,63 @@ pub struct Paths<F: 'static> {
     errors: &'static [Row<ErrorField>],
     /// Keys of the root whose object is read as if it were the root.
     wrappers: &'static [&'static str],
+    index: Index,
+}
+
+/// Properties of all rows, computed at compile time. The scanner needs them for each open row and key.
+#[derive(Clone, Copy, Debug)]
+struct Index {
+    /// Offsets behind each step of a path. 0: the path has no such step.
+    ends: [[u8; MOST_STEPS]; MOST_ROWS],
+    /// Rows with a step that matches several keys.
+    alternatives: u128,
+    /// Rows whose value is delivered as text.
+    as_text: u128,
+    /// Rows whose path is the root.
+    at_root: u128,
+    /// All other rows.
+    below_root: u128,
+}
+
+impl Index {
+    const EMPTY: Self = Self {
+        ends: [[0; MOST_STEPS]; MOST_ROWS],
+        alternatives: 0,
+        as_text: 0,
+        at_root: 0,
+        below_root: 0,
+    };
+
+    /// Adds the path of `row`. Fails to compile if the path has too many steps.
+    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+    const fn add(&mut self, row: usize, path: &str) {
+        assert!(row < MOST_ROWS, "more rows than the scanner has bits");
+        let (bytes, bit) = (path.as_bytes(), 1 << row);
+        let mut length = bytes.len();
+        if length >= AS_TEXT.len() && bytes[length - 1] == b'}' {
+            length -= AS_TEXT.len();
+            self.as_text |= bit;
+        }
+        assert!(length < 256, "offsets have eight bits");
+        let (mut at, mut step) = (0, 0);
+        while at < length {
+            if bytes[at] == b'|' {
+                self.alternatives |= bit;
+            }
+            at += 1;
+            if at == length || bytes[at] == b'.' {
+                #[expect(clippy::cast_possible_truncation, reason = "less than 256")]
+                let end = at as u8;
+                self.ends[row][step] = end;
+                step += 1;
+            }
+        }
+        if path.is_empty() {
+            self.at_root |= bit;
+        } else {
+            self.below_root |= bit;
+        }
+    }
 }
 
 /// The meaning of a value.
@@ -95,18 +151,18 @@ pub struct Matches {
 
 impl<F: Copy> Paths<F> {
     pub const fn new(own: &'static [Row<F>]) -> Self {
-        let paths = Self { own, base: &[], errors: &[], wrappers: &[] };
-        paths.checked()
+        let paths = Self { own, base: &[], errors: &[], wrappers: &[], index: Index::EMPTY };
+        paths.indexed()
     }
 
     /// Adds the rows of another format.
     pub const fn extends(self, base: &'static [Row<F>]) -> Self {
-        Self { base, ..self }.checked()
+        Self { base, ..self }.indexed()
     }
 
     /// Adds the rows of error objects.
     pub const fn with_errors(self) -> Self {
-        Self { errors: ERROR_ROWS, ..self }.checked()
+        Self { errors: ERROR_ROWS, ..self }.indexed()
     }
 
     /// Reads an object under one of these keys of the root as if it were the root.
@@ -114,27 +170,29 @@ impl<F: Copy> Paths<F> {
         Self { wrappers, ..self }
     }
 
-    const fn checked(self) -> Self {
-        assert!(self.len() <= MOST_ROWS, "more rows than the scanner has bits");
+    #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
+    const fn indexed(mut self) -> Self {
+        let (base, own) = (self.base.len(), self.own.len());
+        self.index = Index::EMPTY;
+        let mut row = 0;
+        while row < base + own + self.errors.len() {
+            let path = if row < base {
+                self.base[row].0
+            } else if row < base + own {
+                self.own[row - base].0
+            } else {
+                self.errors[row - base - own].0
+            };
+            self.index.add(row, path);
+            row += 1;
+        }
         self
     }
 
-    const fn len(&self) -> usize {
-        self.own.len() + self.base.len() + self.errors.len()
-    }
-
     /// Returns the matches of the root.
-    pub fn root(&self) -> Matches {
-        let mut root = Matches { is_root: true, ..Matches::default() };
-        for row in 0..u32::try_from(self.len()).unwrap_or_default() {
-            let bit = 1 << row;
-            if self.path(row).is_empty() {
-                root.ended |= bit;
-            } else {
-                root.open |= bit;
-            }
-        }
-        root
+    pub const fn root(&self) -> Matches {
+        let (open, ended) = (self.index.below_root, self.index.at_root);
+        Matches { open, ended, is_raw: false, is_root: true }
     }
 
     /// Returns the matches of a key below a value `depth` steps from the root. `None` is an element of a list.
@@ -142,17 +200,16 @@ impl<F: Copy> Paths<F> {
         let is_wrapper = depth == 0 && key.is_some_and(|key| self.wrappers.contains(&key));
         let mut matches = if is_wrapper { self.root() } else { Matches::default() };
         for row in bits(open) {
-            let path = self.path(row);
-            let text = path.strip_suffix(AS_TEXT).unwrap_or(path);
-            let Some((step, has_more)) = nth_step(text.as_bytes(), depth) else { continue };
-            if !fits(step, key) {
+            let Some((step, has_more)) = self.nth_step(row, depth) else { continue };
+            let bit = 1 << row;
+            if !fits(step, key, self.index.alternatives & bit != 0) {
                 continue;
             }
             if has_more {
-                matches.open |= 1 << row;
+                matches.open |= bit;
             } else {
-                matches.ended |= 1 << row;
-                matches.is_raw |= text.len() < path.len();
+                matches.ended |= bit;
+                matches.is_raw |= self.index.as_text & bit != 0;
             }
         }
         matches
@@ -166,7 +223,6 @@ impl<F: Copy> Paths<F> {
     /// Returns the meanings of the rows that end here.
     pub fn meanings(&self, ended: u128) -> impl Iterator<Item = Meaning<F>> + '_ {
         bits(ended).filter_map(|row| {
-            let row = usize::try_from(row).ok()?;
             if let Some((_, field)) = self.field(row) {
                 return Some(Meaning::Field(*field));
             }
@@ -175,8 +231,16 @@ impl<F: Copy> Paths<F> {
         })
     }
 
-    fn path(&self, row: u32) -> &'static str {
-        let row = usize::try_from(row).unwrap_or(usize::MAX);
+    /// Returns step `depth` of the path of `row`, and whether more steps follow.
+    fn nth_step(&self, row: usize, depth: usize) -> Option<(&'static str, bool)> {
+        let ends = self.index.ends.get(row)?;
+        let end = |step: usize| ends.get(step).map_or(0, |&end| usize::from(end));
+        let start = if depth == 0 { 0 } else { end(depth - 1) + 1 };
+        let step = self.path(row).get(start..end(depth))?;
+        (!step.is_empty()).then_some((step, end(depth + 1) != 0))
+    }
+
+    fn path(&self, row: usize) -> &'static str {
         if let Some((path, _)) = self.field(row) {
             return path;
         }
@@ -197,35 +261,19 @@ impl Matches {
     }
 }
 
-/// Returns step `depth` of a path, and whether more steps follow.
-fn nth_step(path: &[u8], depth: usize) -> Option<(&[u8], bool)> {
-    let mut rest = path;
-    for _ in 0..depth {
-        rest = rest.get(memchr(b'.', rest)? + 1..)?;
-    }
-    let (step, has_more) = match memchr(b'.', rest) {
-        Some(end) => (rest.get(..end)?, true),
-        None => (rest, false),
-    };
-    (!step.is_empty()).then_some((step, has_more))
-}
-
-/// Returns whether a step matches a key. Runs for each open row and key, so the lengths decide first.
-fn fits(step: &[u8], key: Option<&str>) -> bool {
-    let Some(key) = key.map(str::as_bytes) else { return step == b"*" };
-    match step.len().cmp(&key.len()) {
-        Ordering::Less => false,
-        Ordering::Equal => step == key,
-        Ordering::Greater => {
-            memchr(b'|', step).is_some() && step.split(|&byte| byte == b'|').any(|it| it == key)
-        }
+/// Returns whether a step matches a key, or an element of a list.
+fn fits(step: &str, key: Option<&str>, has_alternatives: bool) -> bool {
+    match key {
+        None => step == "*",
+        Some(key) if has_alternatives => step.split('|').any(|known| known == key),
+        Some(key) => step == key,
     }
 }
 
 /// Returns the positions of the bits that are set.
-fn bits(mut set: u128) -> impl Iterator<Item = u32> {
+fn bits(mut set: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let lowest = set.trailing_zeros();
+        let lowest = usize::try_from(set.trailing_zeros()).unwrap_or(MOST_ROWS);
         (set != 0).then(|| {
             set &= set - 1;
             lowest
