@@ -222,7 +222,7 @@ impl<'a> DriftView<'a> {
 #[derive(Debug, Serialize)]
 pub struct Objective<'a> {
     name: &'a Label,
-    /// The value of the attribute `tokengauge.indicator`.
+    /// The value of the attribute `tokengauge.sli`.
     indicator: &'static str,
     threshold: Option<Threshold>,
     scope: &'a Scope,

@@ -169,7 +169,7 @@ enum ScrapeError {
     Probe(#[from] ProbeError),
     #[error("no complete response within {0:?}")]
     Timeout(Duration),
-    #[error("the response has {}", if *.0 == ScrapeResult::Unknown { "no known metric of the engine" } else { "no metrics" })]
+    #[error("the response has {}", if *.0 == ScrapeResult::UnknownEngine { "no known metric of the engine" } else { "no metrics" })]
     Invalid(ScrapeResult),
 }
 
@@ -185,7 +185,7 @@ impl ScrapeError {
         match self {
             Self::Probe(ProbeError::Unreachable(_)) => ScrapeResult::Unreachable,
             Self::Probe(ProbeError::Redirect(_)) => ScrapeResult::Redirect,
-            Self::Probe(ProbeError::Status(_)) => ScrapeResult::Status,
+            Self::Probe(ProbeError::Status(_)) => ScrapeResult::HttpError,
             Self::Probe(ProbeError::TooLarge(_)) => ScrapeResult::TooLarge,
             Self::Probe(ProbeError::TimedOut) | Self::Timeout(_) => ScrapeResult::Timeout,
             Self::Invalid(result) => *result,

@@ -98,7 +98,7 @@ async fn an_event_without_a_line_end() {
     let before = process.peak_memory();
     let piece = [b"data: ".as_slice(), &[b'x'; 250]].concat().repeat(1024);
     flows(&process, &backend, &piece, 4 * 1024).await;
-    assert_eq!(process.count(&["anomalies", "\"oversize\""]).await, 1);
+    assert_eq!(process.count(&["parse_errors", "\"oversize\""]).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 64 * MIB, "{grown}");
 }
@@ -119,7 +119,7 @@ async fn an_endless_request_header() {
     }
     client.read_to_end().await;
     assert!(!backend.has_another().await, "the request was not forwarded");
-    assert_eq!(process.count(&["requests_refused"]).await, 1);
+    assert_eq!(process.count(&["requests_invalid"]).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
 }
@@ -138,7 +138,7 @@ async fn an_endless_response_header() {
         }
     }
     assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
-    let failed = ["requests_finished", "\"502\"", "fault=\"upstream\""];
+    let failed = ["requests_finished", "\"502\"", "error_source=\"upstream\""];
     assert_eq!(process.count(&failed).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
@@ -156,18 +156,22 @@ async fn an_observer_that_falls_behind() {
     let path = file.path().to_str().unwrap();
     let process = Process::start(&["--config", path], &[]).await;
     warm(&process, &backend).await;
-    assert_eq!(process.count(&["observer_lost"]).await, 0);
+    assert_eq!(process.count(&["observer_dropped_bytes"]).await, 0);
     let before = process.peak_memory();
     let piece = CHUNK.repeat(1024);
     flows(&process, &backend, piece.as_bytes(), 512).await;
-    assert!(process.count(&["observer_lost"]).await > 0);
+    assert!(process.count(&["observer_dropped_bytes"]).await > 0);
     assert_eq!(process.count(&["observer_unobserved"]).await, 1);
-    assert_eq!(process.count(&["anomalies", "\"gap\""]).await, 1);
+    assert_eq!(process.count(&["parse_errors", "\"gap\""]).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
-    let lost = process.count(&["observer_lost"]).await;
+    let lost = process.count(&["observer_dropped_bytes"]).await;
     warm(&process, &backend).await;
-    assert_eq!(process.count(&["observer_lost"]).await, lost, "the observer has caught up");
+    assert_eq!(
+        process.count(&["observer_dropped_bytes"]).await,
+        lost,
+        "the observer has caught up"
+    );
 }
 
 /// Waits until the counter of seconds blocked by a client grows by 0.1 s over `before`. Returns its new value.
@@ -175,7 +179,7 @@ async fn more_blocked(process: &Process, before: f64) -> f64 {
     within("the counter to move", async {
         let mut now = before;
         while now < before + 0.1 {
-            now = process.seconds(&["stream_time", "\"blocked\""]).await;
+            now = process.seconds(&["stream_active_time", "\"blocked\""]).await;
         }
         now
     })

@@ -130,7 +130,7 @@ async fn each_failure_burns_the_budget_of_its_slo_and_a_client_disconnect_burns_
             ];
             assert_eq!(told, [good, bad], "{objective}");
             let name = format!("tokengauge_slo=\"{objective}\"");
-            let budget = process.seconds(&["tokengauge_slo_budget", &name]).await;
+            let budget = process.seconds(&["tokengauge_slo_error_budget_remaining", &name]).await;
             assert_eq!(bad > 0, budget < 0.0, "{objective}: {budget}");
         }
     }
@@ -144,7 +144,7 @@ async fn each_failure_burns_the_budget_of_its_slo_and_a_client_disconnect_burns_
 async fn budget(process: &Process) -> Option<f64> {
     let (_, metrics) = process.page("/metrics").await;
     let mut lines = metrics.lines();
-    let line = lines.find(|line| line.starts_with("tokengauge_slo_budget"))?;
+    let line = lines.find(|line| line.starts_with("tokengauge_slo_error_budget_remaining"))?;
     Some(line.rsplit_once(' ')?.1.parse().unwrap())
 }
 

@@ -91,7 +91,7 @@ async fn calls_cost_what_the_table_defines_and_use_their_budget() {
     };
     let cost = ["tokengauge_cost_total{", "\"USD\"", "\"reported\""];
     near(process.seconds(&cost).await, 2.0 * exact);
-    assert_eq!(process.count(&["tokengauge_unpriced_total{"]).await, 1);
+    assert_eq!(process.count(&["tokengauge_requests_unpriced_total{"]).await, 1);
     near(process.seconds(&used("\"money\"")).await, exact);
     near(process.seconds(&used("\"tokens\"")).await, 3.0 * 350.0);
     near(process.seconds(&used("\"euros\"")).await, 0.0);

@@ -87,10 +87,10 @@ async fn a_drain_waits_for_the_end_of_a_stream() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
-    let nobody_asked = process.seconds(&["tokengauge_self_draining_seconds"]).await;
+    let nobody_asked = process.seconds(&["tokengauge_self_drain_duration_seconds"]).await;
     assert!(nobody_asked <= 0.0, "{nobody_asked}");
     let waiting = parting(&process).await;
-    assert!(process.seconds(&["tokengauge_self_draining_seconds"]).await > 0.0);
+    assert!(process.seconds(&["tokengauge_self_drain_duration_seconds"]).await > 0.0);
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     settle().await;

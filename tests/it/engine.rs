@@ -141,7 +141,7 @@ async fn until(process: &Process, parts: &[&str], value: Option<f64>) {
 
 /// Waits until one more scrape ends with this result.
 async fn asked(process: &Process, how: &str) {
-    let how = format!("tokengauge_asked=\"{how}\"");
+    let how = format!("tokengauge_scrape_result=\"{how}\"");
     let parts = ["tokengauge_self_scrapes_total", how.as_str()];
     let before = told(process, &parts).await.unwrap();
     let waiting = async {
@@ -165,15 +165,15 @@ async fn scrapes_an_engine_and_its_queue_makes_the_depth_exact() {
     assert_eq!(told(&process, &running).await, Some(21.0));
     let cache = ["backend_kv_cache_ratio{", "upstream=\"gpu\""];
     assert_eq!(told(&process, &cache).await, Some(0.837_104_072_398_190_1));
-    let depth = told(&process, &[DEPTH, "bound=\"exact\""]).await;
+    let depth = told(&process, &[DEPTH, "precision=\"exact\""]).await;
     assert_eq!(depth, Some(3.0));
-    assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, None);
+    assert_eq!(told(&process, &[DEPTH, "precision=\"upper_bound\""]).await, None);
     assert!(told(&process, &AGE).await.unwrap() >= 0.0);
     let stats: Value = serde_json::from_str(&process.page("/stats").await.1).unwrap();
     let shown = &stats["backends"][0];
     assert_eq!((&shown["upstream"], &shown["engine"]), (&"gpu".into(), &"vllm".into()));
     assert_eq!((&shown["waiting"], &shown["running"]), (&3.into(), &21.into()));
-    let prefix = ["tokengauge_backend_prefix_cache_ratio{"];
+    let prefix = ["tokengauge_backend_prefix_cache_hit_ratio{"];
     assert_eq!(told(&process, &prefix).await, None, "no interval has passed");
     let more = VLLM
         .replace(
@@ -210,10 +210,10 @@ async fn counts_scrape_failures_by_kind_and_logs_each_once() {
     assert_eq!(told(&process, &AGE).await, None, "no scrape has succeeded");
     for (does, how) in [
         (Does::Says(REDIRECT), "redirect"),
-        (Does::Says(BUSY), "status"),
-        (Does::Says(PAGE), "content"),
+        (Does::Says(BUSY), "http_error"),
+        (Does::Says(PAGE), "not_metrics"),
         (Does::Says(CUT), "unreachable"),
-        (Does::Says(OTHER), "unknown"),
+        (Does::Says(OTHER), "unknown_engine"),
         (Does::Floods, "too_large"),
         (Does::Answers(VLLM.to_owned()), "ok"),
     ] {
@@ -240,11 +240,11 @@ async fn ignores_impossible_values_of_an_engine() {
     let running = ["tokengauge_backend_requests{", "state=\"running\""];
     until(&process, &running, Some(2.0)).await;
     assert_eq!(told(&process, &WAITING).await, None);
-    let cache = ["tokengauge_backend_kv_cache_ratio{"];
+    let cache = ["tokengauge_backend_kv_cache_utilization_ratio{"];
     assert_eq!(told(&process, &cache).await, None);
-    let lies = told(&process, &["tokengauge_self_implausible_total{"]).await;
+    let lies = told(&process, &["tokengauge_self_scrapes_implausible_values_total{"]).await;
     assert!(lies >= Some(2.0), "{lies:?}");
-    assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, Some(0.0));
+    assert_eq!(told(&process, &[DEPTH, "precision=\"upper_bound\""]).await, Some(0.0));
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn an_engine_that_disappears_leaves_its_scrape_age_and_can_return() {
     // The minimum age is three intervals plus a timeout.
     let age = told(&process, &AGE).await.unwrap();
     assert!(age > 5.0, "{age}");
-    assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, Some(0.0));
+    assert_eq!(told(&process, &[DEPTH, "precision=\"upper_bound\""]).await, Some(0.0));
     let _engine = Engine::at(address, Does::Answers(VLLM.to_owned())).await;
     until(&process, &WAITING, Some(3.0)).await;
     let younger = told(&process, &AGE).await.unwrap();
@@ -290,7 +290,7 @@ async fn calls_to_a_warming_backend_are_labelled() {
     const ANSWER: &str = r#"{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}"#;
     let engine = Engine::start(Does::Answers(ANSWER.to_owned())).await;
     let (process, folder) = before(&engine, "interval: 1m", "warm: {exchanges: 2}").await;
-    let warm = |state: &'static str| ["tokengauge_backend_warm{", state];
+    let warm = |state: &'static str| ["tokengauge_backend_warmup_state{", state];
     assert_eq!(told(&process, &warm("warm=\"warming\"")).await, Some(1.0));
     for _ in 0..3 {
         let mut client = process.client().await;

@@ -10,9 +10,9 @@ const ASKING: &str = "Accept: application/openmetrics-text;version=1.0.0,*/*;q=0
 
 /// Returns the trace and span ids of the exemplars at the buckets of the time to first token.
 fn exemplars(page: &str) -> BTreeSet<(String, String)> {
-    let buckets = page.lines().filter(|line| {
-        line.starts_with("tokengauge_time_to_seconds_bucket{") && line.contains("=\"token\"")
-    });
+    let buckets = page
+        .lines()
+        .filter(|line| line.starts_with("tokengauge_time_to_first_token_seconds_bucket{"));
     let labels = buckets.filter_map(|line| Some(line.split_once(" # {")?.1));
     let ids = labels.map(|labels| {
         let quoted: Vec<_> = labels.split('"').collect();

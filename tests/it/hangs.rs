@@ -38,7 +38,7 @@ async fn counts_a_stall_once_and_before_the_stream_ends() {
     .await;
     assert_eq!(process.count(&STALLED).await, 1);
     assert_eq!(process.streams().await[0]["stalled"], true);
-    assert_eq!(process.count(&["tokengauge_stall_time_seconds_count"]).await, 0);
+    assert_eq!(process.count(&["tokengauge_stall_duration_seconds_count"]).await, 0);
     upstream.write(DONE).await;
     assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
     within("the exchange's end", async {
@@ -47,8 +47,8 @@ async fn counts_a_stall_once_and_before_the_stream_ends() {
     .await;
     assert_eq!(process.count(&STALLED).await, 0);
     assert_eq!(process.count(&STALLS).await, 1);
-    assert_eq!(process.count(&["tokengauge_stall_time_seconds_count{"]).await, 1);
-    let idle = process.seconds(&["tokengauge_stall_time_seconds_sum{"]).await;
+    assert_eq!(process.count(&["tokengauge_stall_duration_seconds_count{"]).await, 1);
+    let idle = process.seconds(&["tokengauge_stall_duration_seconds_sum{"]).await;
     assert!(idle >= 0.25, "{idle}");
 }
 
@@ -67,11 +67,11 @@ async fn a_stopped_process_reports_its_own_delay_and_no_stall() {
     client.read_exactly(CHUNK.len().min(DONE.len())).await;
     // At most 250 ms of the 3 s pass before the next heartbeat is due.
     within("the delay to be reported", async {
-        let late = ["tokengauge_self_delay_seconds_sum{", "\"runtime\""];
+        let late = ["tokengauge_self_scheduling_delay_seconds_sum{", "\"runtime\""];
         while process.seconds(&late).await < 2.5 {}
     })
     .await;
-    let stalled = process.seconds(&["tokengauge_stall_time_seconds_sum{"]).await;
+    let stalled = process.seconds(&["tokengauge_stall_duration_seconds_sum{"]).await;
     let most = process.count(&STALLS).await - counted;
     assert!(
         most == 0 || stalled < 2.0,

@@ -6,13 +6,13 @@ use crate::support::Backend;
 use crate::support::process::{CALL, CHUNK, DONE, Process, open};
 
 async fn samples(process: &Process, side: &str) -> u64 {
-    let side = format!("side=\"{side}\"");
+    let side = format!("peer=\"{side}\"");
     process.count(&["tokengauge_network_rtt_seconds_count", &side]).await
 }
 
 async fn connecting(process: &Process, stage: &str) -> u64 {
     let stage = format!("connect_stage=\"{stage}\"");
-    process.count(&["tokengauge_connect_stage_seconds_count", &stage]).await
+    process.count(&["tokengauge_connect_stage_duration_seconds_count", &stage]).await
 }
 
 /// Waits until no exchange is in flight.
@@ -90,5 +90,5 @@ async fn a_unix_socket_has_no_round_trip_time() {
     assert_eq!(samples(&process, "upstream").await, 1);
     assert_eq!(samples(&process, "client").await, 0);
     let side = "tokengauge_network_retransmits_total";
-    assert_eq!(process.count(&[side, "side=\"client\""]).await, 0);
+    assert_eq!(process.count(&[side, "peer=\"client\""]).await, 0);
 }

@@ -279,7 +279,7 @@ async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     let input = &drift[0]["input"];
     assert_eq!((&input["baseline"], &input["current"]), (&200.into(), &0.into()));
     assert_eq!(input["index"], Value::Null);
-    assert_eq!(rig.process.count(&["drift_workload"]).await, 0, "not reported");
+    assert_eq!(rig.process.count(&["workload_drift"]).await, 0, "not reported");
 
     prompts(&rig.process, 2, 1).await;
     let drift = rig.page("/stats").await["drift"].take();
@@ -294,7 +294,7 @@ async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     let drift = rig.page("/stats").await["drift"].take();
     assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
     assert!(drift[0]["output"]["index"].as_f64() < Some(0.25), "{drift}");
-    let exported = ["tokengauge_drift_workload_ratio{", "type=\"input\"", "model=\"at-once\""];
+    let exported = ["tokengauge_workload_drift_ratio{", "type=\"input\"", "model=\"at-once\""];
     assert!(rig.process.seconds(&exported).await > 0.25);
 
     let (_, saved) = rig.process.page("/drift").await;

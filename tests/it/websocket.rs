@@ -183,9 +183,9 @@ fn assert_is_the_session(client: &Span) {
             "gen_ai.usage.input_tokens",
             "gen_ai.usage.output_tokens",
             "tokengauge.output_tokens.counted",
-            "tokengauge.time_to.token",
-            "tokengauge.output_rate",
-            "tokengauge.total_rate",
+            "tokengauge.time_to_first_token",
+            "tokengauge.output_token_rate",
+            "tokengauge.total_token_rate",
         ],
     );
     let dated = "gpt-4o-realtime-preview-2025-06-03";
@@ -264,7 +264,7 @@ async fn reports_which_side_aborted_a_websocket() {
     drop(setting.upstream);
     let [server, _] = spans(setting.process, &setting.collector).await;
     assert_eq!(facts(&server), ["1", "0", "-", "-", "cancelled"]);
-    assert_eq!(attribute(&server, "tokengauge.fault").unwrap(), "client");
+    assert_eq!(attribute(&server, "tokengauge.error_source").unwrap(), "client");
 }
 
 #[tokio::test]

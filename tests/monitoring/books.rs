@@ -368,7 +368,7 @@ fn finds_inconsistent_pages() {
 fn finds_unknown_names_and_thresholds() {
     let known = Known::new();
     let page = "`tokengauge_tokens_total` `tokengauge_tokens` `tokengauge_route=\"a\"` `tokengauge.tokens` `tokengauge.token` \
-        `tokengauge_time_to_seconds` `tokengauge_quota_*` `tokengauge_quote_*` `slo:nothing:ratio` `tokengauge.yaml`";
+        `tokengauge_time_to_first_token_seconds` `tokengauge_rate_limit_*` `tokengauge_quote_*` `slo:nothing:ratio` `tokengauge.yaml`";
     assert_eq!(
         known.strangers(page),
         ["tokengauge_tokens", "tokengauge.token", "tokengauge_quote_*", "slo:nothing:ratio"]

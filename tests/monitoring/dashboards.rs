@@ -117,7 +117,7 @@ const KEPT: &[&str] = &["cluster", "k8s_cluster_name", "namespace", "k8s_namespa
 /// Returns a checker that also knows recorded series and the series that Prometheus creates for alerts.
 fn checker() -> Checker {
     const OBJECTIVE: &[&str] =
-        &["tokengauge_slo", "tokengauge_indicator", "sloth_id", "sloth_service", "sloth_slo"];
+        &["tokengauge_slo", "tokengauge_sli", "sloth_id", "sloth_service", "sloth_slo"];
     let objective = [KEPT, OBJECTIVE].concat();
     let window = [&objective[..], &["sloth_window"]].concat();
     let alert = [KEPT, &["alertname", "alertstate", "severity", "sloth_slo"]].concat();

@@ -351,7 +351,7 @@ fn accepts_valid_queries() {
     for query in [
         "sum by (tokengauge_route) (tokengauge_active_requests{job=~\"$job\"})",
         "sum(rate(tokengauge_tokens_total{gen_ai_token_type=\"output\"}[$__rate_interval]))",
-        "histogram_quantile(0.9, sum by (le, job) (rate(tokengauge_time_to_seconds_bucket[$__range]))) >= 0",
+        "histogram_quantile(0.9, sum by (le, job) (rate(tokengauge_time_to_first_token_seconds_bucket[$__range]))) >= 0",
         "sum by (x) (label_replace(tokengauge_active_requests, \"x\", \"$1\", \"tokengauge_route\", \"(.+)\"))",
         "sum by (job) (tokengauge_active_requests) / sum by (job) (tokengauge_active_requests > 0)",
         "slo:x:ratio * on (job) group_left (namespace) sum by (job, namespace) (tokengauge_active_requests)",
@@ -368,7 +368,7 @@ fn finds_errors_in_queries() {
     for (query, told) in [
         ("sum(tokengauge_active_requests", "tokengauge_active_requests"),
         ("tokengauge_tokens", "tokengauge_tokens: no such series is exported"),
-        ("tokengauge_time_to_seconds", "no such series is exported"),
+        ("tokengauge_time_to_first_token_seconds", "no such series is exported"),
         ("slo:y:ratio", "no such series is exported"),
         ("slo:x:ratio{instance=\"a\"}", "has no label instance"),
         (
@@ -384,7 +384,7 @@ fn finds_errors_in_queries() {
         ("sum without (pod) (tokengauge_active_requests)", "sum has no label pod"),
         ("sum by (job) (sum by (namespace) (tokengauge_active_requests))", "sum has no label job"),
         (
-            "histogram_quantile(0.5, sum by (job) (rate(tokengauge_time_to_seconds_bucket[5m])))",
+            "histogram_quantile(0.5, sum by (job) (rate(tokengauge_time_to_first_token_seconds_bucket[5m])))",
             "has no label le",
         ),
         (

@@ -41,7 +41,7 @@ fn a_trigger_is_one_number() {
 fn finds_a_name_that_is_not_exported() {
     let (_, wrong) = checker().rule("sum(tokengauge_queue_length{pod=\"a\"})");
     assert!(!wrong.is_empty());
-    let (_, wrong) = checker().rule("sum(tokengauge_queue_depth{tokengauge_vantage=\"inside\"})");
+    let (_, wrong) = checker().rule("sum(tokengauge_queue_depth{tokengauge_position=\"inside\"})");
     assert!(!wrong.is_empty());
 }
 

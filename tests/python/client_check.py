@@ -94,9 +94,9 @@ class OpenAiRig(Rig):
         self.check(call, f"the CLIENT span has {'an' if failed else 'no'} error.type", bool(found.get("error.type")) == failed, found)
         if call.cut:
             self.check(call, "the CLIENT span is marked as cut", found.get("tokengauge.complete") == "cut", found)
-            self.check(call, "output tokens are counted", found.get("tokengauge.output_tokens.standard", 0) > 0, found)
+            self.check(call, "output tokens are counted", found.get("tokengauge.output_tokens.normalized", 0) > 0, found)
         if call.output_tokens is not None:
-            seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.standard")]
+            seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.normalized")]
             self.check(call, "reported and counted tokens equal those of the response", seen == [call.output_tokens] * 2,
                        f"{seen}, not {call.output_tokens}")
 

@@ -30,7 +30,7 @@ from rig import CALLER, WAIT_LIMIT, Processes, Tally, clear_environment, free_po
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-TIME_TO_FIRST_TOKEN = 'tokengauge_time_to_seconds_bucket{tokengauge_point="token"}'
+TIME_TO_FIRST_TOKEN = 'tokengauge_time_to_first_token_seconds_bucket'
 FAILED = 'tokengauge_requests_finished_total{tokengauge_outcome="error"}'
 STALLED = "tokengauge_stream_stalls_total"
 # The silence of the stalled stream in seconds. It exceeds the route's stall threshold of 2 s by far, so that scheduling delays of the proxy do
@@ -163,7 +163,7 @@ def check_exemplars(stage, sink, tally, sampled, unsampled, kept):
         span, value = spans.get(ids(one)), float(one["value"])
         tally.check("an exemplar names a CLIENT span that the receiver got", span is not None, one)
         tally.check("an exemplar's only labels are the two ids", set(one["labels"]) == {"trace_id", "span_id"}, one)
-        span_value = (span or {}).get("tokengauge.time_to.token")
+        span_value = (span or {}).get("tokengauge.time_to_first_token")
         tally.check("an exemplar's value is the time to first token of its span", span_value is not None and abs(span_value - value) < 1e-9,
                     f"{value}, not {span_value}")
         tally.check("an exemplar's value belongs to its bucket", value <= float(labels["le"]), (labels, one))
@@ -180,7 +180,7 @@ def check_exemplars(stage, sink, tally, sampled, unsampled, kept):
 
 def check_otlp(sink, tally, sampled):
     """Checks that OTLP exports have the same exemplars."""
-    newest = lambda: sink.exemplars.get("tokengauge.time_to", set())
+    newest = lambda: sink.exemplars.get("tokengauge.time_to_first_token", set())
     tally.check("the slowest request is an exemplar over OTLP too",
                 wait_until(lambda: sampled[-1] in {trace for trace, _ in newest()}), newest())
     tally.check("exemplars over OTLP name CLIENT spans that the receiver got", newest() <= set(sink.client_spans()), newest())
@@ -196,7 +196,7 @@ def check_formats(stage, tally):
     tally.check("promtool reports no problem in the text format", linted.returncode == 0 and not linted.stderr, linted.stdout + linted.stderr)
     families = list(openmetrics.text_string_to_metric_families(opened))
     marked = {family.name for family in families for sample in family.samples if sample.exemplar}
-    tally.check("the strict parser of OpenMetrics reads exemplars", {"tokengauge_time_to_seconds", "tokengauge_requests_finished"} <= marked, marked)
+    tally.check("the strict parser of OpenMetrics reads exemplars", {"tokengauge_time_to_first_token_seconds", "tokengauge_requests_finished"} <= marked, marked)
     up = stage.ask("query", query='up{job="tokengauge"}')["result"]
     tally.check("Prometheus scrapes without an error", [one["value"][1] for one in up] == ["1"], up)
     scraped = {match[1] for match in re.finditer(r'\ble="([^"]*)"', opened)}

@@ -204,8 +204,8 @@ def server_span(call):
     """Returns the expected SERVER span. An error comes from the upstream or does not occur; it never comes from the proxy."""
     return {
         "http.response.status_code": 403 if call.setup.refused else 200,
-        "tokengauge.own_response": None,
-        "tokengauge.fault": "client" if call.setup.refused else "none",
+        "tokengauge.local_reply": None,
+        "tokengauge.error_source": "client" if call.setup.refused else "none",
     }
 
 

@@ -35,6 +35,14 @@ from rig import WAIT_LIMIT, Rig, Tally, attributes, clear_environment
 
 PATH = "/v1/chat/completions"
 MODEL = "gpt-4o"
+# The span attribute with the time from accept to each timestamp, by the name of the timestamp's span event.
+TIME_TO = {
+    "head": "tokengauge.time_to_headers",
+    "byte": "tokengauge.time_to_first_byte",
+    "event": "tokengauge.time_to_first_event",
+    "token": "tokengauge.time_to_first_token",
+    "visible": "tokengauge.time_to_first_visible_token",
+}
 # The maximum correction of the wall clock during the run before absolute times are meaningless. NTP slews by at most 500 µs a second; a step
 # is larger.
 LARGEST_DRIFT_NS = 50_000_000
@@ -213,7 +221,7 @@ class Judge:
             writes[name], had = done, played.had(end)
             self.hold(f"{name} not before it was written", played, at[name] >= before - self.uncertain, at[name] - before)
             self.differences[name].append(at[name] - done)
-            key = f"tokengauge.time_to.{name}"
+            key = TIME_TO.get(name)
             if key in reported:
                 times[name] = round(reported[key] * 1e9)
                 shortest, longest = before - request_at, had - played.sent
@@ -266,7 +274,7 @@ def main():
             tally.check(f"{played}: a pair of spans", len(spans[trace]) == 2, len(spans[trace]))
             judge.exchange(played, spans[trace])
         rig.end()
-        for name, expected in (("tokengauge.inter_chunk", judge.gaps), ("tokengauge.chunk_tokens", judge.chunks)):
+        for name, expected in (("tokengauge.inter_chunk_latency", judge.gaps), ("tokengauge.tokens_per_chunk", judge.chunks)):
             count, _ = rig.telemetry.distribution(name)
             tally.check(f"{name}: the count equals the writes", count == expected, f"{count}, not {expected}")
         judge.report()

@@ -180,7 +180,7 @@ def check_spans(rig, judge):
 def more_of(recording, server, client):
     """Yields more checks of a span: the response was observed completely, and the source of the token counts."""
     truth, usage = recording.truth, recording.truth.get("usage") or {}
-    is_ours = "tokengauge.own_response" in server or server.get("tokengauge.fault") == "proxy"
+    is_ours = "tokengauge.local_reply" in server or server.get("tokengauge.error_source") == "proxy"
     yield "no error comes from the proxy", not is_ours
     if recording.failed or "gen_ai.operation.name" not in client:
         return

@@ -55,17 +55,17 @@ mod tests {
         let emitted = emitted();
         for name in [
             "tokengauge_tokens_total",
-            "tokengauge_stream_time_seconds_total",
+            "tokengauge_stream_active_time_seconds_total",
             "tokengauge_active_requests",
-            "tokengauge_slo_budget_ratio",
-            "tokengauge_request_output_rate_per_second_bucket",
-            "tokengauge_time_to_seconds_sum",
+            "tokengauge_slo_error_budget_remaining_ratio",
+            "tokengauge_request_output_token_rate_per_second_bucket",
+            "tokengauge_time_to_first_token_seconds_sum",
         ] {
             assert!(emitted.contains_key(name), "{name}");
         }
         let has = |series: &str, label: &str| emitted[series].contains(label);
-        assert!(has("tokengauge_time_to_seconds_bucket", "le"));
-        assert!(!has("tokengauge_time_to_seconds_count", "le"));
+        assert!(has("tokengauge_time_to_first_token_seconds_bucket", "le"));
+        assert!(!has("tokengauge_time_to_first_token_seconds_count", "le"));
         assert!(has("tokengauge_tokens_total", "gen_ai_request_model"));
     }
 }

@@ -254,14 +254,14 @@ mod tests {
     fn values(exemplars: &Exemplars, of: &'static str) -> Vec<(usize, f64)> {
         let snapshot = exemplars.snapshot();
         let attributes = attributes(of);
-        let found = snapshot.of_series(tokengauge::TIME_TO.name, &attributes);
+        let found = snapshot.of_series(tokengauge::TIME_TO_FIRST_TOKEN.name, &attributes);
         found.map(|(bucket, exemplar)| (bucket, exemplar.value)).collect()
     }
 
     #[test]
     fn keeps_the_latest_of_each_bucket_of_each_series() {
         let exemplars = exemplars(&[ENDPOINT]);
-        let series = |of| exemplars.series(&tokengauge::TIME_TO, &attributes(of));
+        let series = |of| exemplars.series(&tokengauge::TIME_TO_FIRST_TOKEN, &attributes(of));
         let mut marks = exemplars.recorder(&testing::streamed());
         for value in [0.1, 0.5, 0.6, 9.0, f64::NAN, f64::INFINITY] {
             marks.bucket(series("a"), BOUNDS, value);
@@ -282,11 +282,12 @@ mod tests {
     #[test]
     fn refers_to_the_client_span_and_the_end_time() {
         let exemplars = exemplars(&[ENDPOINT]);
-        let series = exemplars.series(&tokengauge::TIME_TO, &[]);
+        let series = exemplars.series(&tokengauge::TIME_TO_FIRST_TOKEN, &[]);
         let left = |record: &Record| {
             exemplars.recorder(record).one(series);
             let snapshot = exemplars.snapshot();
-            let (_, exemplar) = snapshot.of_series(tokengauge::TIME_TO.name, []).next().unwrap();
+            let (_, exemplar) =
+                snapshot.of_series(tokengauge::TIME_TO_FIRST_TOKEN.name, []).next().unwrap();
             *exemplar
         };
         let mut record = testing::streamed();

@@ -124,16 +124,16 @@ impl Registrar<'_> {
         self.labelled(&tokengauge::ACTIVE_REQUESTS, &lanes, states, |reading| {
             reading.active.map(|count| Some(i64::try_from(count).unwrap_or(i64::MAX)))
         });
-        let awaited = (key::AWAITED, StallPhase::ALL.map(StallPhase::as_str));
+        let awaited = (key::STALL_PHASE, StallPhase::ALL.map(StallPhase::as_str));
         self.labelled(&tokengauge::STREAM_STALLED, &lanes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.stalled))
         });
-        self.labelled(&tokengauge::STREAM_IDLE, &lanes, awaited, |reading| {
+        self.labelled(&tokengauge::STREAM_MAX_IDLE_TIME, &lanes, awaited, |reading| {
             reading.silence.map(|silence| Some(silence.longest?.as_secs_f64()))
         });
         let with_bound: Group<RouteReading> = Group {
             base: |reading| {
-                let bound = word(key::BOUND, reading.bound().as_str());
+                let bound = word(key::PRECISION, reading.bound().as_str());
                 Some(with(&of_lane(&reading.lane), &[bound]))
             },
             ..lanes
@@ -144,7 +144,7 @@ impl Registrar<'_> {
     /// Throughput and workload drift of each model.
     fn models(&self) {
         let most = self.limits.series;
-        self.series(&tokengauge::THROUGHPUT, move |snapshot, gauge| {
+        self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
             for flow in snapshot.load.flows.iter().take(most) {
                 let base = of_flow(&flow.flow);
                 observe_throughput(gauge, &base, "input", &flow.input);
@@ -157,7 +157,7 @@ impl Registrar<'_> {
             base: |reading| Some(of_flow(&reading.flow)),
         };
         let directions = (key::TOKEN_TYPE, Direction::ALL.map(Direction::as_str));
-        self.labelled(&tokengauge::DRIFT_WORKLOAD, &drift, directions, |reading| {
+        self.labelled(&tokengauge::WORKLOAD_DRIFT, &drift, directions, |reading| {
             reading.lengths.map(|lengths| lengths.index)
         });
     }
@@ -170,26 +170,26 @@ impl Registrar<'_> {
             most: self.limits.series * LimitType::ALL.len(),
             base: |reading| Some(of_flow(&reading.flow)),
         };
-        self.one_each(&tokengauge::QUOTA_REQUESTS_REMAINING, &requests, |reading| {
+        self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_REMAINING, &requests, |reading| {
             reading.allowance.remaining.filter(|_| reading.limited == LimitType::Requests)
         });
-        self.one_each(&tokengauge::QUOTA_REQUESTS_LIMIT, &requests, |reading| {
+        self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_LIMIT, &requests, |reading| {
             reading.allowance.limit.filter(|_| reading.limited == LimitType::Requests)
         });
         let any: Group<RateLimitReading> = Group {
             base: |reading| {
-                let limited = word(key::LIMITED, reading.limited.as_str());
+                let limited = word(key::LIMIT_TYPE, reading.limited.as_str());
                 Some(with(&of_flow(&reading.flow), &[limited]))
             },
             ..requests
         };
-        self.one_each(&tokengauge::QUOTA_TOKENS_REMAINING, &any, |reading| {
+        self.one_each(&tokengauge::RATE_LIMIT_TOKENS_REMAINING, &any, |reading| {
             reading.allowance.remaining.filter(|_| reading.limited != LimitType::Requests)
         });
-        self.one_each(&tokengauge::QUOTA_TOKENS_LIMIT, &any, |reading| {
+        self.one_each(&tokengauge::RATE_LIMIT_TOKENS_LIMIT, &any, |reading| {
             reading.allowance.limit.filter(|_| reading.limited != LimitType::Requests)
         });
-        self.one_each(&tokengauge::QUOTA_RESET, &any, |reading| {
+        self.one_each(&tokengauge::RATE_LIMIT_RESET, &any, |reading| {
             Some(reading.allowance.reset?.as_secs_f64())
         });
     }
@@ -201,7 +201,7 @@ impl Registrar<'_> {
             base: |reading| {
                 Some(sorted(vec![
                     label(key::SLO, &reading.objective.name),
-                    word(key::INDICATOR, reading.objective.indicator.as_str()),
+                    word(key::SLI, reading.objective.indicator.as_str()),
                 ]))
             },
         };
@@ -210,7 +210,7 @@ impl Registrar<'_> {
             [Some(reading.good), Some(reading.bad)]
         });
         let windows = (key::WINDOW, BURN_WINDOWS.map(|(window, _)| window));
-        self.labelled(&tokengauge::SLO_BURN, &objectives, windows, |reading| reading.burn);
+        self.labelled(&tokengauge::SLO_BURN_RATE, &objectives, windows, |reading| reading.burn);
         let gauge = |metric: &Metric, value: fn(&slo::Reading) -> Option<f64>| {
             self.one_each(metric, &objectives, value);
         };
@@ -219,9 +219,11 @@ impl Registrar<'_> {
             Some(reading.objective.indicator.longest()?.as_secs_f64())
         });
         gauge(&tokengauge::SLO_RATE_THRESHOLD, |reading| reading.objective.indicator.lowest());
-        gauge(&tokengauge::SLO_BUDGET, |reading| reading.budget);
-        gauge(&tokengauge::SLO_COVERED, |reading| Some(reading.covered.as_secs_f64()));
-        gauge(&tokengauge::SLO_EXHAUSTION, |reading| Some(reading.exhaustion?.as_secs_f64()));
+        gauge(&tokengauge::SLO_ERROR_BUDGET, |reading| reading.budget);
+        gauge(&tokengauge::SLO_WINDOW_COVERAGE, |reading| Some(reading.covered.as_secs_f64()));
+        gauge(&tokengauge::SLO_TIME_TO_EXHAUSTION, |reading| {
+            Some(reading.exhaustion?.as_secs_f64())
+        });
     }
 
     /// Metrics that the engines behind upstreams report, their warm-up state, and the scrapes.
@@ -231,11 +233,11 @@ impl Registrar<'_> {
             most: usize::MAX,
             base: |reading| Some(vec![label(key::UPSTREAM, &reading.upstream)]),
         };
-        let states = (key::WARM, WarmupState::ALL.map(WarmupState::as_str));
-        self.labelled(&tokengauge::WARM_STATE, &upstreams, states, |reading| {
+        let states = (key::WARMUP_STATE, WarmupState::ALL.map(WarmupState::as_str));
+        self.labelled(&tokengauge::BACKEND_WARMUP_STATE, &upstreams, states, |reading| {
             WarmupState::ALL.map(|state| Some(u64::from(state == reading.warm?)))
         });
-        let results = (key::ASKED, ScrapeResult::ALL.map(ScrapeResult::as_str));
+        let results = (key::SCRAPE_RESULT, ScrapeResult::ALL.map(ScrapeResult::as_str));
         self.labelled(&health::SELF_SCRAPES, &upstreams, results, |reading| {
             reading.asked.map_or([None; ScrapeResult::ALL.len()], |counts| counts.map(Some))
         });
@@ -277,14 +279,14 @@ impl Registrar<'_> {
                 Some(sorted(vec![currency, label(key::ROUTE, &price.route)]))
             },
         };
-        self.one_each(&tokengauge::TOKEN_PRICE, &prices, |price| Some(price.amount));
+        self.one_each(&tokengauge::COST_PER_MILLION_TOKENS, &prices, |price| Some(price.amount));
     }
 
     fn logs_and_labels(&self) {
-        self.value(&health::SELF_LOST, |snapshot| Some(snapshot.losses.bytes));
+        self.value(&health::SELF_DROPPED_BYTES, |snapshot| Some(snapshot.losses.bytes));
         self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.losses.exchanges));
         self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.losses.backlog));
-        self.value(&health::SELF_REFUSED, |snapshot| Some(snapshot.refused_requests));
+        self.value(&health::SELF_INVALID_REQUESTS, |snapshot| Some(snapshot.refused_requests));
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
         let request_log: Group<LineCounts> = Group {
             readings: |snapshot| std::slice::from_ref(&snapshot.request_log),
@@ -320,8 +322,8 @@ impl Registrar<'_> {
         });
         self.value(&health::SELF_MEMORY_LIMIT, |snapshot| snapshot.process.memory_limit);
         self.value(&health::SELF_CPU_LIMIT, |snapshot| snapshot.process.cpu_limit);
-        self.value(&health::SELF_DRAINING, |snapshot| Some(snapshot.draining.as_secs_f64()));
-        self.series(&health::SELF_BUILD, |_, gauge| {
+        self.value(&health::SELF_DRAIN_DURATION, |snapshot| Some(snapshot.draining.as_secs_f64()));
+        self.series(&health::BUILD_INFO, |_, gauge| {
             gauge.observe(1_u64, &[word(key::VERSION, env!("CARGO_PKG_VERSION"))]);
         });
     }

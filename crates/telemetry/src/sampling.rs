@@ -52,7 +52,7 @@ pub enum SamplingReason {
     Ratio(f64),
     Error,
     Stall,
-    Objective,
+    Slo,
 }
 
 impl Sampler {
@@ -112,7 +112,7 @@ impl SamplingReason {
             Self::Ratio(_) => "ratio",
             Self::Error => "error",
             Self::Stall => "stall",
-            Self::Objective => "objective",
+            Self::Slo => "slo",
         }
     }
 
@@ -123,9 +123,7 @@ impl SamplingReason {
                 Some(Self::Error)
             }
             Outcome::Ok | Outcome::Cancelled if stalled(record) => Some(Self::Stall),
-            Outcome::Ok | Outcome::Cancelled => {
-                missed_an_objective(record).then_some(Self::Objective)
-            }
+            Outcome::Ok | Outcome::Cancelled => missed_an_objective(record).then_some(Self::Slo),
         }
     }
 }
@@ -246,10 +244,7 @@ mod tests {
             );
             for outcome in [Outcome::Ok, Outcome::Cancelled] {
                 record.outcome = outcome;
-                assert_eq!(
-                    sampler.decide(&record),
-                    kept(SamplingReason::Objective, against_parent)
-                );
+                assert_eq!(sampler.decide(&record), kept(SamplingReason::Slo, against_parent));
             }
         }
     }
@@ -293,7 +288,7 @@ mod tests {
             SamplingReason::Ratio(0.5),
             SamplingReason::Error,
             SamplingReason::Stall,
-            SamplingReason::Objective,
+            SamplingReason::Slo,
         ];
         let Values::Closed(words) = spans::SAMPLING_REASON.values else {
             panic!("the reasons are a closed list")

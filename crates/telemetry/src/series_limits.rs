@@ -80,7 +80,7 @@ impl SeriesLimits {
         };
         let several = if metric.has(key::ERROR_TYPE) || metric.has(key::FINISH_REASON) {
             self.combinations + base
-        } else if metric.has(key::INPUT_BAND) {
+        } else if metric.has(key::INPUT_LENGTH_BUCKET) {
             self.combinations * metric.combinations
         } else {
             0

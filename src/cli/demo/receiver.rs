@@ -48,7 +48,7 @@ pub struct Span {
     pub counted: Option<u64>,
     /// `gen_ai.usage.output_tokens`
     pub reported: Option<u64>,
-    /// `tokengauge.time_to.token`, in seconds.
+    /// `tokengauge.time_to_first_token`, in seconds.
     pub time_to_token: Option<f64>,
 }
 
@@ -98,7 +98,7 @@ impl ReceivedTelemetry {
             server,
             counted: int_attribute(received, "tokengauge.output_tokens.counted"),
             reported: int_attribute(received, "gen_ai.usage.output_tokens"),
-            time_to_token: float_attribute(received, "tokengauge.time_to.token"),
+            time_to_token: float_attribute(received, "tokengauge.time_to_first_token"),
         });
     }
 
@@ -279,7 +279,7 @@ mod tests {
             attributes: vec![
                 int("tokengauge.output_tokens.counted", 42),
                 int("gen_ai.usage.output_tokens", 43),
-                attribute_of("tokengauge.time_to.token", Value::DoubleValue(0.25)),
+                attribute_of("tokengauge.time_to_first_token", Value::DoubleValue(0.25)),
             ],
             ..Received::default()
         };

@@ -60,7 +60,7 @@ async fn a_drain_records_every_exchange_that_it_aborts() {
     let spans = collector.spans();
     assert_eq!(spans.len(), 2 * (STREAMS + 1), "each exchange has two spans");
     for span in spans {
-        let mut faults = span.attributes.iter().filter(|it| it.key == "tokengauge.fault");
+        let mut faults = span.attributes.iter().filter(|it| it.key == "tokengauge.error_source");
         let fault = format!("{:?}", faults.next());
         assert!(fault.contains("\"proxy\""), "{fault}");
     }

@@ -95,7 +95,7 @@ pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
         assert_eq!(client.parent_span_id, server.span_id);
         assert_eq!(client.end_time_unix_nano, server.end_time_unix_nano);
         assert!(client.start_time_unix_nano >= server.start_time_unix_nano);
-        for both in ["tokengauge.outcome", "tokengauge.fault"] {
+        for both in ["tokengauge.outcome", "tokengauge.error_source"] {
             assert_eq!(attribute(client, both), attribute(server, both));
         }
     }
@@ -109,7 +109,7 @@ pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
     Facts {
         status: attribute(span, "http.response.status_code"),
         outcome: attribute(span, "tokengauge.outcome").unwrap(),
-        fault: attribute(span, "tokengauge.fault").unwrap(),
+        fault: attribute(span, "tokengauge.error_source").unwrap(),
         error: attribute(span, "error.type"),
         stage: label(finished, "tokengauge_stage"),
         tokens: attribute(span, "tokengauge.output_tokens.counted"),

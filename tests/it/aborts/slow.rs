@@ -65,7 +65,7 @@ fn metric(metrics: &str, name: &str, label: &str) -> f64 {
     values.map(|value| value.parse::<f64>().unwrap()).sum()
 }
 
-const STREAM_TIME: &str = "tokengauge_stream_time_seconds_total{";
+const STREAM_TIME: &str = "tokengauge_stream_active_time_seconds_total{";
 
 /// Seconds for which the client hardly reads. The stream itself takes a small fraction of this time.
 const HELD: f64 = 3.0;
@@ -115,7 +115,7 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
 
     let (spans, metrics) = rig.told().await;
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
-    let blocked = seconds(span, "tokengauge.client.blocked");
+    let blocked = seconds(span, "tokengauge.client.backpressure.duration");
     let decode = seconds(span, "tokengauge.stage.decode");
     assert!(blocked >= 0.9 * HELD, "backpressure: {blocked} s");
     let slow = decode - blocked;
@@ -126,7 +126,7 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
     // The next token is overdue by the route's stall threshold, but the client causes the delay.
     let stalls = metric(&metrics, "tokengauge_stream_stalls_total{", "");
     assert!(stalls < 1.0, "{stalls} stalls");
-    let gaps = metric(&metrics, "tokengauge_inter_chunk_seconds_sum", "");
+    let gaps = metric(&metrics, "tokengauge_inter_chunk_latency_seconds_sum", "");
     assert!(gaps < blocked / 2.0, "{gaps} s of gaps");
     let streaming = metric(&metrics, STREAM_TIME, "state=\"streaming\"");
     assert!(streaming < told / 2.0, "{streaming} s of streaming");
@@ -156,6 +156,6 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
     let (spans, _) = rig.told().await;
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
     let keys: Vec<_> = span.attributes.iter().map(|it| it.key.as_str()).collect();
-    assert!(!keys.contains(&"tokengauge.client.blocked"), "{keys:?}");
+    assert!(!keys.contains(&"tokengauge.client.backpressure.duration"), "{keys:?}");
     assert!(client.read_until(&body).await.ends_with(&body), "the body is complete");
 }

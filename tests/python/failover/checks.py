@@ -85,17 +85,17 @@ def check_truths(stores, tally, data):
     call = 'gen_ai_request_model="gpt-4o",gen_ai_request_stream="true"'
     local = f'gen_ai_request_model="{LOCAL}"'
     live = ('sum(rate(tokengauge_tokens_total{{{0},gen_ai_token_type="output"}}{1})) / '
-            'sum(rate(tokengauge_stream_time_seconds_total{{{0},tokengauge_stream_state="streaming"}}{1}))')
+            'sum(rate(tokengauge_stream_active_time_seconds_total{{{0},tokengauge_stream_state="streaming"}}{1}))')
     mean = "sum(rate({0}_sum{{{1}}}{2})) / sum(rate({0}_count{{{1}}}{2}))"
     queries = (
         ("live output TPS of each stream", live.format(call, window), PACE),
-        ("output TPS of ended streams", mean.format("tokengauge_request_output_rate_per_second", call, window), PACE),
+        ("output TPS of ended streams", mean.format("tokengauge_request_output_token_rate_per_second", call, window), PACE),
         ("live output TPS of each of the engine's streams", live.format(local, window), LOCAL_PACE),
         ("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", REQUESTS),
         ("output TPS of the system, counted by the proxy", f'sum(rate(tokengauge_tokens_total{{gen_ai_token_type="output"}}{window}))', OUTPUT),
         ("output TPS of the system, reported by the provider",
-         f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output|reasoning|hidden"}}{window}))', OUTPUT),
-        ("time to first token", mean.format("tokengauge_time_to_seconds", f'{call},tokengauge_point="token"', window), FIRST_TOKEN),
+         f'sum(rate(tokengauge_reported_tokens_total{{tokengauge_token_kind=~"output|reasoning|hidden"}}{window}))', OUTPUT),
+        ("time to first token", mean.format("tokengauge_time_to_first_token_seconds", call, window), FIRST_TOKEN),
     )
     for pipeline in PIPELINES:
         for what, query, name in queries:

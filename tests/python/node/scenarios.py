@@ -212,7 +212,7 @@ def without_hooks(node, pods, args, tally):
         tally.check(f"{name}: the check detects that every stream is cut", bool(answers) and not any(answer.is_complete for answer in answers), sum(answer.is_complete for answer in answers))
         tally.check(f"{name}: the pod ends", one.wait(lambda: not pods.alive(name)), one.describe_state())
         _, processes = one.collector.telemetry()
-        cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": fault}) for process in processes.values())
+        cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.error_source": fault}) for process in processes.values())
                for fault in ("upstream", "proxy", "client", "none")}
         # The proxy may begin its own shutdown before it reads the upstream's reset.
         tally.check(f"{name}: telemetry attributes every cut stream to the upstream or the proxy", cut["upstream"] + cut["proxy"] == len(answers), cut)

@@ -51,7 +51,7 @@ def telemetry_checks(answers, telemetry):
 def count_checks(processes, calls, outcome, tokens):
     counted = sum(one.total("tokengauge.requests.finished", outcome) for one in processes.values())
     yield f"metrics count the calls with outcome {outcome}", counted == calls, f"{counted}, not {calls}"
-    for name, wanted in (("tokengauge.usage", {"tokengauge.token.kind": "output"}), ("tokengauge.tokens", {"tokengauge.token.kind": "text"})):
+    for name, wanted in (("tokengauge.reported_tokens", {"tokengauge.token.kind": "output"}), ("tokengauge.tokens", {"tokengauge.token.kind": "text"})):
         counted = sum(one.total(name, wanted) for one in processes.values())
         yield f"{name} counts the tokens that clients received", counted == tokens, f"{counted}, not {tokens}"
 
@@ -240,7 +240,7 @@ def without_hooks(args, node, folder, tally):
         tally.check("without_hooks: the check detects every cut stream", bool(answers) and not any(answer.is_complete for answer in answers), sum(answer.is_complete for answer in answers))
         # Telemetry attributes them to the upstream. The proxy stops right after the engine, so some may be attributed to the proxy.
         _, processes = one.collector.telemetry()
-        cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": fault}) for process in processes.values())
+        cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.error_source": fault}) for process in processes.values())
                for fault in ("upstream", "proxy", "client", "none")}
         tally.check("without_hooks: telemetry attributes every cut stream to the upstream or the proxy", cut["upstream"] and cut["upstream"] + cut["proxy"] == args.streams, cut)
 
@@ -283,7 +283,7 @@ def engine_restarted(args, node, folder, tally):
         pod.delete()
         pod.over.wait(rig.WAIT_LIMIT)
         spans, processes = one.collector.telemetry()
-        cut = sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": "upstream"}) for process in processes.values())
+        cut = sum(process.total("tokengauge.requests.finished", {"tokengauge.error_source": "upstream"}) for process in processes.values())
         tally.check("engine_restarted: cut streams are attributed to the upstream", cut == args.streams, cut)
         tally.check("engine_restarted: every call has its spans", all(answer.trace in spans for answer in [*answers, after]))
 

@@ -52,7 +52,7 @@ impl ContentDecoder {
             self.state = State::Lost;
             self.error = Some(match error {
                 DecodeError::Corrupt => ParseError::Encoding,
-                DecodeError::TooLarge => ParseError::Inflation,
+                DecodeError::TooLarge => ParseError::DecompressionLimit,
             });
         }
         decoded.is_ok()

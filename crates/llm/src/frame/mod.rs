@@ -179,7 +179,7 @@ pub enum ParseError {
     /// The content encoding is unknown, or the encoded data is corrupt or incomplete.
     Encoding,
     /// The decompressed size or the required memory exceeds its limit. The rest of the body is ignored.
-    Inflation,
+    DecompressionLimit,
     /// A parsing stage of the exchange panicked. Data collected before the panic still counts.
     Panic,
 }
@@ -193,7 +193,7 @@ impl ParseError {
         Self::Unterminated,
         Self::Gap,
         Self::Encoding,
-        Self::Inflation,
+        Self::DecompressionLimit,
         Self::Panic,
     ];
 
@@ -206,7 +206,7 @@ impl ParseError {
             Self::Unterminated => "unterminated",
             Self::Gap => "gap",
             Self::Encoding => "encoding",
-            Self::Inflation => "inflation",
+            Self::DecompressionLimit => "decompression_limit",
             Self::Panic => "panic",
         }
     }

@@ -59,13 +59,13 @@ pub enum ScrapeResult {
     /// the metrics of another server.
     Redirect,
     /// The response has an error status: neither 2xx nor a redirect.
-    Status,
+    HttpError,
     /// The body is larger than [`LARGEST_BODY`].
     TooLarge,
     /// The body contains no sample.
-    Content,
+    NotMetrics,
     /// The body contains samples, but no metric name of the engine.
-    Unknown,
+    UnknownEngine,
 }
 
 label_values!(ScrapeResult {
@@ -73,10 +73,10 @@ label_values!(ScrapeResult {
     Unreachable = "unreachable",
     Timeout = "timeout",
     Redirect = "redirect",
-    Status = "status",
+    HttpError = "http_error",
     TooLarge = "too_large",
-    Content = "content",
-    Unknown = "unknown",
+    NotMetrics = "not_metrics",
+    UnknownEngine = "unknown_engine",
 });
 
 /// Maximum size of a metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton

@@ -61,7 +61,7 @@ pub enum PrefixCacheUsage {
 /// in the page is used.
 ///
 /// # Errors
-/// Returns [`ScrapeResult::Content`] if no line is a sample, and [`ScrapeResult::Unknown`] if no sample has a known
+/// Returns [`ScrapeResult::NotMetrics`] if no line is a sample, and [`ScrapeResult::UnknownEngine`] if no sample has a known
 /// name of the engine.
 pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, ScrapeResult> {
     let mut heard = Heard::default();
@@ -71,7 +71,7 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
         heard.take(&sample);
     }
     if !any {
-        return Err(ScrapeResult::Content);
+        return Err(ScrapeResult::NotMetrics);
     }
     let known = |engine: &Engine| {
         let mut names = NAMES.iter().zip(&heard.names);
@@ -81,7 +81,7 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<EngineReading, Scrape
         Some(engine) => Some(engine).filter(known),
         None => Engine::ALL.into_iter().find(known),
     };
-    Ok(heard.told(found.ok_or(ScrapeResult::Unknown)?))
+    Ok(heard.told(found.ok_or(ScrapeResult::UnknownEngine)?))
 }
 
 /// Series of each of [`NAMES`] and of the process start time.
@@ -327,10 +327,13 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
 
     #[test]
     fn a_page_without_a_known_number_says_why() {
-        assert_eq!(read(b"<html>no</html>", None), Err(ScrapeResult::Content));
-        assert_eq!(read(b"", None), Err(ScrapeResult::Content));
-        assert_eq!(read(b"up 1\n", None), Err(ScrapeResult::Unknown));
-        assert_eq!(read(b"tgi_queue_size 1\n", Some(Engine::Vllm)), Err(ScrapeResult::Unknown));
+        assert_eq!(read(b"<html>no</html>", None), Err(ScrapeResult::NotMetrics));
+        assert_eq!(read(b"", None), Err(ScrapeResult::NotMetrics));
+        assert_eq!(read(b"up 1\n", None), Err(ScrapeResult::UnknownEngine));
+        assert_eq!(
+            read(b"tgi_queue_size 1\n", Some(Engine::Vllm)),
+            Err(ScrapeResult::UnknownEngine)
+        );
         let both = b"num_requests_waiting 1\nvllm:num_requests_waiting 2\n";
         assert_eq!(read(both, None).unwrap().engine, Engine::Vllm);
         assert_eq!(read(both, Some(Engine::Nim)).unwrap().numbers.waiting, Some(1));

@@ -122,12 +122,12 @@ pub enum Precision {
     /// Requests queued in the proxy + requests waiting in the engine, as the engine reports them.
     Exact,
     /// Requests queued in the proxy + streams before their first token, which includes prefill.
-    Upper,
+    UpperBound,
 }
 
 label_values!(Precision {
     Exact = "exact",
-    Upper = "upper",
+    UpperBound = "upper_bound",
 });
 
 /// Streams that are waiting for a token.
@@ -160,7 +160,7 @@ impl RouteReading {
     pub const fn bound(&self) -> Precision {
         match self.backend_waiting {
             Some(_) => Precision::Exact,
-            None => Precision::Upper,
+            None => Precision::UpperBound,
         }
     }
 }

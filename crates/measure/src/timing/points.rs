@@ -44,7 +44,7 @@ pub enum Stage {
     FirstByte,
     FirstEvent,
     FirstToken,
-    Thinking,
+    Reasoning,
     Decode,
     Tail,
 }
@@ -57,7 +57,7 @@ label_values!(Stage {
     FirstByte = "first_byte",
     FirstEvent = "first_event",
     FirstToken = "first_token",
-    Thinking = "thinking",
+    Reasoning = "reasoning",
     Decode = "decode",
     Tail = "tail",
 });
@@ -173,7 +173,7 @@ mod tests {
         let stages = points.stages();
         assert!(stages.iter().all(|(stage, _)| !matches!(
             stage,
-            Stage::FirstEvent | Stage::FirstToken | Stage::Thinking | Stage::Decode
+            Stage::FirstEvent | Stage::FirstToken | Stage::Reasoning | Stage::Decode
         )));
         assert_eq!(stages.total(), Duration::from_millis(550));
     }

@@ -32,12 +32,12 @@ pub enum StallKind {
     /// No data.
     Silent,
     /// Pings, comments or events without a token: the backend is alive but generates nothing.
-    Pinging,
+    KeepAliveOnly,
 }
 
 label_values!(StallKind {
     Silent = "silent",
-    Pinging = "pinging",
+    KeepAliveOnly = "keep_alive_only",
 });
 
 /// A stall of one stream.
@@ -179,7 +179,11 @@ impl StallClock {
         let over = self.idle(at)?.checked_sub(patience)?;
         let stall = Stall {
             awaited: self.awaited,
-            silence: if self.arrivals > opening { StallKind::Pinging } else { StallKind::Silent },
+            silence: if self.arrivals > opening {
+                StallKind::KeepAliveOnly
+            } else {
+                StallKind::Silent
+            },
             begun,
             raised: at.saturating_sub(over),
             lasted: None,
@@ -268,7 +272,7 @@ mod tests {
         assert_eq!(look(&mut watch, 30_000).unwrap().silence, StallKind::Silent);
         watch.progress(at(40_000), StallPhase::NextToken);
         watch.arrival();
-        assert_eq!(look(&mut watch, 42_000).unwrap().silence, StallKind::Pinging);
+        assert_eq!(look(&mut watch, 42_000).unwrap().silence, StallKind::KeepAliveOnly);
         watch.progress(at(43_000), StallPhase::NextToken);
         assert_eq!(look(&mut watch, 45_000).unwrap().silence, StallKind::Silent);
     }

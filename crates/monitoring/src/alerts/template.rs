@@ -20,10 +20,10 @@ use crate::alerts::values::Values;
 const LABELS: [(&str, &str); 6] = [
     ("<call>", "<provider>, gen_ai_request_model"),
     ("<provider>", "<lane>, gen_ai_provider_name"),
-    ("<lane>", "<scope>, tokengauge_vantage, tokengauge_route"),
+    ("<lane>", "<scope>, tokengauge_position, tokengauge_route"),
     (
         "<variant>",
-        "<scope>, tokengauge_vantage, gen_ai_provider_name, gen_ai_request_model, tokengauge_variant",
+        "<scope>, tokengauge_position, gen_ai_provider_name, gen_ai_request_model, tokengauge_variant",
     ),
     ("<budget>", "<scope>, tokengauge_budget_name, tokengauge_budget_unit"),
     ("<scope>", "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job"),

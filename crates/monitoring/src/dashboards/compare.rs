@@ -106,25 +106,25 @@ fn ratio(question: &str, over: Over) -> String {
 }
 
 const OUTPUT_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
-    increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+    increase(tokengauge_request_output_token_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
-    increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+    increase(tokengauge_request_output_token_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
-    increase(tokengauge_request_total_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+    increase(tokengauge_request_total_token_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 /// Output rate of a stream. Tokens are counted in one encoding, so that the rate is comparable across
 /// providers.
-const TEXT_RATE: &str = r#"sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream="true"}[<range>])) /
-    (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
+const TEXT_RATE: &str = r#"sum(increase(tokengauge_normalized_tokens_total{<side>, gen_ai_request_stream="true"}[<range>])) /
+    (sum(increase(tokengauge_stream_active_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
 const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
-    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+    increase(tokengauge_time_to_first_token_seconds_bucket{<side>}[<range>]))) >= 0"#;
 const FIRST_TOKEN_P95: &str = r#"histogram_quantile(0.95, sum by (le) (
-    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+    increase(tokengauge_time_to_first_token_seconds_bucket{<side>}[<range>]))) >= 0"#;
 const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
-    increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
+    increase(tokengauge_inter_token_latency_seconds_bucket{<side>}[<range>]))) >= 0";
 const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
-    increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
+    increase(tokengauge_inter_token_latency_seconds_bucket{<side>}[<range>]))) >= 0";
 /// Output tokens per finished choice. Tokens are counted in one encoding, as in `TEXT_RATE`.
-const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) /
+const LENGTH: &str = "sum(increase(tokengauge_normalized_tokens_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
 /// Ratio of failed requests. If there were requests but no failure series exists, the number of failures is 0.
 const FAILED: &str = r#"(
@@ -136,11 +136,11 @@ const TRUNCATED: &str = r#"(
     or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
 ) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
 const ENDED_BADLY: &str = r#"(
-    sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+    sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice_result!="complete"}[<range>]))
     or 0 * sum(increase(tokengauge_choices_finished_total{<side>}[<range>]))
 ) / (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
-const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice) (
-    increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice_result) (
+    increase(tokengauge_choices_finished_total{<side>, tokengauge_choice_result!="complete"}[<range>]))
     / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
 /// Cost per thousand requests, grouped by currency. Amounts are not converted.
 const COST: &str =
@@ -193,19 +193,19 @@ fn summary() -> Vec<Panel> {
         verdict(),
         ratio_stat(
             "Output TPS, B ÷ A",
-            "Median output TPS of streams in the time range, B ÷ A: tokengauge_request_output_rate_per_second. Above 1, B is \
+            "Median output TPS of streams in the time range, B ÷ A: tokengauge_request_output_token_rate_per_second. Above 1, B is \
              faster.",
             OUTPUT_RATE_P50,
         ),
         ratio_stat(
             "First token, B ÷ A",
-            "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_seconds, point token. \
+            "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_first_token_seconds. \
              Above 1, B has a longer TTFT.",
             FIRST_TOKEN_P95,
         ),
         ratio_stat(
             "Length of answers, B ÷ A",
-            "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_tokens_standard_total ÷ \
+            "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_normalized_tokens_total ÷ \
              tokengauge_choices_finished_total. Well below 1, responses of B are shorter.",
             LENGTH,
         ),
@@ -270,8 +270,8 @@ fn verdict() -> Panel {
         ..stat(
             "B is faster but shorter or worse",
             "none",
-            "Yes, if in the time range B's median output TPS (tokengauge_request_output_rate_per_second) is more than 5 % above \
-             A's, and its choices are more than 10 % shorter (tokengauge_tokens_standard_total ÷ \
+            "Yes, if in the time range B's median output TPS (tokengauge_request_output_token_rate_per_second) is more than 5 % above \
+             A's, and its choices are more than 10 % shorter (tokengauge_normalized_tokens_total ÷ \
              tokengauge_choices_finished_total), or the ratio of bad choices or failed requests \
              (tokengauge_requests_finished_total), is more than one point higher.",
         )
@@ -328,37 +328,37 @@ fn speed() -> Vec<Panel> {
         twin(
             "Output TPS, p50",
             "count:tok/s",
-            "Median, excluding prefill: tokengauge_request_output_rate_per_second.",
+            "Median, excluding prefill: tokengauge_request_output_token_rate_per_second.",
             OUTPUT_RATE_P50,
         ),
         twin(
             "Output TPS, p10",
             "count:tok/s",
-            "One stream in ten ran slower: tokengauge_request_output_rate_per_second.",
+            "One stream in ten ran slower: tokengauge_request_output_token_rate_per_second.",
             OUTPUT_RATE_P10,
         ),
         ratios(
             "Output TPS, B ÷ A",
-            "Above 1, B is faster: tokengauge_request_output_rate_per_second, B ÷ A.",
+            "Above 1, B is faster: tokengauge_request_output_token_rate_per_second, B ÷ A.",
             &[("p50", OUTPUT_RATE_P50), ("p10", OUTPUT_RATE_P10)],
         ),
         twin(
             "Total TPS, p50",
             "count:tok/s",
-            "Median over the whole call, including prefill: tokengauge_request_total_rate_per_second.",
+            "Median over the whole call, including prefill: tokengauge_request_total_token_rate_per_second.",
             TOTAL_RATE_P50,
         ),
         twin(
             "Text while streaming",
             "count:tok/s",
             "Text in tokens of one encoding (o200k_base), comparable across tokenizers: \
-             tokengauge_tokens_standard_total of streams ÷ tokengauge_stream_time_seconds_total (streaming).",
+             tokengauge_normalized_tokens_total of streams ÷ tokengauge_stream_active_time_seconds_total (streaming).",
             TEXT_RATE,
         ),
         ratios(
             "Total TPS and text, B ÷ A",
-            "Above 1, B is faster: tokengauge_request_total_rate_per_second, and tokengauge_tokens_standard_total ÷ \
-             tokengauge_stream_time_seconds_total, B ÷ A.",
+            "Above 1, B is faster: tokengauge_request_total_token_rate_per_second, and tokengauge_normalized_tokens_total ÷ \
+             tokengauge_stream_active_time_seconds_total, B ÷ A.",
             &[("total TPS, p50", TOTAL_RATE_P50), ("text", TEXT_RATE)],
         ),
     ]
@@ -369,35 +369,35 @@ fn latency() -> Vec<Panel> {
         twin(
             "First token, p50",
             "s",
-            "Median TTFT: tokengauge_time_to_seconds, point token.",
+            "Median TTFT: tokengauge_time_to_first_token_seconds.",
             FIRST_TOKEN_P50,
         ),
         twin(
             "First token, p95",
             "s",
-            "One stream in twenty waited longer for its first token: tokengauge_time_to_seconds, point token.",
+            "One stream in twenty waited longer for its first token: tokengauge_time_to_first_token_seconds.",
             FIRST_TOKEN_P95,
         ),
         ratios(
             "First token, B ÷ A",
-            "Below 1, B is faster: tokengauge_time_to_seconds, point token, B ÷ A.",
+            "Below 1, B is faster: tokengauge_time_to_first_token_seconds, B ÷ A.",
             &[("p50", FIRST_TOKEN_P50), ("p95", FIRST_TOKEN_P95)],
         ),
         twin(
             "Between tokens, p50",
             "s",
-            "Gap between chunks with tokens ÷ tokens in the later chunk: tokengauge_inter_token_seconds.",
+            "Gap between chunks with tokens ÷ tokens in the later chunk: tokengauge_inter_token_latency_seconds.",
             INTER_TOKEN_P50,
         ),
         twin(
             "Between tokens, p95",
             "s",
-            "One gap in twenty is longer: tokengauge_inter_token_seconds.",
+            "One gap in twenty is longer: tokengauge_inter_token_latency_seconds.",
             INTER_TOKEN_P95,
         ),
         ratios(
             "Between tokens, B ÷ A",
-            "Below 1, B is faster: tokengauge_inter_token_seconds, B ÷ A.",
+            "Below 1, B is faster: tokengauge_inter_token_latency_seconds, B ÷ A.",
             &[("p50", INTER_TOKEN_P50), ("p95", INTER_TOKEN_P95)],
         ),
     ]
@@ -408,7 +408,7 @@ fn worse() -> Vec<Panel> {
         twin(
             "Length of answers",
             "count:tok",
-            "Tokens of a choice in one encoding (o200k_base): tokengauge_tokens_standard_total ÷ \
+            "Tokens of a choice in one encoding (o200k_base): tokengauge_normalized_tokens_total ÷ \
              tokengauge_choices_finished_total. Shorter answers are over sooner, and may say less.",
             LENGTH,
         ),
@@ -421,7 +421,7 @@ fn worse() -> Vec<Panel> {
         ),
         ratios(
             "Length and bad ends, B ÷ A",
-            "tokengauge_tokens_standard_total ÷ tokengauge_choices_finished_total, and the share of choices that ended badly, \
+            "tokengauge_normalized_tokens_total ÷ tokengauge_choices_finished_total, and the share of choices that ended badly, \
              B ÷ A. Length below 1: B says less. Bad ends above 1: B is worse.",
             &[("length", LENGTH), ("ended badly", ENDED_BADLY)],
         ),
@@ -449,7 +449,7 @@ fn by_kind(side: Side) -> Panel {
     let side_name = side.name();
     let line = asked(ENDED_BADLY_BY_KIND, side, Over::Step);
     Panel {
-        lines: [("{{tokengauge_choice}}".to_owned(), line)].into(),
+        lines: [("{{tokengauge_choice_result}}".to_owned(), line)].into(),
         stacked: true,
         empty: Some("None".to_owned()),
         ..time_series(

@@ -169,8 +169,8 @@ fn annotations() -> Value {
 const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>})";
 
 /// PromQL for program versions that did not run five minutes earlier.
-const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_self_build{<process>}) \
-                       unless group by (job, tokengauge_version) (tokengauge_self_build{<process>} offset 5m)";
+const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_build_info{<process>}) \
+                       unless group by (job, tokengauge_version) (tokengauge_build_info{<process>} offset 5m)";
 
 /// Returns links to all dashboards of this set that keep the selected variables and time range.
 fn links() -> Value {

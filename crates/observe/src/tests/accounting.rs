@@ -191,19 +191,19 @@ fn phases_add_up() {
         let seconds = live.value(name, labels);
         assert!((seconds * 1e3 - millis).abs() < 1e-6, "{name} {labels}: {seconds}");
     };
-    near("tokengauge_request_stage_seconds_sum", "stage=\"decode\"", 5_200.0);
+    near("tokengauge_request_stage_duration_seconds_sum", "stage=\"decode\"", 5_200.0);
     let all: f64 = Stage::ALL
         .iter()
         .map(|stage| {
             let label = format!("stage=\"{}\"", stage.as_str());
-            live.value("tokengauge_request_stage_seconds_sum", &label)
+            live.value("tokengauge_request_stage_duration_seconds_sum", &label)
         })
         .sum();
     assert!((all - 6.2).abs() < 1e-9, "{all}");
-    near("tokengauge_inter_chunk_seconds_sum", "", 200.0);
-    near("tokengauge_client_blocked_seconds_sum", "", 5_000.0);
-    near("tokengauge_stream_time_seconds_total", "state=\"streaming\"", 300.0);
-    near("tokengauge_stream_time_seconds_total", "state=\"blocked\"", 5_000.0);
+    near("tokengauge_inter_chunk_latency_seconds_sum", "", 200.0);
+    near("tokengauge_client_backpressure_duration_seconds_sum", "", 5_000.0);
+    near("tokengauge_stream_active_time_seconds_total", "state=\"streaming\"", 300.0);
+    near("tokengauge_stream_active_time_seconds_total", "state=\"blocked\"", 5_000.0);
     // 4 tokens, counted: 200 ms ÷ 3.
     near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);
 }
@@ -223,7 +223,7 @@ fn records_backpressure_of_a_client_that_leaves() {
         watch.delta(1_000, "Hello", 0);
         watch.live_state.wait_for(whom, at(since));
         watch.end(6_000, Ending::ClientDisconnected);
-        let counted = watch.value("tokengauge_client_blocked_seconds_sum", "");
+        let counted = watch.value("tokengauge_client_backpressure_duration_seconds_sum", "");
         assert!((counted - blocked).abs() < 1e-9, "{whom:?} {since}: {counted}");
     }
 }
@@ -352,8 +352,8 @@ impl Watch {
 
     fn drift(&self) -> (u64, u64) {
         (
-            self.count("tokengauge_drift_counted_total", ""),
-            self.count("tokengauge_drift_reported_total", ""),
+            self.count("tokengauge_token_mismatch_counted_total", ""),
+            self.count("tokengauge_token_mismatch_reported_total", ""),
         )
     }
 }
@@ -379,7 +379,7 @@ fn live_token_counter_never_decreases() {
     watch.end(520, Ending::Complete);
     assert_eq!(watch.tokens("counted"), 2);
     assert_eq!(
-        watch.count("tokengauge_tokens_standard_total", ""),
+        watch.count("tokengauge_normalized_tokens_total", ""),
         1,
         "reported a word late, and so exact"
     );
@@ -405,7 +405,7 @@ fn estimated_token_counter_never_decreases() {
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
     assert_eq!(watch.tokens("estimated"), 2);
-    assert_eq!(watch.count("tokengauge_usage_total", "kind=\"output\""), 3);
+    assert_eq!(watch.count("tokengauge_reported_tokens_total", "kind=\"output\""), 3);
     assert_eq!(watch.drift(), (0, 0));
 }
 
@@ -418,8 +418,10 @@ fn records_each_second_of_stream_time_once() {
     let parts = |watch: &Watch| {
         ["waiting", "streaming", "blocked"].map(|state| {
             let label = format!("state=\"{state}\"");
-            Duration::from_secs_f64(watch.value("tokengauge_stream_time_seconds_total", &label))
-                .as_millis()
+            Duration::from_secs_f64(
+                watch.value("tokengauge_stream_active_time_seconds_total", &label),
+            )
+            .as_millis()
         })
     };
     let mut before = [0; 3];

@@ -155,7 +155,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
     };
-    assert_eq!(depth(0), (0, Precision::Upper));
+    assert_eq!(depth(0), (0, Precision::UpperBound));
     let told = EngineReading {
         engine: Engine::Vllm,
         numbers: EngineMetrics { waiting: Some(7), ..EngineMetrics::default() },
@@ -167,7 +167,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
         (lane.queue_depth(), lane.bound())
     };
     assert_eq!(depth(15_000), (7, Precision::Exact));
-    assert_eq!(depth(15_001), (0, Precision::Upper));
+    assert_eq!(depth(15_001), (0, Precision::UpperBound));
 }
 
 /// One token in 300 s on hardware at 36 per hour costs 3, so a million tokens cost 3 million.

@@ -255,7 +255,7 @@ fn cancelled_body_is_not_a_parse_error() {
 fn stops_at_a_decompression_bomb() {
     let mut pieces = events();
     pieces.insert(2, " ".repeat(16 << 20));
-    let odd = vec![(ParseError::Oversize, 1), (ParseError::Inflation, 1)];
+    let odd = vec![(ParseError::Oversize, 1), (ParseError::DecompressionLimit, 1)];
     let expected = (Completeness::Unobserved, Outcome::Ok, odd, Some(1));
     assert_eq!(brief(answered(Some("gzip"), &gzip(&pieces))), expected);
 }

@@ -245,7 +245,7 @@ fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
                 ("first_byte", 50),
                 ("first_event", 0),
                 ("first_token", 50),
-                ("thinking", 0),
+                ("reasoning", 0),
                 ("decode", 100),
             ],
             100,

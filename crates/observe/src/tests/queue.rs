@@ -96,7 +96,7 @@ impl Scene {
     }
 
     fn retries(&self, sign: &str) -> Option<f64> {
-        let with = format!("sign=\"{sign}\"");
+        let with = format!("retry_signal=\"{sign}\"");
         self.metric("tokengauge_client_retries_total", &with)
     }
 }
@@ -135,9 +135,9 @@ fn is_queued_until_admission() {
     let (stage, length) = record.stages.iter().next().unwrap();
     assert_eq!((stage, length.as_secs()), (Stage::Admission, 100));
     let waited = "tokengauge_queue_wait_seconds_sum";
-    assert_eq!(scene.metric(waited, "where=\"admission\""), Some(100.0));
-    assert_eq!(scene.metric(waited, "where=\"edge\""), None, "not reported");
-    let waiting = "tokengauge_stream_time_seconds_total";
+    assert_eq!(scene.metric(waited, "queue_location=\"admission\""), Some(100.0));
+    assert_eq!(scene.metric(waited, "queue_location=\"edge\""), None, "not reported");
+    let waiting = "tokengauge_stream_active_time_seconds_total";
     let stream_time = scene.metric(waiting, "state=\"waiting\"");
     assert_eq!(stream_time, Some(2.0), "queueing is not stream time");
 }
@@ -176,7 +176,7 @@ fn records_reported_waits_elsewhere() {
     scene.head(1, 1_100, 200, &[("x-queue-time", "125")]);
     scene.finish(1, 1_200);
     let waited = |place: &str| {
-        scene.metric("tokengauge_queue_wait_seconds_sum", &format!("where=\"{place}\""))
+        scene.metric("tokengauge_queue_wait_seconds_sum", &format!("queue_location=\"{place}\""))
     };
     let edge = waited("edge").unwrap();
     assert!((edge - 1.5).abs() < 1e-5, "{edge}");

@@ -182,7 +182,7 @@ fn reports_a_stall_while_it_lasts() {
     assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
     assert_eq!(stall.lasted, Some(millis(5_500)));
     assert_eq!(scene.stalls(&labels), 1, "reported once");
-    let time = scene.metric("tokengauge_stall_time_seconds_sum", &labels);
+    let time = scene.metric("tokengauge_stall_duration_seconds_sum", &labels);
     assert!((time - 5.5).abs() < 1e-9, "{time}");
 }
 
@@ -249,7 +249,7 @@ fn separates_keep_alives_from_silence() {
     for second in 1..4 {
         scene.arrival(1_000 + 900 * second, ": ping\n\n");
     }
-    assert_eq!(scene.stalls(&["next_token", "pinging"]), 1);
+    assert_eq!(scene.stalls(&["next_token", "keep_alive_only"]), 1);
     let (stalls, _) = scene.end(4_000);
     assert_eq!(one(&stalls).raised, at(3_000));
 }
@@ -329,7 +329,7 @@ fn attributes_a_stall_to_a_pause_of_this_process() {
     scene.requests.record_heartbeat(at(61_001));
     scene.sweep(61_002);
     assert_eq!(scene.stalls(&[]), 0);
-    let late = scene.metric("tokengauge_self_delay_seconds_sum", &["runtime"]);
+    let late = scene.metric("tokengauge_self_scheduling_delay_seconds_sum", &["runtime"]);
     assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
     // From now on, the process runs and the backend is slow.
     for beat in 1..=10 {
@@ -361,12 +361,13 @@ fn live_tokens_show_a_slow_fleet() {
             scene.sweep(now);
         }
         if now % 10_000 == 0 {
-            let time = scene.metric("tokengauge_stream_time_seconds_total", &["\"streaming\""]);
+            let time =
+                scene.metric("tokengauge_stream_active_time_seconds_total", &["\"streaming\""]);
             told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
         }
     }
     scene.sweep(30_000);
-    let time = scene.metric("tokengauge_stream_time_seconds_total", &["\"streaming\""]);
+    let time = scene.metric("tokengauge_stream_active_time_seconds_total", &["\"streaming\""]);
     told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
     let rates: Vec<f64> =
         told.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1)).collect();

@@ -312,10 +312,11 @@ fn session_is_reported_while_it_is_open() {
     assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
     play.end(Ending::ClientDisconnected);
     assert_eq!(play.metric(&tokens), 3, "nothing is counted twice");
-    assert_eq!(play.metric(&["tokengauge_usage_total"]), 227);
+    assert_eq!(play.metric(&["tokengauge_reported_tokens_total"]), 227);
     assert_eq!(play.metric(&["gen_ai_client_operation_duration_seconds_count"]), 1);
     for never in [
-        "time_to_first",
+        "inference_time_to_first",
+        "server_time_to_first",
         "output_rate",
         "total_rate",
         "unrated",
@@ -337,7 +338,7 @@ fn reports_a_session_in_one_batch() {
         messages.iter().flat_map(|message| frame(0x81, message.as_bytes(), None)).collect();
     play.bytes(UPSTREAM, &frames);
     assert_eq!(play.metric(&["tokengauge_tokens_total", "type=\"output\""]), 2);
-    assert_eq!(play.metric(&["tokengauge_tokens_standard_total"]), 2);
+    assert_eq!(play.metric(&["tokengauge_normalized_tokens_total"]), 2);
 }
 
 #[test]

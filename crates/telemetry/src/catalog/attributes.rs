@@ -57,50 +57,49 @@ attributes! {
     SCHEME "url.scheme" Closed(&["http", "https"]), "Scheme that the client used.";
     PROTOCOL_VERSION "network.protocol.version" Closed(&["0.9", "1.0", "1.1", "2", "3"]), "HTTP version that the client used.";
     ROUTE "tokengauge.route" Configured, "Name of the route.";
-    VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Position of this proxy: beside the backend, beside the application, or shared in between. Panels select one, since each position sees the same call.";
+    POSITION "tokengauge.position" Closed(&["inbound", "outbound", "gateway"]), "Position of this proxy: beside the backend, beside the application, or shared in between. Panels select one, since each position sees the same call.";
     TENANT "tokengauge.tenant" Gated, "Tenant of the call, from the configured header. Absent if no header is configured or the request has none.";
     VARIANT "tokengauge.variant" Gated, "Variant of the call (version of a prompt or model, arm of an A/B test), from the configured header. Absent as `tokengauge.tenant`.";
-    INPUT_BAND "tokengauge.input_band" Closed(LENGTHS), "Length of the prompt in tokens: as reported, else an estimate (bytes of its texts ÷ 4). Only with `labels.length_bands`, and if known.";
-    OUTPUT_BAND "tokengauge.output_band" Closed(LENGTHS), "Length of the response in tokens (N). Only with `labels.length_bands`, and if known.";
-    TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "Kind of the tokens. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
+    INPUT_LENGTH_BUCKET "tokengauge.input_length_bucket" Closed(LENGTHS), "Length of the prompt in tokens: as reported, else an estimate (bytes of its texts ÷ 4). Only with `labels.length_bands`, and if known.";
+    OUTPUT_LENGTH_BUCKET "tokengauge.output_length_bucket" Closed(LENGTHS), "Length of the response in tokens (N). Only with `labels.length_bands`, and if known.";
+    TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "Kind of the tokens. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.reported_tokens`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated", "reported"]), "`counted`: with the model's own encoding. `estimated`: with another encoding or from bytes. `reported`: by the provider (only on `tokengauge.cost`).";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "Waiting for the first token, streaming, or blocked by a client that does not read.";
     STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "State of a request in flight. Of `tokengauge.backend.requests`: waiting, running.";
-    WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "Time window. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
-    BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Range of output tokens per second. `voice` (at least 100) is counted in addition to >=60.";
-    UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "unobserved"]), "Why a stream has no output rate.";
-    STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "thinking", "decode", "tail"]), "Stage between two consecutive timestamps. Of `tokengauge.requests.finished`: the stage in which the request ended.";
+    WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "Time window. Of `tokengauge.token_throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn_rate`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
+    OUTPUT_RATE_RANGE "tokengauge.output_rate_range" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Range of output tokens per second. `voice` (at least 100) is counted in addition to >=60.";
+    UNRATED_REASON "tokengauge.unrated_reason" Closed(&["no_token", "few_tokens", "short_decode", "unobserved"]), "Why a stream has no output rate.";
+    STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "reasoning", "decode", "tail"]), "Stage between two consecutive timestamps. Of `tokengauge.requests.finished`: the stage in which the request ended.";
     BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "Phase measured by the backend: waiting, loading the model, reading the prompt, generating, or all of them.";
-    AWAITED "tokengauge.awaited" Closed(&["first_token", "next_token"]), "The token that the stream has not delivered yet.";
-    SILENCE "tokengauge.silence" Closed(&["silent", "pinging"]), "What arrived during the stall: nothing, or only keep-alives, comments and events without a token.";
-    PART "tokengauge.part" Closed(&["runtime", "observer"]), "Delayed component: the runtime that forwards bytes, or the observer thread.";
-    POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "Timestamp of a call.";
-    BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "`exact`: queued here + waiting in the engine, as the engine reports. `upper`: queued here + waiting for the first token, an upper bound.";
-    WAIT_PLACE "tokengauge.where" Closed(&["edge", "admission", "backend"]), "Where the call was queued: before this proxy (from `X-Request-Start` or `X-Queue-Start`), by the concurrency limit of the route, or in the backend as the backend reports.";
-    LIMITED "tokengauge.limited" Closed(&["requests", "tokens", "input_tokens", "output_tokens"]), "What the rate limit applies to. `tokens`: input and output together.";
-    SIGN "tokengauge.sign" Closed(&["retry_count", "idempotency_key", "request_id"]), "How the retry was recognized: `x-stainless-retry-count` above 0; a repeated `idempotency-key`; or the `x-request-id`, path and length of a request that failed.";
+    STALL_PHASE "tokengauge.stall_phase" Closed(&["first_token", "next_token"]), "The token that the stream has not delivered yet.";
+    STALL_KIND "tokengauge.stall_kind" Closed(&["silent", "keep_alive_only"]), "What arrived during the stall: nothing, or only keep-alives, comments and events without a token.";
+    COMPONENT "tokengauge.component" Closed(&["runtime", "observer"]), "Delayed component: the runtime that forwards bytes, or the observer thread.";
+    PRECISION "tokengauge.precision" Closed(&["exact", "upper_bound"]), "`exact`: queued here + waiting in the engine, as the engine reports. `upper_bound`: queued here + waiting for the first token, an upper bound.";
+    QUEUE_LOCATION "tokengauge.queue_location" Closed(&["edge", "admission", "backend"]), "Where the call was queued: before this proxy (from `X-Request-Start` or `X-Queue-Start`), by the concurrency limit of the route, or in the backend as the backend reports.";
+    LIMIT_TYPE "tokengauge.limit_type" Closed(&["requests", "tokens", "input_tokens", "output_tokens"]), "What the rate limit applies to. `tokens`: input and output together.";
+    RETRY_SIGNAL "tokengauge.retry_signal" Closed(&["retry_count", "idempotency_key", "request_id"]), "How the retry was recognized: `x-stainless-retry-count` above 0; a repeated `idempotency-key`; or the `x-request-id`, path and length of a request that failed.";
     CONNECT_STAGE "tokengauge.connect_stage" Closed(&["wait", "dns", "tcp", "tls"]), "Part of getting a connection. `wait`: another request was opening the shared HTTP/2 connection, or an idle connection turned out to be closed.";
-    SIDE "tokengauge.side" Closed(&["client", "upstream"]), "Peer of the connection: the client or the upstream.";
+    PEER "tokengauge.peer" Closed(&["client", "upstream"]), "Peer of the connection: the client or the upstream.";
     DIRECTION "tokengauge.direction" Closed(&["request", "response"]), "Direction: from the client to the upstream, or back.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "Result of the request.";
-    FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Source of the error.";
+    ERROR_SOURCE "tokengauge.error_source" Closed(&["none", "client", "upstream", "proxy"]), "Source of the error.";
     FINISH_REASON "tokengauge.finish_reason" Gated, "Finish reason of a choice, as the provider reports it. `error`: an expected reason never arrived.";
-    CHOICE "tokengauge.choice" Closed(&["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]), "Result of a choice. `empty`: nothing was generated. `tool_json_invalid`: the arguments of a tool call start as a JSON object and are not valid JSON. `unfinished`: no finish reason arrived.";
+    CHOICE_RESULT "tokengauge.choice_result" Closed(&["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]), "Result of a choice. `empty`: nothing was generated. `tool_json_invalid`: the arguments of a tool call start as a JSON object and are not valid JSON. `unfinished`: no finish reason arrived.";
     CURRENCY "tokengauge.currency" Configured, "ISO 4217 code from the price table.";
     BUDGET "tokengauge.budget_name" Configured, "Name of the budget.";
     BUDGET_UNIT "tokengauge.budget_unit" Configured, "Unit of the budget: `token`, or a currency.";
     SLO "tokengauge.slo" Configured, "Name of the objective.";
-    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
+    SLI "tokengauge.sli" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "Indicator (SLI) of the objective.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
-    ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "Kind of parse error.";
+    PARSE_ERROR "tokengauge.parse_error" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "decompression_limit", "panic"]), "Kind of parse error.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Kind of label whose value was replaced by `other`. `series`: a combination of admitted values exceeded its limit.";
     SIGNAL "tokengauge.signal" Closed(&["logs", "metrics", "traces"]), "Exported signal.";
-    DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why items were dropped.";
-    OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content is missing.";
+    DROP_REASON "tokengauge.drop_reason" Closed(&["queue_full", "failed", "shutdown"]), "Why items were dropped.";
+    OMISSION_REASON "tokengauge.omission_reason" Closed(&["not_understood", "truncated"]), "Why content is missing.";
     UPSTREAM "tokengauge.upstream" Configured, "Name of the upstream.";
     ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Engine whose metrics were read.";
-    WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend. `cold`: it has to load before it can respond. `warming`: it responds, but its latency has not settled.";
-    ASKED "tokengauge.asked" Closed(&["ok", "unreachable", "timeout", "redirect", "status", "too_large", "content", "unknown"]), "Result of a scrape. `content`: the response has no metrics. `unknown`: no metrics of a known engine.";
+    WARMUP_STATE "tokengauge.warmup_state" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend. `cold`: it has to load before it can respond. `warming`: it responds, but its latency has not settled.";
+    SCRAPE_RESULT "tokengauge.scrape_result" Closed(&["ok", "unreachable", "timeout", "redirect", "http_error", "too_large", "not_metrics", "unknown_engine"]), "Result of a scrape. `not_metrics`: the response has no metrics. `unknown_engine`: no metrics of a known engine.";
     CPU_MODE "cpu.mode" Closed(&["user", "system"]), "CPU time in the program itself, or in the kernel on its behalf.";
     VERSION "tokengauge.version" Any, "Version of this program.";
 }
@@ -117,7 +116,7 @@ pub const CALL: &[Attribute] = &[
     SERVER_ADDRESS,
     SERVER_PORT,
     ROUTE,
-    VANTAGE,
+    POSITION,
     TENANT,
     VARIANT,
 ];
@@ -126,10 +125,10 @@ pub const CALL: &[Attribute] = &[
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
 /// Length buckets as further attributes of the rates and times of finished calls, if configured.
-pub const BANDED: &[Attribute] = &[INPUT_BAND, OUTPUT_BAND];
+pub const LENGTH_BUCKETS: &[Attribute] = &[INPUT_LENGTH_BUCKET, OUTPUT_LENGTH_BUCKET];
 
 /// Attributes that are known when a request starts.
-pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
+pub const ROUTE_KEY: &[Attribute] = &[ROUTE, POSITION];
 
 #[cfg(test)]
 mod tests {
@@ -155,29 +154,32 @@ mod tests {
     #[test]
     fn closed_values_match_their_enums() {
         assert_eq!(closed(OPERATION), Operation::ALL.map(Operation::as_str));
-        assert_eq!(closed(VANTAGE), ProxyPosition::ALL.map(ProxyPosition::as_str));
+        assert_eq!(closed(POSITION), ProxyPosition::ALL.map(ProxyPosition::as_str));
         assert_eq!(closed(STATE)[..4], RequestPhase::ALL.map(RequestPhase::as_str));
-        assert_eq!(closed(BOUND), Precision::ALL.map(Precision::as_str));
+        assert_eq!(closed(PRECISION), Precision::ALL.map(Precision::as_str));
         assert_eq!(closed(ENGINE), Engine::ALL.map(Engine::as_str));
-        assert_eq!(closed(WARM), WarmupState::ALL.map(WarmupState::as_str));
-        assert_eq!(closed(ASKED), ScrapeResult::ALL.map(ScrapeResult::as_str));
-        assert_eq!(closed(LIMITED), LimitType::ALL.map(LimitType::as_str));
-        assert_eq!(closed(SIGN), RetrySignal::ALL.map(RetrySignal::as_str));
-        assert_eq!(closed(UNRATED), Unrated::ALL.map(Unrated::as_str));
-        assert_eq!(closed(AWAITED), StallPhase::ALL.map(StallPhase::as_str));
-        assert_eq!(closed(SILENCE), StallKind::ALL.map(StallKind::as_str));
-        assert_eq!(closed(PART), Component::ALL.map(Component::as_str));
+        assert_eq!(closed(WARMUP_STATE), WarmupState::ALL.map(WarmupState::as_str));
+        assert_eq!(closed(SCRAPE_RESULT), ScrapeResult::ALL.map(ScrapeResult::as_str));
+        assert_eq!(closed(LIMIT_TYPE), LimitType::ALL.map(LimitType::as_str));
+        assert_eq!(closed(RETRY_SIGNAL), RetrySignal::ALL.map(RetrySignal::as_str));
+        assert_eq!(closed(UNRATED_REASON), Unrated::ALL.map(Unrated::as_str));
+        assert_eq!(closed(STALL_PHASE), StallPhase::ALL.map(StallPhase::as_str));
+        assert_eq!(closed(STALL_KIND), StallKind::ALL.map(StallKind::as_str));
+        assert_eq!(closed(COMPONENT), Component::ALL.map(Component::as_str));
         assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
         assert_eq!(closed(CONNECT_STAGE), ConnectStage::ALL.map(ConnectStage::as_str));
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
-        assert_eq!(closed(FAULT), ErrorSource::ALL.map(ErrorSource::as_str));
-        assert_eq!(closed(ANOMALY), ParseError::ALL.map(ParseError::as_str));
+        assert_eq!(closed(ERROR_SOURCE), ErrorSource::ALL.map(ErrorSource::as_str));
+        assert_eq!(closed(PARSE_ERROR), ParseError::ALL.map(ParseError::as_str));
         assert_eq!(closed(DIMENSION)[..6], Dimension::ALL.map(Dimension::as_str));
-        assert_eq!(closed(INPUT_BAND), LengthBucket::ALL.map(LengthBucket::as_str));
-        assert_eq!(closed(CHOICE), ChoiceStatus::ALL.map(ChoiceStatus::as_str));
-        assert_eq!(closed(BAND)[..5], OutputRateRange::ALL.map(OutputRateRange::as_str));
+        assert_eq!(closed(INPUT_LENGTH_BUCKET), LengthBucket::ALL.map(LengthBucket::as_str));
+        assert_eq!(closed(CHOICE_RESULT), ChoiceStatus::ALL.map(ChoiceStatus::as_str));
+        assert_eq!(
+            closed(OUTPUT_RATE_RANGE)[..5],
+            OutputRateRange::ALL.map(OutputRateRange::as_str)
+        );
         assert_eq!(closed(TOKEN_KIND)[1..6], TextKind::ALL.map(TextKind::as_str));
-        assert_eq!(closed(INDICATOR), Sli::WORDS);
+        assert_eq!(closed(SLI), Sli::WORDS);
         for (window, _) in BURN_WINDOWS {
             assert!(closed(WINDOW).contains(&window));
         }

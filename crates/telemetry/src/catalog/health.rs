@@ -1,8 +1,8 @@
 //! Metrics of the proxy's own health: data that it lost, rejected or dropped, and its delays.
 
 use crate::catalog::attributes::{
-    ANOMALY, ASKED, CPU_MODE, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, UPSTREAM,
-    VERSION,
+    COMPONENT, CPU_MODE, DIMENSION, DROP_REASON, OMISSION_REASON, PARSE_ERROR, RESULT,
+    SCRAPE_RESULT, SIGNAL, UPSTREAM, VERSION,
 };
 use crate::catalog::{Kind, Metric};
 use tokengauge_llm::frame::ParseError;
@@ -16,33 +16,33 @@ const DELAYS: &[f64] =
 metrics! {
     /// All metrics of the proxy's own health.
     ALL;
-    SELF_LOST "tokengauge.self.observer.lost" Counter "By",
+    SELF_DROPPED_BYTES "tokengauge.self.observer.dropped_bytes" Counter "By",
         "Body bytes that were not observed. They were forwarded nevertheless.";
-    SELF_UNOBSERVED "tokengauge.self.observer.unobserved" Counter "{exchange}",
+    SELF_UNOBSERVED "tokengauge.self.observer.unobserved_requests" Counter "{exchange}",
         "Requests with at least one unobserved body byte.";
     SELF_BACKLOG "tokengauge.self.observer.backlog" Gauge "By",
         "Bytes copied and not yet processed.";
-    SELF_ANOMALIES "tokengauge.self.anomalies" Counter "{anomaly}" by [&[ANOMALY]] times ParseError::ALL.len(),
+    SELF_PARSE_ERRORS "tokengauge.self.parse_errors" Counter "{anomaly}" by [&[PARSE_ERROR]] times ParseError::ALL.len(),
         "Parse errors in traffic.";
     SELF_OVERFLOW "tokengauge.self.label_overflow" Counter "{value}" by [&[DIMENSION]] times Dimension::ALL.len() + 1,
         "How often a label value was replaced by other because its dimension was full.";
-    SELF_REFUSED "tokengauge.self.requests.refused" Counter "{request}",
+    SELF_INVALID_REQUESTS "tokengauge.self.requests.invalid" Counter "{request}",
         "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).";
     SELF_EXPORTS "tokengauge.self.export.requests" Counter "{request}" by [&[SIGNAL, RESULT]] times 6,
         "OTLP export requests. Retries of a request are not counted.";
     SELF_DROPPED "tokengauge.self.export.dropped" Counter "{item}" by [&[SIGNAL, DROP_REASON]] times 9,
         "Spans, log records or collections of metrics that were never delivered. Cumulative metrics recover on the next export.";
-    SELF_LEFT_OUT "tokengauge.self.content.left_out" Counter "{part}" by [&[OMISSION]] times 2,
+    SELF_CONTENT_OMITTED "tokengauge.self.content.omitted" Counter "{part}" by [&[OMISSION_REASON]] times 2,
         "Content that was not captured: messages and parts of an unknown form, and calls captured in part (beyond the limit, or not observed).";
     SELF_LOGGED "tokengauge.self.request_log.written" Counter "{line}",
         "Lines written to the request log. 0 if it is off.";
     SELF_UNLOGGED "tokengauge.self.request_log.dropped" Counter "{line}" by [&[DROP_REASON]] times 3,
         "Lines of the request log that were dropped.";
-    SELF_SCRAPES "tokengauge.self.scrapes" Counter "{scrape}" by [&[UPSTREAM, ASKED]] times ScrapeResult::ALL.len(),
+    SELF_SCRAPES "tokengauge.self.scrapes" Counter "{scrape}" by [&[UPSTREAM, SCRAPE_RESULT]] times ScrapeResult::ALL.len(),
         "Scrapes of engine metrics by result.";
-    SELF_IMPLAUSIBLE "tokengauge.self.implausible" Counter "{number}" by [&[UPSTREAM]],
+    SELF_IMPLAUSIBLE "tokengauge.self.scrapes.implausible_values" Counter "{number}" by [&[UPSTREAM]],
         "Values of an engine that are implausible and were ignored: negative, not finite, a ratio above 1, more hits than queries.";
-    SELF_DELAY "tokengauge.self.delay" Histogram "s" by [&[PART]] buckets DELAYS times 2,
+    SELF_SCHEDULING_DELAY "tokengauge.self.scheduling_delay" Histogram "s" by [&[COMPONENT]] buckets DELAYS times 2,
         "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.";
     CPU_TIME "process.cpu.time" Counter "s" by [&[CPU_MODE]] times 2,
         "CPU time of this process. Linux only.";
@@ -52,8 +52,8 @@ metrics! {
         "Memory limit of this process: the lowest limit of its cgroup and the parents of it. Absent without a limit.";
     SELF_CPU_LIMIT "tokengauge.self.cpu_limit" Gauge "{cpu}",
         "Cores that this process may use before the kernel throttles it: the lowest limit of the same cgroups. Absent without a limit.";
-    SELF_DRAINING "tokengauge.self.draining" Gauge "s",
+    SELF_DRAIN_DURATION "tokengauge.self.drain.duration" Gauge "s",
         "Time since a drain of this process was requested. 0 without one.";
-    SELF_BUILD "tokengauge.self.build" Gauge "{build}" by [&[VERSION]],
+    BUILD_INFO "tokengauge.build_info" Gauge "{build}" by [&[VERSION]],
         "Always 1.";
 }

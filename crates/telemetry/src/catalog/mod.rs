@@ -1,7 +1,7 @@
 //! The catalog of every metric, attribute, and value of a closed attribute that this program exports.
 //!
 //! Documentation, dashboards, alerts and tests are generated from it or checked against it, and all instruments are
-//! built from it. Names have no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to
+//! built from it. Names have no unit word (`seconds`, `per_second`, `total`) except at their end, because the translators to
 //! Prometheus add them. Counters count a `{thing}`, and only gauges have the unit 1. A metric therefore has the same
 //! Prometheus name over OTLP and in a scrape.
 
@@ -185,8 +185,12 @@ mod tests {
         for metric in metrics() {
             let (name, unit) = (metric.name, metric.unit);
             let parts: Vec<_> = name.split(['.', '_']).collect();
-            for word in ["seconds", "ratio", "bytes"] {
-                assert!(!parts.contains(&word), "{name}");
+            // A translator does not append the unit's word again if the name ends with it.
+            let units = [("seconds", "s"), ("ratio", "1"), ("bytes", "By")];
+            for (word, of) in units {
+                let inside = parts.iter().rev().skip(1).any(|part| *part == word);
+                let ends = parts.last() == Some(&word);
+                assert!(!inside && (!ends || unit == of), "{name}");
             }
             // The translators treat `total` specially only as the last word, and in counters.
             assert_ne!(parts.last(), Some(&"total"), "{name}");

@@ -2,8 +2,8 @@
 //! Bucket boundaries are those of the conventions, extended upward for long model calls.
 
 use crate::catalog::attributes::{
-    CALL, ENDED, ERROR_TYPE, METHOD, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS, SERVER_PORT,
-    STATUS, TOKEN_MODALITY, TOKEN_TYPE, VANTAGE,
+    CALL, ENDED, ERROR_TYPE, METHOD, POSITION, PROTOCOL_VERSION, ROUTE, SCHEME, SERVER_ADDRESS,
+    SERVER_PORT, STATUS, TOKEN_MODALITY, TOKEN_TYPE,
 };
 use crate::catalog::{Kind, Metric};
 
@@ -52,10 +52,10 @@ metrics! {
     /// All metrics of the semantic conventions.
     ALL;
     HTTP_SERVER_DURATION "http.server.request.duration" Histogram "s"
-        by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, VANTAGE]] buckets HTTP times 100,
+        by [&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, POSITION]] buckets HTTP times 100,
         "Duration of a request as the client sees it, to the end of the response body: end − accept.";
     HTTP_CLIENT_DURATION "http.client.request.duration" Histogram "s"
-        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, VANTAGE]] buckets HTTP times 10,
+        by [&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, POSITION]] buckets HTTP times 10,
         "Duration of a request to the upstream, to the end of the response body: end − sent.";
     SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
         "Duration of a call at the backend: end − sent. Sessions are excluded.";

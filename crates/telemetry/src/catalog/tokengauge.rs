@@ -2,11 +2,12 @@
 //! for OTLP.
 
 use crate::catalog::attributes::{
-    AWAITED, Attribute, BACKEND_STAGE, BAND, BANDED, BOUND, BUDGET, BUDGET_UNIT, CALL, CHOICE,
-    CONNECT_STAGE, CURRENCY, DIRECTION, ENDED, ENGINE, ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR,
-    LANE, LIMITED, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE, SIDE, SIGN, SILENCE,
-    SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED,
-    UPSTREAM, VANTAGE, WAIT_PLACE, WARM, WINDOW,
+    Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,
+    DIRECTION, ENDED, ENGINE, ERROR_SOURCE, ERROR_TYPE, FINISH_REASON, LENGTH_BUCKETS, LIMIT_TYPE,
+    OUTCOME, OUTPUT_RATE_RANGE, PEER, POSITION, PRECISION, PROVIDER, QUEUE_LOCATION, REQUEST_MODEL,
+    RESULT, RETRY_SIGNAL, ROUTE, ROUTE_KEY, SLI, SLO, STAGE, STALL_KIND, STALL_PHASE, STATE,
+    STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED_REASON, UPSTREAM,
+    WARMUP_STATE, WINDOW,
 };
 use crate::catalog::{Kind, Metric};
 use tokengauge_measure::record::{ChoiceStatus, WarmupState};
@@ -41,102 +42,110 @@ const CONNECTION_SECONDS: &[f64] = &[
 ];
 
 /// Rate limits arrive in response headers, so they have the same attributes as throughput.
-const FLOW: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE];
+const MODEL_KEY: &[Attribute] = &[PROVIDER, REQUEST_MODEL, ROUTE, POSITION];
 
 metrics! {
     /// All metrics of tokengauge except those in `health`.
     ALL;
     TOKENS "tokengauge.tokens" Counter "{token}" by [CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]] times 12,
         "Tokens as counted by this proxy. Output increases with every chunk and is never corrected. Input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.";
-    TOKENS_STANDARD "tokengauge.tokens_standard" Counter "{token}" by [CALL],
+    NORMALIZED_TOKENS "tokengauge.normalized_tokens" Counter "{token}" by [CALL],
         "The same output text in o200k_base, so that rates are comparable across providers. Increases with every chunk.";
-    USAGE "tokengauge.usage" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 6,
+    REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 6,
         "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.";
-    STREAM_TIME "tokengauge.stream.time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
+    STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
         "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
-    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[AWAITED, SILENCE]] times 4,
+    STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[STALL_PHASE, STALL_KIND]] times 4,
         "Stalls, counted when they start: no token for `stall_after` after the first one, or no first token for `hung_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
-    STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [LANE, &[AWAITED]] times 2,
+    STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
         "Streams that are stalled.";
-    STREAM_IDLE "tokengauge.stream.idle" Gauge "s" by [LANE, &[AWAITED]] times 2,
+    STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
         "Longest time without a token among the streams in flight, measured as for stalls. Absent without a stream that waits for a token.";
-    STALL_TIME "tokengauge.stall.time" Histogram "s" by [CALL, &[AWAITED, SILENCE]] buckets SECONDS times 4,
+    STALL_DURATION "tokengauge.stall.duration" Histogram "s" by [CALL, &[STALL_PHASE, STALL_KIND]] buckets SECONDS times 4,
         "Length of a stall, from the last token, recorded when it ends.";
-    THROUGHPUT "tokengauge.throughput" Gauge "{token}/s"
-        by [&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE, WINDOW]] times 8,
+    TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s"
+        by [&[PROVIDER, REQUEST_MODEL, ROUTE, POSITION, TOKEN_TYPE, WINDOW]] times 8,
         "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered.";
-    OUTPUT_RATE "tokengauge.request.output_rate" Histogram "{token}/s" by [CALL, ENDED, BANDED] buckets RATES,
+    OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
         "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.";
-    TOTAL_RATE "tokengauge.request.total_rate" Histogram "{token}/s" by [CALL, ENDED, BANDED] buckets RATES,
+    TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
         "Output tokens per second of one call, including prefill: N ÷ (end − accept).";
-    REQUEST_BAND "tokengauge.request.band" Counter "{request}" by [CALL, ENDED, &[BAND]] times 6,
+    REQUESTS_RATED "tokengauge.requests.rated" Counter "{request}" by [CALL, ENDED, &[OUTPUT_RATE_RANGE]] times 6,
         "Streams by range of their output tokens per second.";
-    REQUEST_UNRATED "tokengauge.request.unrated" Counter "{request}" by [CALL, ENDED, &[UNRATED]] times 4,
+    REQUESTS_UNRATED "tokengauge.requests.unrated" Counter "{request}" by [CALL, ENDED, &[UNRATED_REASON]] times 4,
         "Streams without an output rate, by reason.";
-    REQUEST_STAGE "tokengauge.request.stage" Histogram "s" by [CALL, ENDED, &[STAGE]] buckets SECONDS times 10,
+    REQUEST_STAGE_DURATION "tokengauge.request.stage.duration" Histogram "s" by [CALL, ENDED, &[STAGE]] buckets SECONDS times 10,
         "Length of each stage of a call. The stages of one call add up to end − accept.";
-    BACKEND_TIME "tokengauge.backend.stage" Histogram "s" by [CALL, ENDED, &[BACKEND_STAGE]] buckets SECONDS times 5,
+    BACKEND_STAGE_DURATION "tokengauge.backend.stage.duration" Histogram "s" by [CALL, ENDED, &[BACKEND_STAGE]] buckets SECONDS times 5,
         "Length of a phase of a call as the backend reports it in response headers or body. Not all backends report phases, and none reports all of them.";
-    TIME_TO "tokengauge.time_to" Histogram "s" by [CALL, ENDED, BANDED, &[POINT]] buckets SECONDS times 5,
-        "Time from accept to a timestamp of a call. Time to first token is the point token.";
-    INTER_TOKEN "tokengauge.inter_token" Histogram "s" by [CALL] buckets GAPS,
+    TIME_TO_HEADERS "tokengauge.time_to_headers" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+        "Time until the response headers arrived: head − accept.";
+    TIME_TO_FIRST_BYTE "tokengauge.time_to_first_byte" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+        "Time until the first byte of the response body: byte − accept.";
+    TIME_TO_FIRST_EVENT "tokengauge.time_to_first_event" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+        "Time until the first event of a stream, with or without a token: event − accept. Streams only.";
+    TIME_TO_FIRST_TOKEN "tokengauge.time_to_first_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+        "Time to first token (TTFT) as the client sees it: token − accept. Streams only.";
+    TIME_TO_FIRST_VISIBLE_TOKEN "tokengauge.time_to_first_visible_token" Histogram "s" by [CALL, ENDED, LENGTH_BUCKETS] buckets SECONDS,
+        "Time until the first token that a user sees, after any reasoning: visible − accept. Streams only.";
+    INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS,
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
-    INTER_CHUNK "tokengauge.inter_chunk" Histogram "s" by [CALL] buckets GAPS,
+    INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS,
         "Gap between chunks with tokens.";
-    CHUNK_SIZE "tokengauge.chunk_tokens" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
+    TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
         "Tokens per chunk. Shows speculative decoding and batching.";
-    CLIENT_BLOCKED "tokengauge.client.blocked" Histogram "s" by [CALL, ENDED] buckets SECONDS,
+    CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.";
-    CONNECT_TIME "tokengauge.connect.stage" Histogram "s" by [LANE, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,
+    CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,
         "Length of each part of getting a connection to the upstream, for every request. The parts of one request add up to at most its stage connect; the rest is work of this proxy.";
-    RTT "tokengauge.network.rtt" Histogram "s" by [LANE, &[SIDE]] buckets CONNECTION_SECONDS times 2,
+    RTT "tokengauge.network.rtt" Histogram "s" by [ROUTE_KEY, &[PEER]] buckets CONNECTION_SECONDS times 2,
         "Smoothed TCP round-trip time of a connection as the kernel last reported it during a request. The remote end may be a proxy. A connection that several requests use gives a sample to each. Linux only; absent for Unix sockets.";
-    RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [LANE, &[SIDE]] times 2,
+    RETRANSMITS "tokengauge.network.retransmits" Counter "{segment}" by [ROUTE_KEY, &[PEER]] times 2,
         "TCP segments that this host retransmitted on the connections of requests, counted once, when a request ends. Retransmits of the remote end are not visible. Linux only; absent for Unix sockets.";
-    ACTIVE_REQUESTS "tokengauge.active_requests" UpDownCounter "{request}" by [LANE, &[STATE]] times 4,
+    ACTIVE_REQUESTS "tokengauge.active_requests" UpDownCounter "{request}" by [ROUTE_KEY, &[STATE]] times 4,
         "Requests in flight.";
-    QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [LANE, &[BOUND]] times 2,
+    QUEUE_DEPTH "tokengauge.queue.depth" Gauge "{request}" by [ROUTE_KEY, &[PRECISION]] times 2,
         "Queue length that a new request finds. Exact if the engine reports its waiting requests and no other route leads to it: those + requests queued here. Otherwise requests queued here + streams waiting for the first token: an upper bound, since it includes prefill.";
-    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED, &[WAIT_PLACE]] buckets SECONDS times 3,
+    QUEUE_WAIT "tokengauge.queue.wait" Histogram "s" by [CALL, ENDED, &[QUEUE_LOCATION]] buckets SECONDS times 3,
         "Time that a call was queued, by place. `admission` is admit − accept, of every admitted call. The other two are recorded only if reported; unreported waits have no series.";
     BACKEND_REQUESTS "tokengauge.backend.requests" Gauge "{request}" by [&[UPSTREAM, ENGINE, STATE]] times 2,
         "Requests in the engine as it reports them, from any client: waiting and running. Summed over its models and ranks. Absent if not reported, or if the last scrape is older than three intervals.";
-    KV_CACHE "tokengauge.backend.kv_cache" Gauge "1" by [&[UPSTREAM, ENGINE]],
+    KV_CACHE "tokengauge.backend.kv_cache.utilization" Gauge "1" by [&[UPSTREAM, ENGINE]],
         "Used ratio of the engine's KV cache, 0 to 1, as it reports. The fullest of several caches. Absent as above.";
-    PREFIX_CACHE "tokengauge.backend.prefix_cache" Gauge "1" by [&[UPSTREAM, ENGINE]],
+    PREFIX_CACHE "tokengauge.backend.prefix_cache.hit_ratio" Gauge "1" by [&[UPSTREAM, ENGINE]],
         "Hit ratio of the engine's prefix cache, 0 to 1: hits ÷ queries between the last two scrapes, else the ratio that the engine reports. Absent as above, and without queries.";
-    SCRAPE_AGE "tokengauge.backend.scrape_age" Gauge "s" by [&[UPSTREAM, ENGINE]],
+    SCRAPE_AGE "tokengauge.backend.scrape.age" Gauge "s" by [&[UPSTREAM, ENGINE]],
         "Time since the last successful scrape of the engine's metrics. Absent before the first one.";
-    WARM_STATE "tokengauge.backend.warm" Gauge "{backend}" by [&[UPSTREAM, WARM]] times WarmupState::ALL.len(),
+    BACKEND_WARMUP_STATE "tokengauge.backend.warmup_state" Gauge "{backend}" by [&[UPSTREAM, WARMUP_STATE]] times WarmupState::ALL.len(),
         "1 for the current warm-up state of the backend, 0 for the others.";
-    QUOTA_REQUESTS_REMAINING "tokengauge.quota.requests.remaining" Gauge "{request}" by [FLOW],
+    RATE_LIMIT_REQUESTS_REMAINING "tokengauge.rate_limit.requests.remaining" Gauge "{request}" by [MODEL_KEY],
         "Remaining requests of the account, from the rate-limit headers of the latest response. Exported until the reset, for one to five minutes. Absent without such headers.";
-    QUOTA_REQUESTS_LIMIT "tokengauge.quota.requests.limit" Gauge "{request}" by [FLOW],
+    RATE_LIMIT_REQUESTS_LIMIT "tokengauge.rate_limit.requests.limit" Gauge "{request}" by [MODEL_KEY],
         "Request limit of the account in the provider's window. Exported as above.";
-    QUOTA_TOKENS_REMAINING "tokengauge.quota.tokens.remaining" Gauge "{token}" by [FLOW, &[LIMITED]] times 3,
+    RATE_LIMIT_TOKENS_REMAINING "tokengauge.rate_limit.tokens.remaining" Gauge "{token}" by [MODEL_KEY, &[LIMIT_TYPE]] times 3,
         "Remaining tokens of the account. Exported as above. Some providers limit input and output separately.";
-    QUOTA_TOKENS_LIMIT "tokengauge.quota.tokens.limit" Gauge "{token}" by [FLOW, &[LIMITED]] times 3,
+    RATE_LIMIT_TOKENS_LIMIT "tokengauge.rate_limit.tokens.limit" Gauge "{token}" by [MODEL_KEY, &[LIMIT_TYPE]] times 3,
         "Token limit of the account in the provider's window. Exported as above.";
-    QUOTA_RESET "tokengauge.quota.reset" Gauge "s" by [FLOW, &[LIMITED]] times 4,
+    RATE_LIMIT_RESET "tokengauge.rate_limit.reset" Gauge "s" by [MODEL_KEY, &[LIMIT_TYPE]] times 4,
         "Time until the limit is fully restored, as the provider reports. Absent afterwards.";
-    CLIENT_RETRIES "tokengauge.client.retries" Counter "{request}" by [LANE, &[SIGN]] times 3,
+    CLIENT_RETRIES "tokengauge.client.retries" Counter "{request}" by [ROUTE_KEY, &[RETRY_SIGNAL]] times 3,
         "Requests that repeat an earlier one of the last ten minutes, including plain HTTP. Each is counted once, when it starts, by the first signal that is present.";
-    WEBSOCKET_MESSAGES "tokengauge.websocket.messages" Counter "{message}" by [LANE, &[DIRECTION]] times 2,
+    WEBSOCKET_MESSAGES "tokengauge.websocket.messages" Counter "{message}" by [ROUTE_KEY, &[DIRECTION]] times 2,
         "WebSocket messages of any API, counted as they pass. Control frames such as pings are excluded.";
-    REQUESTS_STARTED "tokengauge.requests.started" Counter "{request}" by [LANE],
+    REQUESTS_STARTED "tokengauge.requests.started" Counter "{request}" by [ROUTE_KEY],
         "Requests started, including plain HTTP.";
     // Outcomes × error sources × with or without `error.type`, after all other combinations have reached their limit.
     REQUESTS_FINISHED "tokengauge.requests.finished" Counter "{request}"
-        by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]] times 48,
+        by [CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, ERROR_SOURCE]] times 48,
         "Requests finished, including plain HTTP (without gen_ai attributes).";
     CHOICES_FINISHED "tokengauge.choices.finished" Counter "{choice}"
-        by [CALL, ENDED, &[FINISH_REASON, CHOICE]] times ChoiceStatus::ALL.len(),
+        by [CALL, ENDED, &[FINISH_REASON, CHOICE_RESULT]] times ChoiceStatus::ALL.len(),
         "Finished choices by finish reason and result. Shows whether speed costs quality.";
     COST "tokengauge.cost" Counter "{currency}" by [CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]] times 4,
         "Cost of calls by the price table, recorded when they end. `reported` if the provider reported the tokens, else `estimated`. Do not sum across currencies.";
-    UNPRICED "tokengauge.unpriced" Counter "{request}" by [CALL],
+    REQUESTS_UNPRICED "tokengauge.requests.unpriced" Counter "{request}" by [CALL],
         "Calls that used tokens without a price in the table. Absent without a price table.";
-    TOKEN_PRICE "tokengauge.token_price" Gauge "{currency}" by [&[ROUTE, CURRENCY]],
+    COST_PER_MILLION_TOKENS "tokengauge.cost_per_million_output_tokens" Gauge "{currency}" by [&[ROUTE, CURRENCY]],
         "Cost of a million output tokens on hardware paid by the hour: price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second over 5 min. Absent while nothing is generated, and until the window is covered.";
     BUDGET_USED "tokengauge.budget.used" Counter "{unit}" by [&[BUDGET, BUDGET_UNIT]],
         "Amount that calls took from a budget since the start, in the unit of the budget: tokens (input and output), or money.";
@@ -144,27 +153,27 @@ metrics! {
         "Limit of a budget in its window.";
     BUDGET_WINDOW "tokengauge.budget.window" Gauge "s" by [&[BUDGET, BUDGET_UNIT]],
         "Rolling window of a budget.";
-    SLO_EVENTS "tokengauge.slo.events" Counter "{event}" by [&[SLO, INDICATOR, RESULT]] times 2,
+    SLO_EVENTS "tokengauge.slo.events" Counter "{event}" by [&[SLO, SLI, RESULT]] times 2,
         "Requests that count for an objective; tokens for `tokens_above_rate`, minutes for `system_rate`. Alert rules need only this metric.";
-    SLO_OBJECTIVE "tokengauge.slo.objective" Gauge "1" by [&[SLO, INDICATOR]],
+    SLO_OBJECTIVE "tokengauge.slo.objective" Gauge "1" by [&[SLO, SLI]],
         "SLO target (ratio).";
-    SLO_THRESHOLD "tokengauge.slo.threshold" Gauge "s" by [&[SLO, INDICATOR]],
+    SLO_THRESHOLD "tokengauge.slo.threshold" Gauge "s" by [&[SLO, SLI]],
         "Time threshold of an objective on time: requests up to it are good.";
-    SLO_RATE_THRESHOLD "tokengauge.slo.rate_threshold" Gauge "{token}/s" by [&[SLO, INDICATOR]],
+    SLO_RATE_THRESHOLD "tokengauge.slo.rate_threshold" Gauge "{token}/s" by [&[SLO, SLI]],
         "Rate threshold of an objective on rates: requests, or minutes of the system, from it on are good.";
-    SLO_BUDGET "tokengauge.slo.budget" Gauge "1" by [&[SLO, INDICATOR]],
+    SLO_ERROR_BUDGET "tokengauge.slo.error_budget.remaining" Gauge "1" by [&[SLO, SLI]],
         "Remaining ratio of the error budget: 1 is untouched, 0 is spent, negative is overspent. Absent without events.";
-    SLO_BURN "tokengauge.slo.burn" Gauge "1" by [&[SLO, INDICATOR, WINDOW]] times 7,
+    SLO_BURN_RATE "tokengauge.slo.burn_rate" Gauge "1" by [&[SLO, SLI, WINDOW]] times 7,
         "Burn rate: ratio of bad events in the window ÷ (1 − objective). Absent until the window is covered, and without events.";
-    SLO_COVERED "tokengauge.slo.covered" Gauge "s" by [&[SLO, INDICATOR]],
+    SLO_WINDOW_COVERAGE "tokengauge.slo.window_coverage" Gauge "s" by [&[SLO, SLI]],
         "Observed part of the objective's window.";
-    SLO_EXHAUSTION "tokengauge.slo.exhaustion" Gauge "s" by [&[SLO, INDICATOR]],
+    SLO_TIME_TO_EXHAUSTION "tokengauge.slo.time_to_exhaustion" Gauge "s" by [&[SLO, SLI]],
         "Time until the error budget is spent at the burn rate of the last hour. Absent if it does not run out.";
-    DRIFT_COUNTED "tokengauge.drift.counted" Counter "{token}" by [CALL, ENDED],
+    TOKEN_MISMATCH_COUNTED "tokengauge.token_mismatch.counted" Counter "{token}" by [CALL, ENDED],
         "Output tokens as counted here, for calls where reported and counted tokens should agree: complete, the model's own encoding, no tools, nothing hidden.";
-    DRIFT_REPORTED "tokengauge.drift.reported" Counter "{token}" by [CALL, ENDED],
-        "Output tokens as reported, for the same calls as tokengauge.drift.counted.";
-    DRIFT_WORKLOAD "tokengauge.drift.workload" Gauge "1"
-        by [&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE]] times 2,
+    TOKEN_MISMATCH_REPORTED "tokengauge.token_mismatch.reported" Counter "{token}" by [CALL, ENDED],
+        "Output tokens as reported, for the same calls as tokengauge.token_mismatch.counted.";
+    WORKLOAD_DRIFT "tokengauge.workload_drift" Gauge "1"
+        by [&[PROVIDER, REQUEST_MODEL, ROUTE, POSITION, TOKEN_TYPE]] times 2,
         "Population stability index of the lengths of prompts (estimated from bytes) or responses (counted) against a baseline: Σ (p − q) × ln(p ÷ q) over the deciles of the baseline, with the ratios p of the latest calls and q of the baseline. 0: unchanged; from 0.1: slight change; from 0.25: large change. Absent with fewer than 200 calls on either side.";
 }

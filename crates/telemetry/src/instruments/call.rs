@@ -13,7 +13,7 @@ use crate::instruments::bound::{
     BoundExemplarHistogram, ExemplarHistogram, Labelled, LabelledValue, LazyHistogram,
 };
 use crate::instruments::live::LiveInstruments;
-use crate::instruments::set::{InstrumentSet, LatestGenAi};
+use crate::instruments::set::{InstrumentSet, LatestGenAi, OwnInstruments};
 use crate::series_limits::BoundedCache;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Timings, Usage};
@@ -65,20 +65,22 @@ pub struct LengthBucketInstruments {
     base: Vec<KeyValue>,
     output_rate: LazyHistogram<f64>,
     total_rate: LazyHistogram<f64>,
-    time_to: Times<5>,
+    /// Times since accept, in the order of [`times_to`].
+    times_to: [LazyHistogram<f64>; 5],
 }
 
 impl LengthBucketInstruments {
     /// Creates the instruments. Without buckets, `base` is the whole attribute set.
     fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
-        let own = [(key::INPUT_BAND, bands.input), (key::OUTPUT_BAND, bands.output)]
-            .into_iter()
-            .filter_map(|(key, band)| Some(word(key, band.map(LengthBucket::as_str)?)));
+        let own =
+            [(key::INPUT_LENGTH_BUCKET, bands.input), (key::OUTPUT_LENGTH_BUCKET, bands.output)]
+                .into_iter()
+                .filter_map(|(key, band)| Some(word(key, band.map(LengthBucket::as_str)?)));
         Self {
             base: with(base, &own.collect::<Vec<_>>()),
             output_rate: LazyHistogram::default(),
             total_rate: LazyHistogram::default(),
-            time_to: Labelled::default(),
+            times_to: Default::default(),
         }
     }
 }
@@ -127,8 +129,12 @@ impl CallInstruments {
         }
         self.labelled_times(record, call, exemplars);
         self.rates(call, banded, exemplars);
-        let series = (banded.base.as_slice(), key::POINT);
-        banded.time_to.record(&self.set.own.time_to, series, times_to(&record.points), exemplars);
+        let times = times_to(&self.set.own, &record.points);
+        for (slot, (histogram, time)) in banded.times_to.iter().zip(times) {
+            if let Some(time) = time {
+                slot.of(histogram, &banded.base).record(time.as_secs_f64(), exemplars);
+            }
+        }
         if let Some(cost) = &call.cost {
             self.cost(cost);
         }
@@ -211,7 +217,7 @@ impl CallInstruments {
             Stage::ALL.map(|stage| (stage.as_str(), length(stage).map(|(_, length)| length)));
         bound.stages.record(&set.stage, (base, key::STAGE), stages, exemplars);
         let waits = waits(record, call);
-        bound.queue_waits.record(&set.queue_wait, (base, key::WAIT_PLACE), waits, exemplars);
+        bound.queue_waits.record(&set.queue_wait, (base, key::QUEUE_LOCATION), waits, exemplars);
         if let Some(timings) = &call.timings {
             let series = (base, key::BACKEND_STAGE);
             let phases = phases(timings);
@@ -237,11 +243,11 @@ impl CallInstruments {
             let [a, b, c, d, e] =
                 OutputRateRange::ALL.map(|known| (known.as_str(), one(known == range)));
             let bands = [a, b, c, d, e, ("voice", one(rate >= VOICE_RATE))];
-            self.bound.bands.add(&set.band, (&self.base, key::BAND), bands);
+            self.bound.bands.add(&set.band, (&self.base, key::OUTPUT_RATE_RANGE), bands);
         }
         if let Some(reason) = call.rates.unrated {
             let reasons = Unrated::ALL.map(|known| (known.as_str(), one(known == reason)));
-            self.bound.unrated.add(&set.unrated, (&self.base, key::UNRATED), reasons);
+            self.bound.unrated.add(&set.unrated, (&self.base, key::UNRATED_REASON), reasons);
         }
     }
 
@@ -316,7 +322,7 @@ impl CallInstruments {
 
     /// Returns the counter of choices with one finish reason and one result.
     pub fn choice(&self, reason: &Label, became: ChoiceStatus) -> BoundCounter<u64> {
-        let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became.as_str())];
+        let own = [label(key::FINISH_REASON, reason), word(key::CHOICE_RESULT, became.as_str())];
         self.set.own.choices.bind(&with(&self.base, &own))
     }
 }
@@ -336,15 +342,19 @@ fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
 }
 
 /// Returns each reached timestamp as the time since accept.
-fn times_to(points: &Timestamps) -> [LabelledValue<Duration>; 5] {
+/// Returns the times from accept to each timestamp of the response, with their histograms.
+fn times_to<'a>(
+    set: &'a OwnInstruments,
+    points: &Timestamps,
+) -> [(&'a ExemplarHistogram<f64>, Option<Duration>); 5] {
     [
-        ("head", points.head),
-        ("byte", points.byte),
-        ("event", points.event),
-        ("token", points.token),
-        ("visible", points.visible),
+        (&set.time_to_headers, points.head),
+        (&set.time_to_first_byte, points.byte),
+        (&set.time_to_first_event, points.event),
+        (&set.time_to_first_token, points.token),
+        (&set.time_to_first_visible_token, points.visible),
     ]
-    .map(|(point, at)| (point, at.map(|at| at.since(points.accept))))
+    .map(|(histogram, at)| (histogram, at.map(|at| at.since(points.accept))))
 }
 
 fn waits(record: &Record, call: &Call) -> [LabelledValue<Duration>; 3] {

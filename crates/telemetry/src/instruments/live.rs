@@ -123,7 +123,7 @@ impl LiveInstruments {
         exemplars.one(series(&tokengauge::STREAM_STALLS));
         if let Some(lasted) = stall.lasted {
             let (series, bounds) =
-                (series(&tokengauge::STALL_TIME), tokengauge::STALL_TIME.buckets);
+                (series(&tokengauge::STALL_DURATION), tokengauge::STALL_DURATION.buckets);
             exemplars.bucket(series, bounds, lasted.as_secs_f64());
         }
     }
@@ -206,5 +206,5 @@ impl LiveInstruments {
 }
 
 fn of_stall(awaited: StallPhase, silence: StallKind) -> [KeyValue; 2] {
-    [word(key::AWAITED, awaited.as_str()), word(key::SILENCE, silence.as_str())]
+    [word(key::STALL_PHASE, awaited.as_str()), word(key::STALL_KIND, silence.as_str())]
 }

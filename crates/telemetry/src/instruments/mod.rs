@@ -95,10 +95,10 @@ impl Instruments {
 
     fn with_set(set: InstrumentSet, limits: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
         for anomaly in ParseError::ALL {
-            set.own.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
+            set.own.anomalies.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
-            set.own.left_out.add(0, &[word(key::OMISSION, why)]);
+            set.own.left_out.add(0, &[word(key::OMISSION_REASON, why)]);
         }
         Self {
             set: Arc::new(set),
@@ -176,7 +176,7 @@ impl Instruments {
 
     /// Records by how much a component was scheduled late.
     pub fn record_delay(&self, part: Component, late: Duration) {
-        let attributes = [word(key::PART, part.as_str())];
+        let attributes = [word(key::COMPONENT, part.as_str())];
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
@@ -199,7 +199,7 @@ impl Instruments {
 
     /// Records parse errors, whether or not they belong to a record.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
-        let attributes = [word(key::ANOMALY, anomaly.as_str())];
+        let attributes = [word(key::PARSE_ERROR, anomaly.as_str())];
         self.set.own.anomalies.add(u64::from(times), &attributes);
     }
 
@@ -228,7 +228,7 @@ impl Instruments {
 
     /// Records content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
-        self.set.own.left_out.add(parts, &[word(key::OMISSION, why)]);
+        self.set.own.left_out.add(parts, &[word(key::OMISSION_REASON, why)]);
     }
 
     /// Returns the number of times that a value or a combination was replaced by `other`.
@@ -321,7 +321,8 @@ impl Instruments {
         let series = live.map(|live| &live.series);
         let combination =
             (series, &record.route.name, outcome, fault, stage, (error, record.http.status));
-        let mut own = vec![word(key::OUTCOME, outcome.as_str()), word(key::FAULT, fault.as_str())];
+        let mut own =
+            vec![word(key::OUTCOME, outcome.as_str()), word(key::ERROR_SOURCE, fault.as_str())];
         if self.admit(&self.finishes, combination) {
             own.push(word(key::STAGE, stage.as_str()));
             own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
@@ -396,7 +397,7 @@ fn end_stage(record: &Record) -> Stage {
         (points.byte, Stage::FirstByte),
         (points.event.or(points.token), Stage::FirstEvent),
         (points.token, Stage::FirstToken),
-        (points.visible, Stage::Thinking),
+        (points.visible, Stage::Reasoning),
     ];
     if record.outcome == Outcome::Ok {
         return Stage::Tail;

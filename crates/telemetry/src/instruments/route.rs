@@ -51,7 +51,7 @@ impl RouteInstruments {
     pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
         let counts =
             RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));
-        self.retries.add(&set.own.retries, (&self.base, key::SIGN), counts);
+        self.retries.add(&set.own.retries, (&self.base, key::RETRY_SIGNAL), counts);
     }
 
     pub fn record_connections(
@@ -67,7 +67,7 @@ impl RouteInstruments {
             let series = (self.base.as_slice(), key::CONNECT_STAGE);
             self.connect_stages.record(&set.own.connect, series, stages, exemplars);
         }
-        let series = (self.base.as_slice(), key::SIDE);
+        let series = (self.base.as_slice(), key::PEER);
         let peers = [("client", record.network.client), ("upstream", record.network.upstream)];
         let rtt = peers.map(|(name, connection)| (name, connection.and_then(|it| it.rtt)));
         self.rtt.record(&set.own.rtt, series, rtt, exemplars);

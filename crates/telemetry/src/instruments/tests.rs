@@ -259,7 +259,7 @@ fn gate() -> CardinalityLimiter {
 
 const STALL: Stall = Stall {
     awaited: StallPhase::NextToken,
-    silence: tokengauge_measure::timing::StallKind::Pinging,
+    silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
     begun: MonotonicInstant::from_secs(1),
     raised: MonotonicInstant::from_secs(3),
     lasted: Some(Duration::from_secs(4)),
@@ -407,7 +407,7 @@ fn a_backend_is_told_as_far_as_it_is_known() {
         ("backend_warm{", ["warm=\"cold\"", ""], "0"),
         ("backend_warm{", ["warm=\"warming\"", ""], "1"),
         ("backend_warm{", ["warm=\"warm\"", ""], "0"),
-        ("self_scrapes_total{", ["asked=\"unreachable\"", ""], "1"),
+        ("self_scrapes_total{", ["scrape_result=\"unreachable\"", ""], "1"),
         ("self_implausible_total{", ["upstream=\"gpu\"", ""], "2"),
     ] {
         let found: Vec<&str> = text
@@ -424,7 +424,7 @@ fn a_backend_is_told_as_far_as_it_is_known() {
 #[test]
 fn a_queue_is_exact_where_the_engine_tells_it() {
     let mut lane = load().lanes.remove(0);
-    assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::Upper));
+    assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::UpperBound));
     lane.backend_waiting = Some(9);
     assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
 }
@@ -493,14 +493,14 @@ fn samples_move_the_live_metrics_of_their_series() {
         "gen_ai.request.model=gpt-4o",
     ];
     assert_eq!(one(&points, "tokengauge.tokens", &text), Some(14.0));
-    assert_eq!(one(&points, "tokengauge.tokens_standard", &[]), Some(16.0));
+    assert_eq!(one(&points, "tokengauge.normalized_tokens", &[]), Some(16.0));
     assert_eq!(
-        one(&points, "tokengauge.inter_token", &[]),
+        one(&points, "tokengauge.inter_token_latency", &[]),
         Some(6.0),
         "each gap once for each of its tokens"
     );
-    assert_eq!(one(&points, "tokengauge.inter_chunk", &[]), Some(2.0));
-    assert_eq!(one(&points, "tokengauge.chunk_tokens", &[]), Some(2.0));
+    assert_eq!(one(&points, "tokengauge.inter_chunk_latency", &[]), Some(2.0));
+    assert_eq!(one(&points, "tokengauge.tokens_per_chunk", &[]), Some(2.0));
     assert_eq!(one(&points, "gen_ai.client.inference.time_per_output_chunk", &[]), Some(2.0));
     assert_eq!(one(&points, "gen_ai.client.operation.time_per_output_chunk", &[]), None);
 }
@@ -522,7 +522,7 @@ fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)])
 #[test]
 fn phases_are_those_that_the_backend_told() {
     let points = points_of(&testing::streamed());
-    let of = |stage| one(&points, "tokengauge.backend.stage", &[stage]);
+    let of = |stage| one(&points, "tokengauge.backend.stage.duration", &[stage]);
     assert_eq!(of("tokengauge.backend_stage=queue"), Some(1.0));
     assert_eq!(of("tokengauge.backend_stage=prefill"), Some(1.0));
     assert_eq!(of("tokengauge.backend_stage=decode"), None);
@@ -542,10 +542,10 @@ fn reported_usage_is_what_was_reported() {
             ("gen_ai.client.inference.usage.cache_write.input_tokens", &[], None),
             ("gen_ai.client.inference.usage.reasoning.output_tokens", &[], Some(20.0)),
             ("gen_ai.client.inference.operation.input_tokens", &[], Some(1.0)),
-            ("tokengauge.usage", &["tokengauge.token.kind=uncached"], Some(56.0)),
-            ("tokengauge.usage", &["tokengauge.token.kind=output"], Some(81.0)),
-            ("tokengauge.drift.counted", &[], Some(101.0)),
-            ("tokengauge.drift.reported", &[], Some(101.0)),
+            ("tokengauge.reported_tokens", &["tokengauge.token.kind=uncached"], Some(56.0)),
+            ("tokengauge.reported_tokens", &["tokengauge.token.kind=output"], Some(81.0)),
+            ("tokengauge.token_mismatch.counted", &[], Some(101.0)),
+            ("tokengauge.token_mismatch.reported", &[], Some(101.0)),
         ],
     );
 }
@@ -555,7 +555,7 @@ fn a_stream_that_went_well() {
     let points = points_of(&testing::streamed());
     let ended = [
         "tokengauge.outcome=ok",
-        "tokengauge.fault=none",
+        "tokengauge.error_source=none",
         "http.response.status_code=200",
         "tokengauge.stage=tail",
         "gen_ai.request.model=gpt-4o",
@@ -564,25 +564,27 @@ fn a_stream_that_went_well() {
         &points,
         &[
             ("tokengauge.requests.finished", &ended, Some(1.0)),
-            ("tokengauge.request.band", &["tokengauge.band=30-60"], Some(1.0)),
-            ("tokengauge.request.band", &["tokengauge.band=voice"], Some(0.0)),
+            ("tokengauge.requests.rated", &["tokengauge.output_rate_range=30-60"], Some(1.0)),
+            ("tokengauge.requests.rated", &["tokengauge.output_rate_range=voice"], Some(0.0)),
             // Exported as 0 before the first call in this range.
-            ("tokengauge.request.band", &["tokengauge.band=<5"], Some(0.0)),
+            ("tokengauge.requests.rated", &["tokengauge.output_rate_range=<5"], Some(0.0)),
             (
                 "tokengauge.choices.finished",
-                &["tokengauge.finish_reason=stop", "tokengauge.choice=complete"],
+                &["tokengauge.finish_reason=stop", "tokengauge.choice_result=complete"],
                 Some(1.0),
             ),
             // 400 bytes ÷ 4.
             ("tokengauge.tokens", &["gen_ai.token.type=input"], Some(100.0)),
             // Only samples update the next two counters.
             ("tokengauge.tokens", &["gen_ai.token.type=output"], None),
-            ("tokengauge.tokens_standard", &[], Some(0.0)),
-            ("tokengauge.client.blocked", &[], None),
+            ("tokengauge.normalized_tokens", &[], Some(0.0)),
+            ("tokengauge.client.backpressure.duration", &[], None),
         ],
     );
-    assert_eq!(sum(&points, "tokengauge.request.stage"), Some(10.0));
-    assert_eq!(sum(&points, "tokengauge.time_to"), Some(5.0));
+    assert_eq!(sum(&points, "tokengauge.request.stage.duration"), Some(10.0));
+    for name in ["headers", "first_byte", "first_event", "first_token", "first_visible_token"] {
+        assert_eq!(sum(&points, &format!("tokengauge.time_to_{name}")), Some(1.0), "{name}");
+    }
     assert!(points.keys().all(|point| !point.contains("error.type")));
     assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.operation.")));
 }
@@ -597,10 +599,10 @@ fn a_refused_embeddings_call() {
     assert_eq!(one(&points, "gen_ai.server.request.duration", &failed), Some(1.0));
     assert_eq!(one(&points, "gen_ai.client.inference.duration", &[]), None, "no inference");
     assert_eq!(one(&points, "gen_ai.server.time_to_first_token", &[]), None);
-    assert_eq!(one(&points, "tokengauge.client.blocked", &[]), Some(1.0));
+    assert_eq!(one(&points, "tokengauge.client.backpressure.duration", &[]), Some(1.0));
     let outcome = [
         "tokengauge.outcome=error",
-        "tokengauge.fault=upstream",
+        "tokengauge.error_source=upstream",
         "http.response.status_code=429",
         failed[0],
     ];
@@ -636,7 +638,7 @@ fn plain_http_has_http_metrics_and_is_counted() {
         Some(1.0)
     );
     assert_eq!(one(&points, "http.client.request.duration", &["server.port=443"]), Some(1.0));
-    assert_eq!(sum(&points, "tokengauge.request.stage"), None);
+    assert_eq!(sum(&points, "tokengauge.request.stage.duration"), None);
 }
 
 #[test]
@@ -648,26 +650,26 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         one(
             &points,
             "tokengauge.requests.started",
-            &["tokengauge.route=default", "tokengauge.vantage=outbound"]
+            &["tokengauge.route=default", "tokengauge.position=outbound"]
         ),
         Some(0.0)
     );
     // The other two states have a model label, so they start at 0 when the first response of a model arrives.
     let waiting = ["tokengauge.stream.state=waiting"];
-    assert_eq!(one(&points, "tokengauge.stream.time", &waiting), Some(0.0));
+    assert_eq!(one(&points, "tokengauge.stream.active_time", &waiting), Some(0.0));
     instruments.live(&testing::series());
     let live = self::points(&metrics_reader.scrape());
     for state in ["streaming", "blocked"] {
         let state = format!("tokengauge.stream.state={state}");
         let model = "gen_ai.request.model=gpt-4o";
-        assert_eq!(one(&live, "tokengauge.stream.time", &[&state, model]), Some(0.0));
+        assert_eq!(one(&live, "tokengauge.stream.active_time", &[&state, model]), Some(0.0));
     }
     for anomaly in ParseError::ALL {
         assert_eq!(
             one(
                 &points,
-                "tokengauge.self.anomalies",
-                &[&format!("tokengauge.anomaly={}", anomaly.as_str())]
+                "tokengauge.self.parse_errors",
+                &[&format!("tokengauge.parse_error={}", anomaly.as_str())]
             ),
             Some(0.0)
         );
@@ -676,7 +678,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         one(
             &points,
             "tokengauge.self.export.dropped",
-            &["tokengauge.signal=traces", "tokengauge.reason=failed"]
+            &["tokengauge.signal=traces", "tokengauge.drop_reason=failed"]
         ),
         Some(0.0)
     );
@@ -688,9 +690,12 @@ fn gauges_show_the_snapshot() {
     let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
     assert_eq!(value("tokengauge.active_requests", &["tokengauge.state=streaming"]), Some(3.0));
-    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.bound=upper"]), Some(3.0));
+    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.precision=upper"]), Some(3.0));
     assert_eq!(
-        value("tokengauge.throughput", &["gen_ai.token.type=output", "tokengauge.window=peak"]),
+        value(
+            "tokengauge.token_throughput",
+            &["gen_ai.token.type=output", "tokengauge.window=peak"]
+        ),
         Some(120.0)
     );
     assert_eq!(
@@ -701,13 +706,13 @@ fn gauges_show_the_snapshot() {
     assert_eq!(value("tokengauge.slo.threshold", &["tokengauge.slo=availability"]), None);
     assert_eq!(value("tokengauge.slo.rate_threshold", &[]), Some(15.5));
     assert_eq!(
-        value("tokengauge.slo.burn", &["tokengauge.slo=rate", "tokengauge.window=3d"]),
+        value("tokengauge.slo.burn_rate", &["tokengauge.slo=rate", "tokengauge.window=3d"]),
         Some(2.0)
     );
-    assert_eq!(value("tokengauge.self.observer.lost", &[]), Some(10.0));
-    assert_eq!(value("tokengauge.self.requests.refused", &[]), Some(4.0));
+    assert_eq!(value("tokengauge.self.observer.dropped_bytes", &[]), Some(10.0));
+    assert_eq!(value("tokengauge.self.requests.invalid", &[]), Some(4.0));
     assert_eq!(value("tokengauge.self.label_overflow", &["tokengauge.dimension=model"]), Some(3.0));
-    assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
+    assert_eq!(value("tokengauge.build_info", &[]), Some(1.0));
 }
 
 #[test]
@@ -721,7 +726,7 @@ fn what_the_process_takes_and_may_take() {
     assert_eq!(value("process.memory.usage", &[]), mebibytes(20.0));
     assert_eq!(value("tokengauge.self.memory_limit", &[]), mebibytes(64.0));
     assert_eq!(value("tokengauge.self.cpu_limit", &[]), Some(0.5));
-    assert_eq!(value("tokengauge.self.draining", &[]), Some(12.0));
+    assert_eq!(value("tokengauge.self.drain.duration", &[]), Some(12.0));
 }
 
 #[test]
@@ -729,15 +734,16 @@ fn what_vendors_have_left_is_told_by_what_they_limit() {
     let (_instruments, metrics_reader) = start(GenAiNames::Latest);
     let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
-    assert_eq!(value("tokengauge.quota.requests.remaining", &[]), Some(499.0));
-    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
-    let (remaining, limit) = ("tokengauge.quota.tokens.remaining", "tokengauge.quota.tokens.limit");
+    assert_eq!(value("tokengauge.rate_limit.requests.remaining", &[]), Some(499.0));
+    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limit_type={limited}")]);
+    let (remaining, limit) =
+        ("tokengauge.rate_limit.tokens.remaining", "tokengauge.rate_limit.tokens.limit");
     assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
     assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
     assert_eq!(tokens(remaining, "requests"), None, "of another unit");
     assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
-    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
-    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
+    assert_eq!(tokens("tokengauge.rate_limit.reset", "tokens"), Some(17.0));
+    assert_eq!(tokens("tokengauge.rate_limit.reset", "requests"), None);
 }
 
 #[test]
@@ -872,7 +878,7 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
     record.outcome = Outcome::Truncated;
     assert_eq!(end_stage(&record), Stage::Decode);
     record.points.visible = None;
-    assert_eq!(end_stage(&record), Stage::Thinking);
+    assert_eq!(end_stage(&record), Stage::Reasoning);
     record.points.token = None;
     assert_eq!(end_stage(&record), Stage::FirstToken);
     record.points.event = None;
@@ -893,10 +899,10 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
 /// Histograms that are recorded while a stream runs, or that do not belong to an exchange. They have no exemplars,
 /// because the decision to keep a trace is made when its exchange ends.
 const LIVE: [&str; 6] = [
-    "tokengauge.self.delay",
-    "tokengauge.inter_token",
-    "tokengauge.inter_chunk",
-    "tokengauge.chunk_tokens",
+    "tokengauge.self.scheduling_delay",
+    "tokengauge.inter_token_latency",
+    "tokengauge.inter_chunk_latency",
+    "tokengauge.tokens_per_chunk",
     "gen_ai.client.inference.time_per_output_chunk",
     "gen_ai.client.operation.time_per_output_chunk",
 ];

@@ -340,7 +340,7 @@ mod tests {
     }
 
     const WAIT: catalog::Metric =
-        catalog::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..tokengauge::TIME_TO };
+        catalog::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..tokengauge::TIME_TO_FIRST_TOKEN };
     const THINGS: catalog::Metric = catalog::Metric { name: "a.things", ..tokengauge::TOKENS };
 
     #[test]

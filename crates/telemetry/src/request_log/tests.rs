@@ -222,7 +222,7 @@ fn the_numbers_are_those_of_the_record() {
     assert_eq!(line["trace"]["trace_id"], "30313233343536373839616263646566");
     assert_eq!(line["trace"]["parent_span_id"], "706172656e743030");
     assert_eq!(line["points"]["token"], 0.4);
-    assert_eq!(line["stages"]["thinking"], 0.2);
+    assert_eq!(line["stages"]["reasoning"], 0.2);
     assert_eq!(line["ending"]["how"], "upstream_failed");
     assert_eq!(line["ending"]["cause"], "mid_body");
     assert_eq!(line["anomalies"]["gap"], 2);

@@ -77,13 +77,13 @@ pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: b
         to.name(key::ERROR_TYPE, record.error_type.as_ref());
     }
     to.text(key::ROUTE, record.route.name.as_str());
-    to.text(key::VANTAGE, record.route.position.as_str());
+    to.text(key::POSITION, record.route.position.as_str());
     let who = &record.who;
     to.name(key::TENANT, who.tenant.as_ref());
     to.name(key::SESSION, who.session.as_ref());
     to.name(key::VARIANT, who.variant.as_ref());
     to.text(key::OUTCOME, record.outcome.as_str());
-    to.text(key::FAULT, record.fault.as_str());
+    to.text(key::ERROR_SOURCE, record.fault.as_str());
 }
 
 /// Writes the attributes that only the SERVER span has.
@@ -108,7 +108,7 @@ pub(super) fn server(to: &mut impl AttributeWriter, record: &Record) {
     }
     to.seconds(key::QUEUE_EDGE, record.edge_wait);
     if http.own {
-        to.flag(key::OWN_RESPONSE, true);
+        to.flag(key::LOCAL_REPLY, true);
     }
     network(to, record.network.client);
 }
@@ -219,10 +219,10 @@ pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
         to.seconds(key::BACKEND_TOTAL, timings.total);
     }
     if let Some(quota) = &call.quota {
-        to.count(key::QUOTA_REQUESTS, quota.requests.remaining);
-        to.count(key::QUOTA_TOKENS, quota.tokens.remaining);
-        to.count(key::QUOTA_INPUT, quota.input_tokens.remaining);
-        to.count(key::QUOTA_OUTPUT, quota.output_tokens.remaining);
+        to.count(key::RATE_LIMIT_REQUESTS, quota.requests.remaining);
+        to.count(key::RATE_LIMIT_TOKENS, quota.tokens.remaining);
+        to.count(key::RATE_LIMIT_INPUT, quota.input_tokens.remaining);
+        to.count(key::RATE_LIMIT_OUTPUT, quota.output_tokens.remaining);
     }
 }
 
@@ -230,25 +230,25 @@ pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
 pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     let points = &record.points;
     for (attribute, point) in [
-        (key::TIME_TO_HEAD, points.head),
-        (key::TIME_TO_BYTE, points.byte),
-        (key::TIME_TO_EVENT, points.event),
-        (key::TIME_TO_TOKEN, points.token),
-        (key::TIME_TO_VISIBLE, points.visible),
+        (key::TIME_TO_HEADERS, points.head),
+        (key::TIME_TO_FIRST_BYTE, points.byte),
+        (key::TIME_TO_FIRST_EVENT, points.event),
+        (key::TIME_TO_FIRST_TOKEN, points.token),
+        (key::TIME_TO_FIRST_VISIBLE_TOKEN, points.visible),
     ] {
         to.seconds(attribute, point.map(|at| at.since(points.accept)));
     }
     for (stage, length) in record.stages.iter() {
         to.seconds(stage_attribute(stage), Some(length));
     }
-    to.number(key::OUTPUT_RATE, call.rates.output);
-    to.number(key::TOTAL_RATE, call.rates.total);
+    to.number(key::OUTPUT_TOKEN_RATE, call.rates.output);
+    to.number(key::TOTAL_TOKEN_RATE, call.rates.total);
     if let Some(tokenizer) = &call.tokenizer {
         to.text(key::TOKENIZER, tokenizer.as_str());
     }
     if let Some(output) = &call.output {
         to.count(key::COUNTED, Some(output.counted));
-        to.count(key::STANDARD, Some(output.standard));
+        to.count(key::NORMALIZED, Some(output.standard));
         if let Some(source) = output.source {
             to.text(key::TOKEN_SOURCE, source.as_str());
         }
@@ -260,9 +260,9 @@ pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Cal
 pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
     if let Some(warm) = call.warm {
-        to.text(key::WARM, warm.as_str());
+        to.text(key::WARMUP_STATE, warm.as_str());
     }
-    to.seconds(key::BLOCKED, Some(record.blocked).filter(|time| !time.is_zero()));
+    to.seconds(key::CLIENT_BACKPRESSURE, Some(record.blocked).filter(|time| !time.is_zero()));
     for (objective, verdict) in &call.verdicts {
         let prefix = key::VERDICT.key.trim_end_matches('*');
         to.text_under(&[prefix, objective.as_str()], verdict.as_str());
@@ -286,7 +286,7 @@ pub(crate) fn content_gaps(to: &mut impl AttributeWriter, content: &CapturedCont
     if content.truncated {
         to.flag(key::CONTENT_TRUNCATED, true);
     }
-    to.count(key::CONTENT_LEFT_OUT, Some(content.left_out).filter(|parts| *parts > 0));
+    to.count(key::CONTENT_OMITTED, Some(content.left_out).filter(|parts| *parts > 0));
 }
 
 pub(super) fn sampling(to: &mut impl AttributeWriter, decision: SamplingDecision) {
@@ -295,14 +295,14 @@ pub(super) fn sampling(to: &mut impl AttributeWriter, decision: SamplingDecision
         to.number(key::SAMPLING_RATIO, Some(ratio));
     }
     if decision.against_parent {
-        to.flag(key::SAMPLING_AGAINST_PARENT, true);
+        to.flag(key::SAMPLING_OVERRIDES_PARENT, true);
     }
 }
 
 fn network(to: &mut impl AttributeWriter, connection: Option<ConnectionSample>) {
     let Some(connection) = connection else { return };
     to.seconds(key::NETWORK_RTT, connection.rtt);
-    to.seconds(key::NETWORK_RTT_LEAST, connection.least_rtt);
+    to.seconds(key::NETWORK_RTT_MIN, connection.least_rtt);
     to.integer(key::NETWORK_RETRANSMITS, Some(connection.retransmits));
 }
 
@@ -328,7 +328,7 @@ const fn stage_attribute(stage: Stage) -> Attribute {
         Stage::FirstByte => key::STAGE_FIRST_BYTE,
         Stage::FirstEvent => key::STAGE_FIRST_EVENT,
         Stage::FirstToken => key::STAGE_FIRST_TOKEN,
-        Stage::Thinking => key::STAGE_THINKING,
+        Stage::Reasoning => key::STAGE_REASONING,
         Stage::Decode => key::STAGE_DECODE,
         Stage::Tail => key::STAGE_TAIL,
     }

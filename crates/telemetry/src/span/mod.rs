@@ -138,16 +138,16 @@ fn write_stalls(span: &mut SpanEncoder, record: &Record, stalls: &Stalls) {
     if stalls.is_empty() {
         return;
     }
-    span.integer(key::STALLS, Some(stalls.count));
-    span.seconds(key::STALLED, Some(stalls.total));
+    span.integer(key::STALL_COUNT, Some(stalls.count));
+    span.seconds(key::STALL_TOTAL_DURATION, Some(stalls.total));
     for stall in &stalls.first {
         let text = |text: &str| Value::StringValue(text.to_owned());
         let mut attributes = vec![
-            event_attribute(key::AWAITED, text(stall.awaited.as_str())),
-            event_attribute(key::SILENCE, text(stall.silence.as_str())),
+            event_attribute(key::STALL_PHASE, text(stall.awaited.as_str())),
+            event_attribute(key::STALL_KIND, text(stall.silence.as_str())),
         ];
         let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
-        attributes.extend(lasted.map(|lasted| event_attribute(key::STALL_TIME, lasted)));
+        attributes.extend(lasted.map(|lasted| event_attribute(key::STALL_DURATION, lasted)));
         span.event_with(&Event {
             time_unix_nano: wall_time(record, stall.raised).unix_nanos(),
             name: key::STALL_EVENT.to_owned(),
@@ -288,9 +288,9 @@ mod tests {
         "http.request.method=POST",
         "http.response.status_code=200",
         "tokengauge.route=default",
-        "tokengauge.vantage=outbound",
+        "tokengauge.position=outbound",
         "tokengauge.outcome=ok",
-        "tokengauge.fault=none",
+        "tokengauge.error_source=none",
         "url.scheme=http",
         "url.path=/v1/chat/completions",
         "network.protocol.version=1.1",
@@ -301,7 +301,7 @@ mod tests {
         "http.response.body.size=20480",
         "tokengauge.queue.edge=0.075",
         "tokengauge.network.rtt=0.004",
-        "tokengauge.network.rtt_least=0.003",
+        "tokengauge.network.rtt_min=0.003",
         "tokengauge.network.retransmits=0",
         "tokengauge.sampling.reason=always_on",
     ];
@@ -320,9 +320,9 @@ mod tests {
         "http.request.method=POST",
         "http.response.status_code=200",
         "tokengauge.route=default",
-        "tokengauge.vantage=outbound",
+        "tokengauge.position=outbound",
         "tokengauge.outcome=ok",
-        "tokengauge.fault=none",
+        "tokengauge.error_source=none",
         "server.address=api.example.com",
         "server.port=443",
         "tokengauge.connection.reused=false",
@@ -352,12 +352,12 @@ mod tests {
         "tokengauge.cost.source=reported",
         "tokengauge.backend.queue=0.03",
         "tokengauge.backend.prefill=0.12",
-        "tokengauge.quota.tokens.remaining=29000",
-        "tokengauge.time_to.head=0.3",
-        "tokengauge.time_to.byte=0.301",
-        "tokengauge.time_to.event=0.302",
-        "tokengauge.time_to.token=0.4",
-        "tokengauge.time_to.visible=0.6",
+        "tokengauge.rate_limit.tokens.remaining=29000",
+        "tokengauge.time_to_headers=0.3",
+        "tokengauge.time_to_first_byte=0.301",
+        "tokengauge.time_to_first_event=0.302",
+        "tokengauge.time_to_first_token=0.4",
+        "tokengauge.time_to_first_visible_token=0.6",
         "tokengauge.stage.admission=0",
         "tokengauge.stage.connect=0.02",
         "tokengauge.stage.upload=0.001",
@@ -365,18 +365,18 @@ mod tests {
         "tokengauge.stage.first_byte=0.001",
         "tokengauge.stage.first_event=0.001",
         "tokengauge.stage.first_token=0.098",
-        "tokengauge.stage.thinking=0.2",
+        "tokengauge.stage.reasoning=0.2",
         "tokengauge.stage.decode=1.8",
         "tokengauge.stage.tail=0.1",
-        "tokengauge.output_rate=50",
-        "tokengauge.total_rate=40.4",
+        "tokengauge.output_token_rate=50",
+        "tokengauge.total_token_rate=40.4",
         "tokengauge.tokenizer=o200k_base",
         "tokengauge.output_tokens.counted=101",
-        "tokengauge.output_tokens.standard=101",
+        "tokengauge.output_tokens.normalized=101",
         "tokengauge.token.source=reported",
         "tokengauge.complete=true",
         "tokengauge.queue.depth=3",
-        "tokengauge.warm=warming",
+        "tokengauge.warmup_state=warming",
         "tokengauge.slo.ttft=good",
         "tokengauge.sampling.reason=always_on",
     ];
@@ -386,7 +386,7 @@ mod tests {
         let mut record = testing::streamed();
         let stall = tokengauge_measure::timing::Stall {
             awaited: tokengauge_measure::timing::StallPhase::NextToken,
-            silence: tokengauge_measure::timing::StallKind::Pinging,
+            silence: tokengauge_measure::timing::StallKind::KeepAliveOnly,
             begun: record.points.accept + Duration::from_secs(1),
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),
@@ -395,14 +395,17 @@ mod tests {
             Stalls { count: 20, total: Duration::from_secs(50), first: vec![stall] };
         let spans = encode_spans(&record, None, SamplingDecision::default());
         let client = spans[1].decode();
-        assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
-        assert_eq!(find(&client, "tokengauge.stalled").unwrap(), "50");
+        assert_eq!(find(&client, "tokengauge.stall.count").unwrap(), "20");
+        assert_eq!(find(&client, "tokengauge.stall.total_duration").unwrap(), "50");
         let event = client.events.iter().find(|event| event.name == "stall");
         let event = event.unwrap();
         let raised = record.wall + Duration::from_secs(3);
         assert_eq!(event.time_unix_nano, raised.unix_nanos());
         let facts: Vec<_> = event.attributes.iter().map(|it| it.key.as_str()).collect();
-        assert_eq!(facts, ["tokengauge.awaited", "tokengauge.silence", "tokengauge.stall.time"]);
+        assert_eq!(
+            facts,
+            ["tokengauge.stall_phase", "tokengauge.stall_kind", "tokengauge.stall.duration"]
+        );
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub fn exchange(input: &[u8]) {
 }
 
 fn is_undecodable(record: &Record) -> bool {
-    let undecodable = |anomaly| matches!(anomaly, ParseError::Encoding | ParseError::Inflation);
+    let undecodable =
+        |anomaly| matches!(anomaly, ParseError::Encoding | ParseError::DecompressionLimit);
     record.anomalies.iter().any(|(odd, _)| undecodable(*odd))
 }

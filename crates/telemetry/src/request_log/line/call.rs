@@ -109,7 +109,7 @@ part! {
     always {
         /// Missing token: `first_token` or `next_token`.
         awaited: &'static str = awaited.as_str(),
-        /// What arrived instead: `silent` (nothing) or `pinging` (only keep-alives).
+        /// What arrived instead: `silent` (nothing) or `keep_alive_only` (only keep-alives).
         silence: &'static str = silence.as_str(),
         /// Start of the stall, since accept.
         begun["s"]: f64 = begun.since(accept).as_secs_f64(),

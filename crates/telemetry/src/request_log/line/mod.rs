@@ -286,7 +286,7 @@ part! {
         /// event … token.
         first_token["s"]: f64,
         /// token … visible.
-        thinking["s"]: f64,
+        reasoning["s"]: f64,
         /// visible … last.
         decode["s"]: f64,
         /// last … end.

@@ -23,7 +23,7 @@ pub(super) fn stages(stages: &timing::Stages) -> Stages {
         first_byte: length(Stage::FirstByte),
         first_event: length(Stage::FirstEvent),
         first_token: length(Stage::FirstToken),
-        thinking: length(Stage::Thinking),
+        reasoning: length(Stage::Reasoning),
         decode: length(Stage::Decode),
         tail: length(Stage::Tail),
     }

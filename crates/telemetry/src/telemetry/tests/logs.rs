@@ -156,7 +156,7 @@ fn a_hung_collector_blocks_nothing_and_drops_are_counted() {
         assert_eq!(dropped(DropReason::Shutdown), 3, "{protocol}: one in flight, two waiting");
         request_log.record(&with_content());
         assert_eq!(dropped(DropReason::Shutdown), 5, "{protocol}: after the end");
-        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"queue_full\",tokengauge_signal=\"logs\"} 3"));
+        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"queue_full\",tokengauge_signal=\"logs\"} 3"));
     }
 }
 

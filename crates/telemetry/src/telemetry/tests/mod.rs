@@ -371,7 +371,7 @@ fn shutdown_ends_in_time_if_the_collector_hangs() {
         telemetry.record(&testing::streamed());
         assert_eq!(lost(&telemetry, DropReason::Shutdown), 6, "{protocol}: offered too late");
         assert!(!telemetry.shutdown(bound), "a second time says the same");
-        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
+        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
 }
 
@@ -505,7 +505,7 @@ fn without_an_endpoint_nothing_is_exported() {
     let (telemetry, instruments) = start(Config::default());
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
-    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_vantage=\"outbound\"} 1"));
+    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_position=\"outbound\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
     assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
 }
