@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The observed service: reads the request, and then streams the recorded response.
+/// Serves one request: reads it, and then streams the recorded response.
 async fn respond(
     request: Request<RequestBody<Full<Bytes>>>,
 ) -> anyhow::Result<Response<RecordedStream>> {

@@ -383,7 +383,7 @@ mod tests {
     use crate::read::{File, read};
     use crate::{Compare, Request};
 
-    /// A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
+    /// Returns a log in which A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
     /// as fast as A.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();

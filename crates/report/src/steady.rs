@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Deterministic noise between −1 and 1.
+    /// Returns deterministic noise between −1 and 1.
     fn noise(n: usize) -> f64 {
         let scattered = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         scattered as f64 / (1_u64 << 23) as f64 - 1.0

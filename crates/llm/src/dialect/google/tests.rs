@@ -326,7 +326,7 @@ fn reports_malformed_json() {
     assert_eq!(sse(&[wrong]), [] as [String; 0]);
 }
 
-/// A streamed interaction.
+/// Returns the events of a streamed interaction.
 fn steps(messages: &[&str]) -> Vec<String> {
     let body = events(messages);
     TestResponse::of(Api::GeminiInteractions, STREAM).read(body.as_bytes())

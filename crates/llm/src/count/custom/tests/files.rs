@@ -118,7 +118,7 @@ pub(super) fn llama3() -> Value {
     file
 }
 
-/// A tokenizer with a token that absorbs the following blank.
+/// Returns a tokenizer with a token that absorbs the following blank.
 pub(super) fn greedy() -> Value {
     let mut file = llama3();
     let mut token = added(1_002, "<mask>", true);
@@ -160,7 +160,7 @@ pub(super) fn digits_from_the_right() -> Value {
     of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
-/// A tokenizer with tokens that span blanks.
+/// Returns a tokenizer with tokens that span blanks.
 pub(super) fn over_blanks() -> Value {
     let merges = merges(&[byte_level(TEXT.as_bytes())], 300);
     of(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
@@ -260,7 +260,7 @@ pub(super) fn bert() -> Value {
     of(&normalizer, &json!({"type": "BertPreTokenizer"}), &model)
 }
 
-/// A vocabulary of three words. Any other text is an error.
+/// Returns a vocabulary of three words. Any other text is an error.
 pub(super) fn words_only() -> Value {
     let model =
         json!({"type": "WordLevel", "vocab": {"a": 0, "good": 1, "day": 2}, "unk_token": "none"});
