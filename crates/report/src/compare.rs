@@ -383,8 +383,8 @@ mod tests {
     use crate::read::{File, read};
     use crate::{Compare, Request};
 
-    /// Returns a log in which A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
-    /// as fast as A.
+    /// Returns a log in which A has short and long prompts, and B has more prompts, all of them long. Within a bucket,
+    /// B is `b_factor` times as fast as A.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {
