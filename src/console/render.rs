@@ -11,7 +11,7 @@ const UNDEFINED: &str = "–";
 /// Maximum number of models in the table, so that the view fits a screen.
 const MAX_ROWS: usize = 12;
 
-/// Maximum number of objectives in the table, for the same reason.
+/// Maximum number of objectives in the table, so that the view fits a screen.
 const MAX_BUDGETS: usize = 8;
 
 /// Minimum width of the name column. In a narrow terminal, other columns are left out to keep this width.

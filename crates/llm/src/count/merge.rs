@@ -25,7 +25,7 @@ const NEVER: i32 = i32::MAX;
 /// the case. Otherwise, more tokens are merged again.
 #[derive(Clone, Copy, Debug)]
 pub struct Merged {
-    /// Bytes of the piece.
+    /// Length of the piece, in bytes.
     length: usize,
     tokens: u64,
     /// Lengths of the last eight tokens, one byte each, with the last token in the lowest byte. 0 marks an unknown

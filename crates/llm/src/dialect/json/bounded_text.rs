@@ -17,7 +17,7 @@ pub struct BoundedText<const LONGEST: usize> {
 /// Collects a string for a [`Name`](tokengauge_types::label::Name).
 pub type ShortText = BoundedText<LONGEST_NAME>;
 
-/// Collects a small object as JSON text. A truncated object is not valid JSON and therefore ignored.
+/// Collects a small object as JSON text. A truncated object is not valid JSON and is therefore ignored.
 pub type SmallObject = BoundedText<LONGEST_OBJECT>;
 
 impl<const LONGEST: usize> BoundedText<LONGEST> {
