@@ -145,7 +145,7 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
               -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'
   client    OPENAI_BASE_URL=http://{proxy}/v1 OPENAI_API_KEY=none python app.py
   Some requests stall, fail or are aborted on purpose, so error budgets shrink.
-  Press Ctrl-C to stop and compare the measurements with what was sent.
+  Press Ctrl-C to stop and compare the measurements with the traffic.
 
 "
     )
