@@ -1,8 +1,8 @@
 //! Observes a service inside an application, without a proxy.
 //!
-//! `cargo run --example in_process` sends one request to a service that answers with a recorded stream of server-sent
-//! events, and prints what was measured. An axum, tonic or hyper-util service is wrapped in the same way, and so is a
-//! client: put the layer around it and name its host with `Endpoint::client`.
+//! `cargo run --example in_process` sends one request to a service that responds with a recorded stream of server-sent
+//! events. The example prints the measured values. A service of axum, tonic or hyper-util is wrapped in the same way.
+//! To observe a client instead, wrap the client with the layer and name the host of the API with `Endpoint::client`.
 
 #![expect(clippy::print_stdout, reason = "the example shows its result on the terminal")]
 
@@ -27,7 +27,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// A request to OpenAI's chat API and its response, separated by a line `~~~~`.
 const RECORDING: &str = include_str!("../tests/fixtures/exchanges/openai.chat/stream.http");
 
-/// Between two events of the response.
+/// Pause between two events of the response.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[tokio::main(flavor = "current_thread")]
@@ -45,7 +45,7 @@ async fn main() -> anyhow::Result<()> {
     let received = response.into_body().collect().await?.to_bytes();
     println!("received               {} bytes, unchanged", received.len());
 
-    // `print_record` runs on the observer's thread; after this call it has seen the request.
+    // `print_record` runs on the observer thread. After this call, it has processed the request.
     observation.flush();
     let metrics = observation.prometheus();
     let series = metrics.lines().filter(|line| !line.starts_with('#')).count();
@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The service: reads the request, then streams the recorded response.
+/// Serves one request: reads it, and then streams the recorded response.
 async fn respond(
     request: Request<RequestBody<Full<Bytes>>>,
 ) -> anyhow::Result<Response<RecordedStream>> {

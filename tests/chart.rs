@@ -1,9 +1,9 @@
 //! Tests the Helm chart without Helm.
 //!
-//! The files that the chart copies equal their originals. Its schema and README are generated from the comments in its
-//! values, and its version is the program's version. `tests/python/chart_check.py` tests the rendered templates.
+//! The files that the chart copies must equal their originals. Its schema and README are generated from the comments in
+//! values.yaml, and its version is the program's version. `tests/python/chart_check.py` tests the rendered templates.
 //!
-//! `CHART=write cargo test --test chart` updates the copies and regenerates the schema and README.
+//! `CHART=write cargo test --test chart` updates the copies and regenerates the schema and the README.
 
 #![expect(
     clippy::disallowed_methods,
@@ -62,7 +62,7 @@ fn chart_version_equals_the_program_version() {
     assert_eq!(chart["apiVersion"], "v2");
 }
 
-/// Tests that a change replaces the pods for exactly the configuration keys that a reload cannot apply.
+/// Tests that the pods are replaced after a change of exactly those configuration keys that a reload cannot apply.
 #[test]
 fn settings_that_are_not_reloadable_replace_pods() {
     let template = read(&format!("{CHART}/templates/gateway/_gateway.tpl"));
@@ -95,7 +95,7 @@ fn the_program_accepts_rendered_configurations() {
         let Some(text) = object["data"]["tokengauge.yaml"].as_str() else {
             continue;
         };
-        // One configuration refers to a price file in its pod. An example file replaces it here.
+        // One configuration refers to a price file in the pod. The test uses an example file instead.
         let prices = path("examples/prices/flat.yaml");
         let text = text.replace("/etc/prices/prices.yaml", prices.to_str().unwrap());
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -106,7 +106,7 @@ fn the_program_accepts_rendered_configurations() {
     assert!(taken >= 3, "{taken}");
 }
 
-/// Tests that the commands that start, stop and test pods are commands of the program with options that it defines.
+/// Tests that the commands that start, stop and test pods exist in the program, with all their options.
 #[test]
 fn rendered_commands_exist_in_the_program() {
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -234,9 +234,9 @@ fn read_leaves(text: &str) -> Vec<Leaf> {
     found
 }
 
-/// Returns the differences between values, comments and schema from `path` on.
+/// Returns the differences between values, comments and schema, starting at `path`.
 ///
-/// A difference is a value without a comment or schema entry, or a schema key that is not in the values.
+/// Differences are a value without a comment or schema entry, and a schema key that is not in the values.
 fn compared(
     values: &Value,
     schema: &Value,
@@ -280,8 +280,7 @@ fn compared(
     faults
 }
 
-/// Returns the schema of tokengauge.yaml as a part of another schema, with its references moved to the nested
-/// definitions.
+/// Returns the schema of tokengauge.yaml for use inside another schema. Its references point to the nested definitions.
 fn of_the_configuration() -> Value {
     let text = serde_json::to_string(&config::schema()).unwrap();
     let mut schema: Value =

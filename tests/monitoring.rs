@@ -1,5 +1,5 @@
-//! Checks dashboards, rules and runbooks: every query selects exported series, every dashboard satisfies the rules of
-//! Grafana's linter, and the files in the repository match the generator's output.
+//! Checks dashboards, rules and runbooks. Every query must select exported series, every dashboard must follow the
+//! rules of Grafana's linter, and the files in the repository must match the generator's output.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,5 +1,5 @@
-//! Checks that everything that the documentation refers to exists: linked files and headings, options of commands, admin
-//! pages and CI stages. `tests/monitoring` checks metric names.
+//! Checks that everything to which the documentation refers exists: linked files and headings, options of commands,
+//! admin pages and CI stages. `tests/monitoring` checks metric names.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -171,7 +171,7 @@ fn stages_defined() -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the stages that a text passes to `.ci/run`, and those of a workflow's matrix.
+/// Returns the stages that a text passes to `.ci/run`, and the stages in a workflow's matrix.
 fn stages_called(text: &str) -> Vec<String> {
     let commands = text
         .split(".ci/run ")
@@ -203,7 +203,7 @@ fn has_option(help: &str, option: &str) -> bool {
     help.split(|c: char| c.is_whitespace() || ",=[]".contains(c)).any(|word| word == option)
 }
 
-/// Returns the targets of links into this repository: a file and a heading, each of which can be empty.
+/// Returns the targets of links to this repository. A target has a file and a heading, and each of them can be empty.
 fn links(page: &str) -> Vec<(&str, &str)> {
     // Code blocks can contain brackets.
     page.split("```")

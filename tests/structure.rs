@@ -1,5 +1,5 @@
-//! Checks the structure of the workspace: dependencies between packages, purity of the observation path, length of files,
-//! and import cycles between files.
+//! Checks the structure of the workspace: dependencies between packages, purity of the observation packages, length of
+//! files, and import cycles between files.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 
 use imports::{Module, cycles};
 
-/// Packages without I/O, runtime or telemetry library; time is an argument of their functions.
+/// Packages without I/O, async runtime or telemetry library. Their functions get the time as an argument.
 const PURE: [&str; 3] = ["types", "llm", "measure"];
 
-/// Crates that a pure package may not use, and prefixes of such crates.
+/// Crates that a pure package must not use, and prefixes of such crates.
 const IMPURE: [&str; 4] = ["tokio", "hyper", "tracing", "opentelemetry"];
 
-/// Decompressors read untrusted bytes, so they are used only where their output is bounded.
+/// Crates that decompress, and the places that may use them. They read untrusted bytes, so only code that limits their
+/// output may use them.
 const DECOMPRESSORS: [(&str, &[&str]); 3] = [
     ("brotli_decompressor", &["crates/llm/src/decode/"]),
     ("zstd_safe", &["crates/llm/src/decode/"]),
@@ -28,7 +29,7 @@ const DECOMPRESSORS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Lines that a file may have before its tests.
+/// Maximum number of lines of a file before its tests.
 const MAX_LINES: usize = 500;
 
 #[test]

@@ -1,5 +1,5 @@
-//! `tokengauge drain` and `tokengauge probe`: clients of the admin port of a running proxy, for container hooks and for
-//! images without a shell or an HTTP client.
+//! `tokengauge drain` and `tokengauge probe`: clients of a running proxy's admin port. They are for container hooks and
+//! for images without a shell or an HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -16,15 +16,15 @@ use tokio::net::TcpStream;
 
 use crate::config::value::{DurationValue, ListenAddr};
 
-/// The responses of these pages are one line.
+/// Maximum length of a response in bytes. These pages normally respond with one line.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How much longer than the drain its response may take.
+/// Time that the response to a drain request may take in addition to the drain itself.
 const DRAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The bearer token of the admin port. The proxy reads the same variable.
+/// Variable with the bearer token of the admin port. The proxy reads the same variable.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -32,28 +32,29 @@ pub struct DrainArgs {
     #[command(flatten)]
     server: AdminServer,
 
-    /// Keep connections for this long while not ready, until load balancers have noticed, up to 1h
+    /// Keep connections open for this long after the proxy reports not ready, so that load balancers can notice it; up
+    /// to 1h
     #[arg(long, value_name = "TIME", default_value = "5s")]
     delay: DurationValue,
 
-    /// Require that nothing has been in flight for this long at the end, up to 1h
+    /// End the drain only after no request was in flight for this long, up to 1h
     #[arg(long, value_name = "TIME", default_value = "0s")]
     quiet: DurationValue,
 
-    /// Wait at most this long for the end of the drain, which also limits requests for /drained. The drain continues
-    /// afterwards
+    /// Wait at most this long for the end of the drain; requests for /drained wait no longer either. The drain itself
+    /// continues afterwards
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: DurationValue,
 
-    /// Wait this much longer, in this command only, for exchanges that end when the backend stops. Use it if nothing else
-    /// keeps the proxy running until then
+    /// After the timeout, wait this much longer in this command for requests that end when the backend stops. Use this
+    /// option if nothing else keeps the proxy running until then
     #[arg(long, value_name = "TIME", default_value = "0s")]
     linger: DurationValue,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProbeArgs {
-    /// Check whether the proxy runs (livez), or accepts requests and does not drain (readyz)
+    /// Check that the proxy runs (livez), or that it accepts requests and does not drain (readyz)
     #[arg(value_enum, default_value_t = Page::Livez)]
     page: Page,
 
@@ -64,7 +65,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     timeout: DurationValue,
 
-    /// Repeat twice a second for up to this long until the check succeeds
+    /// Repeat a failed check twice a second for up to this long
     #[arg(long, value_name = "TIME", default_value = "0s")]
     wait: DurationValue,
 }
@@ -77,8 +78,8 @@ enum Page {
 
 #[derive(Clone, Debug, clap::Args)]
 struct AdminServer {
-    /// Use the admin port at this address: IP:PORT or NAME:PORT. For a port on all interfaces (0.0.0.0, [::]), loopback is
-    /// used
+    /// Connect to the admin port at this address: IP:PORT or NAME:PORT. For an address of all interfaces (0.0.0.0,
+    /// [::]), loopback is used
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -88,7 +89,7 @@ struct AdminServer {
     admin: AdminAddress,
 }
 
-/// HOST:PORT. The host is an IP address or a DNS name, such as that of a Service.
+/// An address of the form HOST:PORT. The host is an IP address or a DNS name, such as the name of a Service.
 #[derive(Clone, Debug)]
 struct AdminAddress(String);
 
@@ -101,7 +102,7 @@ impl FromStr for AdminAddress {
         }
         let is_valid = |(host, port): (&str, &str)| {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            // Without a letter it is a mistyped IP address.
+            // A host without letters is a mistyped IP address and not a name.
             let is_name = host.contains(char::is_alphabetic) && host.chars().all(is_allowed);
             is_name && port.parse::<u16>().is_ok()
         };
@@ -112,7 +113,7 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// The address to connect to for a server that listens on `address`.
+/// Returns the address to connect to if the server listens on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -135,7 +136,7 @@ pub(super) fn drain(
         token: environment(TOKEN_VARIABLE),
     };
     match server.send(&request(timeout)) {
-        // Requests for /drained have received their response by then.
+        // By now, requests for /drained have received their response.
         Err(_) if !linger.0.is_zero() => server.send(&request(linger)),
         response => response,
     }
@@ -162,15 +163,16 @@ pub(super) fn probe(
 struct AdminRequest {
     method: Method,
     path: String,
-    /// For one attempt.
+    /// Time limit of one attempt.
     timeout: Duration,
-    /// How long to repeat failed attempts.
+    /// Time for which failed attempts are repeated.
     retry_for: Duration,
     token: Option<String>,
 }
 
 impl AdminServer {
-    /// Sends the request and returns the body of a response with status 200. The error is that of the last attempt.
+    /// Sends the request and returns the body of a response with status 200. If all attempts fail, returns the error of
+    /// the last one.
     fn send(&self, request: &AdminRequest) -> anyhow::Result<String> {
         let AdminAddress(address) = &self.admin;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -188,7 +190,7 @@ impl AdminServer {
                 }
             }
         });
-        // Does not wait for a DNS query in progress.
+        // The shutdown does not wait for a DNS query in progress.
         runtime.shutdown_background();
         response
     }

@@ -1,4 +1,4 @@
-//! `tokengauge check` and `tokengauge schema`.
+//! `tokengauge check` validates a configuration file, and `tokengauge schema` prints JSON Schemas.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct CheckArgs {
     print: bool,
 }
 
-/// The file formats with a schema.
+/// The file formats that have a JSON Schema.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum SchemaOf {
     Config,

@@ -1,8 +1,8 @@
-//! The commands `inject` and `uninject`: add the sidecar to manifests, and remove it.
+//! `tokengauge inject` and `tokengauge uninject`: add the sidecar to manifests, and remove it.
 //!
-//! Standard output holds only manifests, so that it can be piped into kubectl. Standard error gets one line for each
-//! change, skipped object and loss. If one object is refused, nothing is written: applying half of the changes would
-//! leave the cluster in an unplanned state.
+//! Standard output contains only manifests, so that it can be piped into kubectl. Standard error has one line for each
+//! change, skipped object and loss. If one object is refused, no manifest is written, because applying half of the
+//! changes would leave the cluster in an unplanned state.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -56,8 +56,8 @@ pub struct InjectArgs {
     #[arg(long)]
     check: bool,
 
-    /// Inject only these workloads, such as deployment/vllm; may be repeated [default: inbound: those whose image or
-    /// command is that of a known engine, or the only workload; outbound: all]
+    /// Inject only these workloads, such as deployment/vllm; may be repeated [default: inbound: workloads with the
+    /// image or command of a known engine, or the only workload; outbound: all workloads]
     #[arg(long, value_name = "KIND/NAME", value_delimiter = ',')]
     only: Vec<String>,
 
@@ -124,7 +124,7 @@ fn run(files: &[PathBuf], check: bool, operation: Operation<'_>) -> ExitCode {
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Reads a file, or standard input for `-`.
+/// Reads a manifest file, or standard input for `-`.
 fn read_manifest(file: &Path) -> Result<ManifestFile, String> {
     if file.as_os_str() == "-" {
         let mut stdin = io::stdin().lock();

@@ -96,7 +96,7 @@ pub struct Args {
     pub settings: Settings,
 }
 
-/// Runs the webhook. `environment` returns environment variables, from which it finds the API server.
+/// Runs the webhook. `environment` returns environment variables, which name the API server of the pod's cluster.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     super::log::start(Log { level: args.log_level, format: args.log_format });
     let config = config(args, environment)?;
@@ -107,7 +107,7 @@ pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Resul
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
-    // A test or supervisor may send a signal as soon as the log reports the listener, so signals come first.
+    // Signals are handled before the log reports the listener, because a test or a supervisor can then send one.
     let mut stop = Stop::listen()?;
     let server = WebhookServer::start(config)?;
     self_telemetry::listening(&server.address().to_string(), true);

@@ -1,4 +1,4 @@
-//! Installs the process log: lines on standard error, and OTLP if configured.
+//! Installs the log of the process: lines on standard error, and OTLP export if configured.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Adds OTLP export to the installed log once telemetry has started.
+/// A handle that adds OTLP export to the log after telemetry has started.
 #[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
 pub struct LogExport(reload::Handle<Option<TracingLayer>, Registry>);
 
 impl LogExport {
     pub fn enable(&self, emitter: &LogEmitter) {
-        // Fails only if the subscriber is gone; then there is no log to export.
+        // This fails only if the subscriber no longer exists, and then there is no log to export.
         drop(self.0.reload(Some(emitter.tracing_layer())));
     }
 }
 
-/// Installs the log for the life of the process. An already installed log stays.
+/// Installs the log for the life of the process. If a log is already installed, it stays.
 pub fn start(log: Log) -> LogExport {
     let (subscriber, export) = subscriber(log, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));

@@ -1,4 +1,4 @@
-//! The command line: subcommands, and how they print results.
+//! Defines the command line: the subcommands, and how they print results and errors.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Examples of the commands that this program was built with.
+/// Returns examples of the commands that this build contains.
 fn examples() -> String {
     let examples = [
         (cfg!(feature = "demo"), DEMO_EXAMPLE),
@@ -156,7 +156,7 @@ pub fn main(cli: Cli) -> ExitCode {
 #[cfg(feature = "demo")]
 fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
     log::start(demo::LOG);
-    // By convention (no-color.org), any value except an empty one counts.
+    // By the convention of no-color.org, every value except the empty string disables colours.
     let no_color = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
     run::runtime()?.block_on(demo::run(args, no_color))
 }
@@ -189,7 +189,7 @@ fn print_result(result: Result<String, impl Display>) -> ExitCode {
     }
 }
 
-/// Writes to standard output. A reader that closed the pipe (`| head`) is not an error.
+/// Writes to standard output. It is not an error if the reader has closed the pipe, as `| head` does.
 fn write_stdout(text: &str) -> io::Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -197,7 +197,7 @@ fn write_stdout(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error. If that is not writable either, the exit code has to do.
+/// Writes a line to standard error. If that fails, only the exit code reports the problem.
 fn write_stderr(line: impl Display) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// The flags of `run`.
+    /// Parses the flags of `run` alone.
     #[derive(Debug, Parser)]
     struct Run {
         #[command(flatten)]

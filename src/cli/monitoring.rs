@@ -1,4 +1,5 @@
-//! `tokengauge alerts` and `tokengauge dashboards`: write generated files to a folder, or check the files there.
+//! `tokengauge alerts` and `tokengauge dashboards`: write the generated files to a folder, or compare the files in a
+//! folder with them.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub struct AlertsArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     check: Option<PathBuf>,
 
-    /// Divide every duration by this, to test in minutes what takes days
+    /// Divide all durations by this number, to test rules of days within minutes
     #[arg(long, value_name = "N")]
     divide_durations: Option<NonZeroU32>,
 }

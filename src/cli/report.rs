@@ -17,13 +17,14 @@ use tokengauge_report::{Compare, Request, Side};
 
 /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
-/// Reads the files of `request_log`. Removes warm-up and ramp-down, and reports for each group of requests output TPS, time
-/// to first token, inter-token latency (time per output token), duration, errors, tokens and cost. docs/how-to/reports.md has the
-/// definitions.
+/// Reads the files of `request_log` and removes warm-up and ramp-down. Reports output TPS, time to first token,
+/// inter-token latency (time per output token), duration, errors, tokens and cost for each group of requests.
+/// docs/how-to/reports.md has the definitions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Read these request logs, in any order, including rotated ones; .gz is decompressed, - is standard input
+    /// Read these request logs, in any order, including rotated ones; .gz files are decompressed, and - is standard
+    /// input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -37,31 +38,31 @@ pub struct Args {
     )]
     pub by: Vec<Dimension>,
 
-    /// Use only requests that match; may be repeated
+    /// Use only requests with this value; may be repeated
     #[arg(long = "where", value_name = "NAME=VALUE")]
     pub only: Vec<Selector>,
 
-    /// Compare two kinds of requests of one run; the first is A
+    /// Compare two sets of requests of one run; the first one is A
     #[arg(long, value_name = "NAME=A,NAME=B", value_parser = pair, conflicts_with = "baseline")]
     pub compare: Option<Pair>,
 
-    /// Compare with another run: its files are A, the others B; may be repeated
+    /// Compare with another run: the files of this option are A, and the others are B; may be repeated
     #[arg(long, value_name = "FILE")]
     pub baseline: Vec<PathBuf>,
 
-    /// Remove this from the start: auto finds the steady state; a time (60s), a number of requests, or none
+    /// Remove this part at the start: auto (before the steady state), a time (60s), a number of requests, or none
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub warmup: Trim,
 
-    /// Remove this from the end: as --warmup
+    /// Remove this part at the end; same values as --warmup
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub ramp_down: Trim,
 
-    /// Check these limits (YAML); exits with 1 if one is broken
+    /// Check these limits (YAML); the exit status is 1 if a limit is broken
     #[arg(long, value_name = "FILE")]
     pub accept: Option<PathBuf>,
 
-    /// Set the confidence of intervals, as a ratio or a percentage
+    /// Set the confidence level of intervals, as a ratio or a percentage
     #[arg(long, value_name = "RATIO", default_value = "95%", value_parser = confidence)]
     pub confidence: f64,
 
@@ -69,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     pub resamples: u32,
 
-    /// Seed random numbers: the same seed and the same input give the same report
+    /// Set the seed of random numbers; the same seed and the same input give the same report
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -109,7 +110,7 @@ Examples:
 
 Exit status: 0 if all limits hold, 1 if one is broken, 2 if there is no report.";
 
-/// Exit status without a report. clap uses it for an invalid command line.
+/// Exit status if there is no report. clap uses the same status for an invalid command line.
 const NO_REPORT: u8 = 2;
 
 fn cut(text: &str) -> Result<Trim, String> {
@@ -143,7 +144,7 @@ fn confidence(text: &str) -> Result<f64, String> {
     Ok(ratio.0)
 }
 
-/// Evaluates the logs and prints the report. The exit code tells whether the limits hold.
+/// Evaluates the logs and prints the report. The exit code shows whether all limits hold.
 pub(super) fn run(args: Args) -> ExitCode {
     evaluate(args).unwrap_or_else(|error| {
         write_stderr(error);

@@ -11,13 +11,14 @@ use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
-/// Maximum number of worker threads. With more, a relay mostly pays for work stealing.
+/// Maximum number of worker threads. More threads would mostly spend time on stealing work from each other.
 const MAX_WORKERS: usize = 16;
 
-/// Enables content capture in an application. Ignored here, because a proxy serves other applications as well.
+/// Variable that enables content capture in applications. The proxy ignores it, because a proxy also serves other
+/// applications.
 const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 
-/// Runs the proxy. `environment` provides `OTEL_*` and proxy variables.
+/// Runs the proxy. `environment` returns environment variables, such as `OTEL_*` and `HTTPS_PROXY`.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
@@ -34,19 +35,19 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let export = export(&config, environment);
     let runtime = runtime()?;
     let result = runtime.block_on(serve(config, export, watcher, &log_export));
-    // Does not wait for a flush that a second signal interrupted.
+    // The shutdown does not wait for a flush that a second signal has interrupted.
     runtime.shutdown_background();
     result
 }
 
-/// The runtime of the data path. Telemetry and observation run on separate threads.
+/// Creates the runtime of the data path. Telemetry and the observer run on separate threads.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
 }
 
-/// Merges the export settings of environment and file. Logs each invalid setting.
+/// Combines the export settings of the environment and the configuration file. Logs each invalid setting.
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
@@ -77,7 +78,8 @@ pub fn export(
     export
 }
 
-/// The file's value for a variable. The per-signal variables are cleared, because they would take precedence over it.
+/// Returns the file's value for a variable. A variable for a single signal gets an empty value, because it would take
+/// precedence over the file.
 fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
@@ -103,7 +105,7 @@ async fn serve(
     watcher: ConfigWatcher,
     log_export: &LogExport,
 ) -> anyhow::Result<ExitCode> {
-    // Before the log reports that the proxy listens, because a reader of the log may then send a signal.
+    // Signals are handled before the log reports that the proxy listens, because a reader of the log can then send one.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
     let app = App::start(config, export).await?;
@@ -115,7 +117,7 @@ async fn serve(
         never = watcher.run(hang_up, |loaded| reload(&app, loaded)) => match never {},
         () = stop.requested() => {}
     }
-    // The configuration may have been reloaded since the start.
+    // The configuration can have changed since the start.
     let grace_period = app.config().drain;
     tokio::select! {
         _ = app.shutdown(grace_period) => Ok(ExitCode::SUCCESS),
@@ -123,14 +125,14 @@ async fn serve(
     }
 }
 
-/// 128 + SIGTERM, as shells report a process that a signal terminated.
+/// Exit status after a second signal: 128 + SIGTERM, as shells report a process that a signal has terminated.
 pub(super) const SECOND_SIGNAL: u8 = 143;
 
 fn log_addresses(app: &App) {
     let config = app.config();
     for listener in &config.listeners {
         let address = match (&listener.address, app.addresses()) {
-            // For port 0, the port that the kernel assigned.
+            // If the configured port is 0, the kernel has chosen a port.
             (tokengauge_listen::Address::Tcp(configured), [only]) if configured.port() == 0 => {
                 only.to_string()
             }
@@ -158,7 +160,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     self_telemetry::config_reload_failed(&problem);
 }
 
-/// SIGTERM and SIGINT.
+/// Waits for SIGTERM or SIGINT.
 pub(super) struct Stop {
     terminate: Signal,
     interrupt: Signal,

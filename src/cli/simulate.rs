@@ -1,4 +1,4 @@
-//! `tokengauge simulate`: runs the simulated backend.
+//! `tokengauge simulate`: runs the simulated LLM backend.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ use tokengauge_simulator::{Config, Ledger, Profile, profile};
 /// Run a simulated LLM backend with OpenAI's API
 ///
 /// Serves POST */chat/completions, */completions and */embeddings and GET */models, streaming or not, with generated
-/// text at the pace of its models, GET /health, and GET /metrics with vLLM's metric names. Use it to test tokengauge, or any
-/// other client of an LLM API, without an LLM.
+/// text at the speed of its models. Also serves GET /health, and GET /metrics with vLLM's metric names. Use it to test
+/// tokengauge, or another client of an LLM API, without an LLM.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = after_help())]
 pub struct Args {
@@ -22,13 +22,14 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18080")]
     pub listen: SocketAddr,
 
-    /// Serve this model, with options that override those of the default model of that name; may be repeated
+    /// Serve this model, with options that change the default model of that name; may be repeated
     ///
-    /// Without this flag: sim-typical, sim-fast, sim-slow and sim-reasoning. Requests for an unknown model use the first one.
+    /// Without this option: sim-typical, sim-fast, sim-slow and sim-reasoning. The first model also serves requests for
+    /// unknown models.
     #[arg(long = "model", value_name = "NAME[:key=value,…]")]
     pub models: Vec<Profile>,
 
-    /// Seed random numbers: the same seed and the same request give the same response
+    /// Set the seed of random numbers; the same seed and the same request give the same response
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -73,8 +74,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if !args.models.is_empty() {
         config.models = args.models;
     }
-    // Before the address is printed, because a reader may then send a signal. As a container's first process this would
-    // ignore it.
+    // Signals are handled before the address is printed, because a reader of the output can then send one. The first
+    // process of a container would otherwise ignore the signal.
     let mut stop = Stop::listen()?;
     print_address(address, &config)?;
     tokengauge_simulator::serve(listener, config, Arc::new(Ledger::default()), stop.requested())

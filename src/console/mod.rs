@@ -1,4 +1,4 @@
-//! The live view in the terminal: throughput, latency and error budgets.
+//! The live view of `tokengauge demo` in the terminal: throughput, latency and error budgets.
 
 mod render;
 
@@ -10,46 +10,46 @@ use tokengauge_measure::slo;
 
 pub use render::{Screen, render, render_lines};
 
-/// The content of the console. Undefined values are `None`. They are shown as `–`, never as 0.
+/// The content of the view. An undefined value is `None` and shown as `–`, never as 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
-    /// By model, busiest first.
+    /// One row per model, the busiest first.
     pub rows: Vec<Row>,
-    /// Totals of all models. Only rates and counts are set.
+    /// Totals over all models. Only rates and counts are set.
     pub totals: Row,
     pub budgets: Vec<Budget>,
 }
 
-/// One model.
+/// The figures of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     pub model: String,
     /// Output tokens per second of all streams of this model, over the last 10 s.
     pub output: Option<f64>,
-    /// The highest output rate of any second of the last 5 min.
+    /// Highest output rate of a single second in the last 5 min.
     pub peak: Option<f64>,
-    /// Median output tokens per second of one stream.
+    /// Median output rate of one stream, in tokens per second.
     pub per_stream: Option<f64>,
-    /// Time to first token, in seconds.
+    /// Median time to first token in seconds.
     pub first_token_p50: Option<f64>,
     pub first_token_p95: Option<f64>,
-    /// Exchanges without a first token.
+    /// Number of requests that wait for their first token.
     pub queue: u64,
     pub in_flight: u64,
     pub finished: u64,
     pub failed: u64,
 }
 
-/// One objective.
+/// The error budget of one objective.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
     pub objective: String,
     pub target: f64,
     pub good: u64,
     pub bad: u64,
-    /// Remaining ratio of the error budget. Negative if the budget is overspent.
+    /// Remaining ratio of the error budget. Negative if more than the budget was spent.
     pub remaining: Option<f64>,
-    /// Burn rate of the error budget over 5 min. `burn_1h` is the same over 1 h.
+    /// Burn rate of the error budget over the last 5 min. `burn_1h` is the burn rate over the last hour.
     pub burn_5m: Option<f64>,
     pub burn_1h: Option<f64>,
     pub exhaustion: Option<Duration>,
@@ -64,7 +64,7 @@ pub struct Live<'a> {
     pub waiting: bool,
 }
 
-/// Row name for exchanges whose model is not known yet, and for plain HTTP.
+/// Row name for requests whose model is not known yet, and for plain HTTP.
 const UNKNOWN: &str = "(unknown)";
 
 impl View {
@@ -95,8 +95,8 @@ impl View {
 }
 
 impl Row {
-    /// Adds the reading of one route of the model. Rates and counts are summed. Percentiles cannot be summed, so those
-    /// of the route with the most exchanges are used.
+    /// Adds the figures of one route to the row of its model. Rates and counts are added up. Percentiles cannot be
+    /// added, so the percentiles of the route with the most requests are shown.
     fn add(&mut self, flow: &load::ModelReading) {
         let recent = &flow.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {
@@ -214,9 +214,9 @@ mod tests {
         assert_eq!(
             busy.first_token_p50,
             Some(5.0),
-            "burn rate of the model with the most requests"
+            "the burn rate is that of the model with the most requests"
         );
-        assert_eq!(view.rows[2].output, None, "undefined is not zero");
+        assert_eq!(view.rows[2].output, None, "an undefined rate is not zero");
         assert_eq!(
             (view.totals.queue, view.totals.in_flight, view.totals.output),
             (3, 10, Some(15.0))

@@ -1,20 +1,20 @@
-//! Renders a view as a table that fits the terminal, or as plain lines.
+//! Renders the live view as a table that fits the terminal, or as plain lines for a log or a pipe.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::console::{Budget, Row, View};
 
-/// Shown for missing values.
+/// Text for an undefined value.
 const UNDEFINED: &str = "–";
 
 /// Maximum number of models in the table, so that the view fits a screen.
 const MAX_ROWS: usize = 12;
 
-/// Maximum number of objectives.
+/// Maximum number of objectives in the table, so that the view fits a screen.
 const MAX_BUDGETS: usize = 8;
 
-/// Minimum width of the name column. In a narrow terminal, other columns are dropped to keep this width.
+/// Minimum width of the name column. In a narrow terminal, other columns are left out to keep this width.
 const MIN_NAME_WIDTH: usize = 10;
 
 /// Renders the view as a table of at most `width` characters per line.
@@ -84,12 +84,12 @@ pub fn render_lines(view: &View, since_start: Duration) -> String {
     out
 }
 
-/// Removes spaces from a name, so that the output line can be split at spaces.
+/// Removes spaces from a name, so that scripts can split the output line at spaces.
 fn without_spaces(text: &str) -> String {
     text.replace(' ', "")
 }
 
-/// One column of the table. In a narrow terminal, columns with a high rank are dropped first.
+/// A column of the table. In a narrow terminal, columns with a high rank are left out first.
 struct Column {
     title: &'static str,
     width: usize,
@@ -131,7 +131,7 @@ enum Tint {
 }
 
 impl Tint {
-    /// Adds terminal colour codes (SGR), which do not change the width of the text.
+    /// Adds the terminal's colour codes (SGR), which do not change the width of the text.
     fn paint(self, text: &str, colour: bool) -> String {
         let code = match self {
             Self::Bold => "1",
@@ -191,7 +191,7 @@ impl<const N: usize> Table<'_, N> {
         }
     }
 
-    /// Total width of the columns up to `rank`.
+    /// Returns the total width of all columns with at most this rank.
     fn width_up_to(&self, rank: u8) -> usize {
         let shown = self.columns.iter().filter(|column| column.rank <= rank);
         shown.map(|column| column.width).sum()
@@ -247,7 +247,7 @@ fn rate(per_second: Option<f64>) -> String {
     })
 }
 
-/// Milliseconds below a second, else seconds.
+/// Formats a time: in milliseconds below one second, and in seconds above.
 fn seconds(seconds: Option<f64>) -> String {
     seconds.map_or(UNDEFINED.to_owned(), |seconds| {
         if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
@@ -291,7 +291,7 @@ fn clip(text: &str, width: usize) -> String {
 /// A part of the terminal that is redrawn in place.
 #[derive(Debug, Default)]
 pub struct Screen {
-    /// Number of lines drawn last.
+    /// Number of lines in the previous drawing.
     lines: usize,
 }
 
@@ -303,8 +303,8 @@ impl Screen {
     pub fn draw(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
         let mut frame = String::with_capacity(text.len() + 16);
         if self.lines > 0 {
-            // Moves the cursor to the first line of the previous drawing. Everything below the cursor is erased
-            // afterwards.
+            // Moves the cursor to the first line of the previous drawing. The next code erases everything below the
+            // cursor.
             frame.push_str(&format!("\x1b[{}F", self.lines));
         }
         frame.push_str("\x1b[J");

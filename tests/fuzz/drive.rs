@@ -1,5 +1,5 @@
-//! Drives a target without libFuzzer for a minute, with random changes of its seeds. Without coverage feedback it finds
-//! less than libFuzzer.
+//! Runs a fuzz target without libFuzzer for a minute, with random changes of its seeds. It finds fewer bugs than
+//! libFuzzer, because it gets no feedback about code coverage.
 
 use std::fs;
 use std::path::Path;
@@ -46,8 +46,8 @@ const WORDS: [&[u8]; 24] = [
     b"#",
 ];
 
-/// Runs the target on changed seeds until the minute is over or an input fails. A failing input is minimised and
-/// written to a file.
+/// Runs the target on changed seeds until the minute is over or an input fails. A failing input is reduced and written
+/// to a file.
 pub fn drive(target: &Target) {
     let seeds = seeds::of(target.name);
     let begun = clock::now();

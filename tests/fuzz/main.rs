@@ -1,7 +1,7 @@
-//! Runs the fuzz targets on seeds.
+//! Runs the fuzz targets on their seeds.
 //!
-//! Every target runs on all of its inputs, which takes seconds. The ignored tests change the seeds at random for a
-//! minute each, for machines without libFuzzer. On other machines `.ci/run fuzz` runs libFuzzer over the same entry
+//! Every target runs on all its seeds, which takes seconds. The ignored tests change the seeds at random for a minute
+//! each. They are for machines without libFuzzer. On other machines, `.ci/run fuzz` runs libFuzzer with the same entry
 //! points (`fuzz/`).
 
 #![expect(

@@ -1,7 +1,7 @@
-//! Initial inputs of each target.
+//! Provides the seeds (initial inputs) of each fuzz target.
 //!
-//! Some are written by hand (`tests/fuzz/seeds/TARGET/`), mainly hostile inputs and those that a fuzzer found. The
-//! others are made from the fixtures of whole exchanges.
+//! Some seeds are files in `tests/fuzz/seeds/TARGET/`: hostile inputs written by hand, and inputs that a fuzzer found.
+//! The others are derived from the fixtures of whole exchanges.
 
 use std::fs;
 use std::io::Write;
@@ -91,13 +91,13 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
     }
 }
 
-/// Returns the byte that picks the element.
+/// Returns the byte that makes the script choose this element.
 fn pick<T: PartialEq>(from: &[T], wanted: &T) -> u8 {
     let index = from.iter().position(|one| one == wanted).unwrap_or(0);
     b'0'.wrapping_add(u8::try_from(index).unwrap())
 }
 
-/// Returns the byte that picks the content type with the fixture's media type.
+/// Returns the byte that makes the script choose the fixture's content type.
 fn content_type(fixture: &Fixture) -> u8 {
     let wanted = fixture.header("content-type").map(essence);
     pick(&CONTENT_TYPES.map(|known| known.map(essence)), &wanted)
@@ -113,7 +113,7 @@ fn api(fixture: &Fixture) -> u8 {
     pick(Api::ALL, api)
 }
 
-/// Returns the response unchanged, and its messages, one on each line, for another framing.
+/// Returns the response unchanged, and its messages one per line, for another framing.
 fn answers(fixture: &Fixture) -> Vec<Vec<u8>> {
     let call = |framed: Framed| {
         let status = pick(&STATUSES, &fixture.status);
@@ -167,7 +167,7 @@ fn messages(fixture: &Fixture) -> Option<(Framed, Vec<u8>)> {
 
 fn request(fixture: &Fixture) -> Vec<u8> {
     let path = u8::try_from(fixture.path.len()).unwrap();
-    // The API follows from the path, streaming is left open, the body may decide, and nothing is lost.
+    // The script selects the API by the path, leaves streaming open, lets the body decide, and loses no bytes.
     let found = [&[b'1', api(fixture), b'0', path], fixture.path.as_bytes()].concat();
     [&found, &b"10"[..], b"0", b"9C", &fixture.request].concat()
 }

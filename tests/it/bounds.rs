@@ -1,11 +1,11 @@
-//! Tests hostile and broken peers in front of the real program.
+//! Tests the real program with hostile and broken clients and upstreams.
 //!
-//! Bytes keep flowing, memory stays bounded, and a counter increases.
+//! Bytes must keep flowing, memory must stay bounded, and a counter must record each loss.
 //!
-//! Memory is the growth of the peak resident size over its value before the test. Each limit leaves room for allocator
-//! overhead and for buffers that may fill, and is far below the bytes sent. The tests of `label` pass a million
-//! distinct values to the cardinality limiter directly. These tests use the number of values that fit into a few
-//! seconds.
+//! Memory is the growth of the peak resident size since the start of the test. Each limit leaves room for overhead of
+//! the allocator and for buffers that may fill, and is much smaller than the number of bytes sent. The tests of `label`
+//! pass a million distinct values directly to the cardinality limiter. The tests here use as many values as fit into a
+//! few seconds.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -22,11 +22,11 @@ const MIB: u64 = 1 << 20;
 
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
 
-/// An event of a chat stream with one word.
+/// A chat event with one word.
 const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
     \"choices\":[{\"index\":0,\"delta\":{\"content\":\" Wärme\"},\"finish_reason\":null}]}\n\n";
 
-/// Returns a line of 1 KiB. 100,000 such lines are 100 MB.
+/// Returns a line of 1 KiB. 100,000 such lines have 100 MB.
 fn line() -> Vec<u8> {
     let mut line = b"X-Filler: ".to_vec();
     line.resize(1022, b'x');
@@ -45,7 +45,8 @@ fn call(model: &str, stream: bool) -> String {
     )
 }
 
-/// Starts a request. Returns the client's end, and the upstream's end after the upstream has read the request.
+/// Starts a request. Returns the client's connection, and the upstream's connection after the upstream has read the
+/// request.
 async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<TcpStream>) {
     let mut client = process.client().await;
     client.write(call("gpt-4o", true)).await;
@@ -54,7 +55,7 @@ async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<Tcp
     (client, upstream)
 }
 
-/// Performs one small exchange, so that one-time allocations do not count.
+/// Performs one small exchange first, so that one-time allocations do not count.
 async fn warm(process: &Process, backend: &Backend) {
     let (mut client, mut upstream) = begun(process, backend).await;
     let body = CHUNK.repeat(10);
@@ -65,7 +66,7 @@ async fn warm(process: &Process, backend: &Backend) {
     process.page("/metrics").await;
 }
 
-/// Writes `piece` `times` times and counts the accepted bytes.
+/// Writes `piece` this number of times. Returns the number of accepted bytes.
 async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: Arc<AtomicU64>) {
     for _ in 0..times {
         upstream.write(&piece).await;
@@ -112,7 +113,7 @@ async fn an_endless_request_header() {
     let mut client = process.client().await;
     client.write("GET / HTTP/1.1\r\nHost: a\r\n").await;
     for _ in 0..100_000 {
-        // The proxy stops reading once it has refused the request.
+        // After it has refused the request, the proxy stops reading.
         if client.0.write_all(&line()).await.is_err() {
             break;
         }
@@ -174,7 +175,7 @@ async fn an_observer_that_falls_behind() {
     );
 }
 
-/// Waits until the counter of seconds blocked by a client grows by 0.1 s over `before`. Returns its new value.
+/// Waits until the counter of backpressure time has grown by 0.1 s since `before`. Returns its new value.
 async fn more_blocked(process: &Process, before: f64) -> f64 {
     within("the counter to move", async {
         let mut now = before;
@@ -206,7 +207,7 @@ async fn a_client_that_reads_single_bytes_slowly() {
         read.extend(client.read_exactly(1).await);
         blocked = more_blocked(&process, blocked).await;
     }
-    // This stream does not delay another one.
+    // The blocked stream must not delay another stream.
     flows(&process, &backend, CHUNK.as_bytes(), 100).await;
     assert!(taken.load(Ordering::Relaxed) < length / 2, "backpressure reaches the upstream");
     let grown = process.peak_memory() - before;
@@ -217,7 +218,7 @@ async fn a_client_that_reads_single_bytes_slowly() {
     pouring.await.unwrap();
 }
 
-/// Starts an upstream that answers every call with a small completion by the requested model.
+/// Starts an upstream that responds to every call with a small completion of the requested model.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -274,7 +275,7 @@ async fn an_unlimited_number_of_models() {
 
 #[tokio::test]
 async fn uses_all_allowed_descriptors() {
-    // Container runtimes start a process in this way.
+    // Container runtimes start a process in this way, with `exec` in a shell.
     let line = "ulimit -S -n 64 && exec \"$0\" run --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://127.0.0.1:9";
     let mut child = Command::new("/bin/sh")
         .args(["-c", line, PROGRAM])
@@ -289,7 +290,7 @@ async fn uses_all_allowed_descriptors() {
             let mut lines = text.lines();
             let files = lines.find_map(|line| line.strip_prefix("Max open files"));
             let [soft, hard] = [0, 1].map(|at| files.unwrap().split_whitespace().nth(at));
-            // The limits now belong to the program and not to the shell.
+            // These limits now belong to the program, because it has replaced the shell.
             if of("comm").trim() == "tokengauge" && soft == hard {
                 return;
             }

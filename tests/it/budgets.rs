@@ -1,4 +1,4 @@
-//! Tests error budgets of the real program, with the events that spend them and their state after a restart.
+//! Tests error budgets of the real program: the events that reduce them, and their state after a restart.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use tokio::net::TcpListener;
 use crate::support::process::{CALL, Process};
 use crate::support::{Backend, within};
 
-/// Simulated models. The first decodes ten tokens per second, and each of the others has one defect.
+/// Simulated models. The first one decodes ten tokens per second without a defect. Each of the others has one defect.
 ///
-/// 25 tokens need 2.4 s of decoding. Without a prefill, the output rate would be no higher than the total rate. The
-/// stall of 5 s begins after one second of decoding, and the route allows 2 s.
+/// A response of 25 tokens needs 2.4 s of decoding. Without the prefill, the output rate would be no higher than the
+/// total rate. The stall of 5 s begins after one second of decoding, and the route allows 2 s.
 const MODELS: [&str; 4] = [
     "steady:prefill-ms=500,step-ms=100,batch-ms=0,jitter=0,tokens=25",
     "half:prefill-ms=500,step-ms=200,batch-ms=0,jitter=0,tokens=25",
@@ -21,10 +21,11 @@ const MODELS: [&str; 4] = [
     "failing:fail=1,status=500",
 ];
 
-/// Good and bad events of each model for availability, output rate, stall-free and tokens above the rate.
+/// Number of good and bad events of each model, for the SLIs availability, output rate, stall-free and tokens above the
+/// rate.
 ///
-/// A steady stream that is 1.3 s late still meets the floor of 6.5 tokens per second. A stream at half the pace whose
-/// first token is 1 s late does not.
+/// A stream that starts 1.3 s late but is steady still meets the minimum of 6.5 tokens per second. A stream at half the
+/// speed whose first token is 1 s late does not.
 const EXPECTED: [(&str, [[u64; 2]; 4]); 4] = [
     ("steady", [[1, 0], [1, 0], [1, 0], [25, 0]]),
     ("half", [[1, 0], [0, 1], [1, 0], [0, 25]]),
@@ -32,7 +33,7 @@ const EXPECTED: [(&str, [[u64; 2]; 4]); 4] = [
     ("failing", [[0, 1], [0, 0], [0, 0], [0, 0]]),
 ];
 
-/// The client leaves this model's stream at its first token.
+/// The model whose stream the client leaves at the first token.
 const LEFT: &str = "left";
 
 const INDICATORS: [&str; 4] = [
@@ -42,7 +43,7 @@ const INDICATORS: [&str; 4] = [
     "indicator: tokens_above_rate, threshold: 6.5",
 ];
 
-/// Starts a simulated backend, which ends with the test's runtime.
+/// Starts a simulated backend that ends with the runtime of the test.
 async fn simulated() -> std::net::SocketAddr {
     tokio::task::spawn_blocking(tokens::load).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

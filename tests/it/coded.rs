@@ -1,4 +1,4 @@
-//! Tests bodies with a content-encoding. They pass unchanged, and the observer decodes a copy.
+//! Tests bodies with a content encoding. The proxy forwards them unchanged, and the observer decodes a copy.
 
 use std::io::Write as _;
 

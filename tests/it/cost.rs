@@ -1,4 +1,4 @@
-//! Tests the cost of calls, from the price file to the counters, the request log and the budgets.
+//! Tests the cost of calls: from the price file to the counters, the request log and the budgets.
 
 use std::fs;
 use std::path::Path;

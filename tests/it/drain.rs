@@ -1,6 +1,7 @@
-//! Tests the drain before shutdown.
+//! Tests the drain before a shutdown.
 //!
-//! Active exchanges continue, new requests are still served, and the proxy reports when the drain is complete.
+//! During a drain, active exchanges continue, new requests are still served, and the proxy reports when the drain is
+//! complete.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Output, Stdio};
@@ -49,9 +50,10 @@ fn is_last(head: &str) -> bool {
     lines(head).iter().any(|line| line.eq_ignore_ascii_case("connection: close"))
 }
 
-/// Waits until the proxy closes each connection after its current request.
+/// Starts a drain, and waits until the proxy closes each connection after its current request.
 ///
-/// Returns the two requests that wait for the drain: one started it with `/drain`, and one only waits on `/drained`.
+/// Returns the two requests that wait for the end of the drain: one started it with `/drain`, and the other only waits
+/// on `/drained`.
 async fn parting(process: &Process) -> [JoinHandle<String>; 2] {
     let waiting = [
         asked(process.admin, "POST /drain?delay=0s", ""),
@@ -105,7 +107,7 @@ async fn a_drain_waits_for_the_end_of_a_stream() {
     drained(waiting).await;
     process.logged(&["\"drained\""]).await;
 
-    // The drained proxy still serves requests until it gets a signal. Shutdown is then immediate.
+    // After the drain, the proxy still serves requests until it receives a signal. The shutdown is then immediate.
     let mut late = process.client().await;
     assert!(is_last(&exchange(&mut late, &backend).await));
     let mut silent = process.client().await;
@@ -126,7 +128,7 @@ async fn keeps_connections_during_the_delay_and_a_second_request_joins_the_drain
     let mut client = process.client().await;
     let first = asked(process.admin, "POST /drain?delay=1h", "");
     process.logged(&["drain started", "\"delay\":\"3600s\""]).await;
-    // The second request cannot change the drain's parameters. A client that disconnects does not cancel the drain.
+    // A second request cannot change the parameters of the drain. If its client disconnects, the drain continues.
     let second = asked(process.admin, "POST /drain?delay=0s&quiet=1s", "");
     first.abort();
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
@@ -247,7 +249,7 @@ async fn over_http2_streams_complete_and_a_new_connection_serves_one_request() {
 /// Returns an address by which other hosts reach this machine.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // `connect` on a UDP socket sends nothing. It only selects the local address for the route.
+    // `connect` on a UDP socket sends nothing. It only selects the local address of the route.
     socket.connect("192.0.2.1:9").ok()?;
     let own = socket.local_addr().ok()?.ip();
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
@@ -318,7 +320,8 @@ async fn reports_a_drain_timeout_and_the_stream_continues() {
 
 /// Opens more connections from one remote address than the admin port allows.
 ///
-/// Some are idle, some send half a request, some wait for a drain, and some request pages but do not read them.
+/// Some connections are idle, some send half a request, some wait for a drain, and some request pages without reading
+/// them.
 async fn crowd(process: &Process) -> Vec<Raw<TcpStream>> {
     let metrics = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20);
     let kinds =
@@ -382,7 +385,7 @@ async fn drain_and_probe_commands_print_the_response() {
     let admin = process.admin.to_string();
     let all = format!("0.0.0.0:{}", process.admin.port());
     let by_variable = [("TOKENGAUGE_ADMIN", &*all)];
-    // A slow machine may need more than the default timeout of 1 s.
+    // A slow machine can need more than the default timeout of 1 s.
     let patient = ["--timeout", "30s"];
     let probe = async |page: &str| {
         let arguments = [&["probe", page], patient.as_slice()].concat();

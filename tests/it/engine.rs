@@ -1,6 +1,6 @@
-//! Tests how the real program scrapes engine metrics.
+//! Tests how the real program scrapes the metrics of an engine.
 //!
-//! The engine answers, hangs, sends false values, redirects, disappears and comes back.
+//! The engine responds, hangs, sends false values, redirects, disappears and comes back.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,20 +15,20 @@ use crate::support::within;
 
 const VLLM: &str = include_str!("../fixtures/engines/vllm.prom");
 
-/// Behaviour of the engine at the next scrape.
+/// What the engine does at the next scrape.
 #[derive(Clone, Debug)]
 enum Does {
-    /// Answers with status 200 and this body.
+    /// Responds with status 200 and this body.
     Answers(String),
-    /// Answers with these raw bytes.
+    /// Responds with these raw bytes.
     Says(&'static str),
-    /// Accepts the scrape and never answers.
+    /// Accepts the scrape and never responds.
     Hangs,
     /// Sends a page without end.
     Floods,
 }
 
-/// An engine whose scrape behaviour the test sets. It answers every API call successfully.
+/// An engine whose behaviour at scrapes the test controls. It responds successfully to every API call.
 struct Engine {
     address: SocketAddr,
     does: Arc<Mutex<Does>>,
@@ -99,7 +99,7 @@ async fn serve(mut stream: TcpStream, does: Does, asked: Arc<Mutex<Vec<String>>>
     drop(stream.write_all(answer.as_bytes()).await);
 }
 
-/// Starts the program in front of `engine`. `metrics` and `more` hold keys of the upstream.
+/// Starts the program in front of `engine`. `metrics` and `more` are additional keys of the upstream's configuration.
 async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
@@ -117,7 +117,7 @@ async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfil
 
 const FAST: &str = "interval: 1s";
 
-/// Returns the value of the only series of `/metrics` with each of `parts`, or none if no series matches.
+/// Returns the value of the only series in `/metrics` that contains each of `parts`, or `None` if no series matches.
 async fn told(process: &Process, parts: &[&str]) -> Option<f64> {
     let (_, metrics) = process.page("/metrics").await;
     let mut found = metrics
@@ -139,7 +139,7 @@ async fn until(process: &Process, parts: &[&str], value: Option<f64>) {
     within(&format!("{parts:?} = {value:?}"), waiting).await;
 }
 
-/// Waits until one more scrape ends with this result.
+/// Waits until another scrape ends with this result.
 async fn asked(process: &Process, how: &str) {
     let how = format!("tokengauge_scrape_result=\"{how}\"");
     let parts = ["tokengauge_self_scrapes_total", how.as_str()];
@@ -203,8 +203,7 @@ async fn counts_scrape_failures_by_kind_and_logs_each_once() {
         "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nvllm:num_requests_waiting 1\n";
     const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n";
     let engine = Engine::start(Does::Hangs).await;
-    // The timeout of 5 s is so long that only a hanging scrape reaches it. A further timeout would log an additional
-    // failure.
+    // Only a hanging scrape reaches the long timeout of 5 s. A second timeout would log an additional failure.
     let (process, _folder) = before(&engine, "interval: 1s, timeout: 5s", "").await;
     asked(&process, "timeout").await;
     assert_eq!(told(&process, &AGE).await, None, "no scrape has succeeded");
@@ -256,7 +255,7 @@ async fn an_engine_that_disappears_leaves_its_scrape_age_and_can_return() {
     drop(engine);
     asked(&process, "unreachable").await;
     until(&process, &WAITING, None).await;
-    // The minimum age is three intervals plus a timeout.
+    // The minimum age is three intervals plus one timeout.
     let age = told(&process, &AGE).await.unwrap();
     assert!(age > 5.0, "{age}");
     assert_eq!(told(&process, &[DEPTH, "precision=\"upper_bound\""]).await, Some(0.0));

@@ -1,4 +1,4 @@
-//! Tests that each exemplar on the real program's metrics page refers to a span that the collector has received.
+//! Tests that each exemplar in the program's metrics refers to a span that the collector has received.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tests how the real program reports stalled streams and a stopped process.
+//! Tests how the real program reports stalled streams, and how it reports that its own process was stopped.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_stopped_process_reports_its_own_delay_and_no_stall() {
     let counted = process.count(&STALLS).await;
     process.signal("STOP");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // The backend was not silent, since its bytes wait in the kernel.
+    // The backend was not silent: its bytes wait in the kernel's socket buffer.
     upstream.write(CHUNK).await;
     upstream.write(DONE).await;
     process.signal("CONT");

@@ -20,7 +20,8 @@ const CONFIG: &str = "version: 1\n\
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
 const BODY: &str = r#"{"object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a b c"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":3,"total_tokens":6}}"#;
 
-/// Performs one call of `tenant`, answered with `status`. The headers reach the upstream unchanged.
+/// Performs a call of `tenant` to which the upstream responds with `status`. The headers must reach the upstream
+/// unchanged.
 async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) {
     let body = r#"{"model":"m","messages":[]}"#;
     let request = format!(
@@ -91,7 +92,8 @@ async fn exports_identity_only_where_allowed() {
         let finished = ["tokengauge_requests_finished_total", &tenant];
         assert_eq!(process.count(&finished).await, calls, "{tenant}");
     }
-    // A variant label is omitted until an upstream accepts a request with it. The first call was refused with 401.
+    // The variant is used as a label only after an upstream has accepted a request with it. The first call got status
+    // 401.
     let variant = format!("tokengauge_variant=\"{variant}\"");
     let finished = ["tokengauge_requests_finished_total", &variant];
     assert_eq!(process.count(&finished).await, 3);

@@ -1,6 +1,6 @@
-//! Runs a pod from the manifest that `inject` writes: commands, environment, probes and hooks, in the kubelet's order.
+//! Runs a pod from a manifest that `inject` wrote: its commands, environment, probes and hooks, in the kubelet's order.
 //!
-//! The container images are not available. A command's `/tokengauge` therefore runs the binary of this build, which the
+//! The container images are not available, so the command `/tokengauge` runs the binary of this build, which the
 //! sidecar's image also contains. Everything else comes unmodified from the manifest.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::support::collector::Collector;
 use crate::support::{Backend, Raw, within};
 
-/// Returns a port below the system's ephemeral range, so that no other process gets the same port in the meantime.
+/// Returns a port below the system's ephemeral range, so that no other process gets the port before the test uses it.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = 20_000 + u16::try_from(std::process::id() % 400).unwrap() * 25;
@@ -29,7 +29,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// Returns a field value that the downward API and the node would provide.
+/// Returns the value that the downward API or the node would provide for a field.
 fn field(path: &str) -> &'static str {
     match path {
         "metadata.name" => "vllm-7d4b9-xk2lp",
@@ -130,8 +130,8 @@ impl Pod {
 
     /// Deletes the pod and returns the exit statuses of the sidecars.
     ///
-    /// Every container runs its preStop hook and then gets SIGTERM. Sidecars get SIGTERM after all other containers
-    /// have ended. `meanwhile` runs concurrently with the hooks.
+    /// Every container runs its preStop hook and then receives SIGTERM. Sidecars receive SIGTERM after all other
+    /// containers have ended. `meanwhile` runs at the same time as the hooks.
     async fn delete(mut self, meanwhile: impl Future<Output = ()>) -> Vec<ExitStatus> {
         let sidecar_hooks: Vec<_> = self.sidecars.iter().map(|it| tokio::spawn(hook(it))).collect();
         let hooks: Vec<_> = self.containers.iter().map(|it| tokio::spawn(hook(it))).collect();
@@ -219,7 +219,7 @@ async fn probed(probe: &Value) {
     .await;
 }
 
-/// Returns the complete response to a GET, or an empty string if nothing listens on the port.
+/// Returns the complete response to a GET request, or an empty string if nothing listens on the port.
 async fn answers(path: &str, port: u16) -> String {
     let Ok(stream) = TcpStream::connect(("127.0.0.1", port)).await else {
         return String::new();
@@ -257,7 +257,7 @@ fn injected(folder: &Path, manifest: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns a sidecar counter, summed over its series.
+/// Returns the sum over all series of one of the sidecar's counters.
 async fn count(admin: u16, name: &str) -> f64 {
     let page = answers("/metrics", admin).await;
     let lines = page.lines().filter(|line| line.starts_with(name));
@@ -312,9 +312,9 @@ spec:
     )
 }
 
-/// Tests that a stream through the sidecar outlives the pod's deletion.
+/// Tests that a stream through the sidecar continues to its end after the pod was deleted.
 ///
-/// The request uses the Service's port name. The engine stops only after its stream has ended.
+/// The request uses the port name of the Service. The engine stops only after its stream has ended.
 async fn an_engine_lives_and_dies(native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;
@@ -393,7 +393,7 @@ spec:
     )
 }
 
-/// Tests that the application finds the sidecar by the environment variable that its SDK reads.
+/// Tests that the application reaches the sidecar through the environment variable that its SDK reads.
 async fn an_application_lives_and_dies(native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;

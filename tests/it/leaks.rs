@@ -1,8 +1,7 @@
-//! Tests that no prompt text, completion text or credential reaches the program's pages, logs, own responses or
-//! exports.
+//! Tests that no prompt, completion or credential appears in the program's pages, logs, own responses or exports.
 //!
-//! The rule holds wherever the text occurs in an exchange and however the exchange ends. Content that a route captures
-//! appears on the spans of that route only.
+//! The rule applies to every place in an exchange where such text can be, and to every way in which an exchange can
+//! end. Captured content appears only on spans of the route that captures content.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +16,10 @@ use crate::support::collector::Collector;
 use crate::support::process::Process;
 use crate::support::{Backend, Raw, within};
 
-/// Prefix of every text that must not leak. The suffix names the text's position in the exchange.
+/// Prefix of every text that must not leak. The suffix shows the place of the text in the exchange.
 const PLANTED: &str = "planted-in-";
 
-/// A request and the raw bytes of the upstream's response. The upstream closes the connection after the response.
+/// A request, and the raw bytes of the upstream's response. The upstream closes the connection after the response.
 struct Case {
     path: &'static str,
     body: &'static str,
@@ -149,7 +148,7 @@ const FAILED: [Case; 8] = [
     ),
 ];
 
-/// Returns request headers with a credential in every header that can carry one.
+/// Returns request headers with a credential in every header that can contain one.
 fn head(method: &str, target: &str, more: &str) -> String {
     format!(
         "{method} {target}?api_key=planted-in-query&key=planted-in-query HTTP/1.1\r\nHost: a\r\n\
@@ -181,7 +180,7 @@ fn answering(backend: Backend, cases: &'static [Case]) {
                 };
                 client.read_exactly(number("content-length").unwrap_or(0)).await;
                 let Some(case) = number("x-case").and_then(|case| cases.get(case)) else {
-                    // A request without a valid `X-Case` gets bytes that are not HTTP.
+                    // A request without a valid `X-Case` gets a response that is not HTTP.
                     return client.write("planted-in-garbage\r\n\r\n").await;
                 };
                 let head = format!(
@@ -195,7 +194,7 @@ fn answering(backend: Backend, cases: &'static [Case]) {
     });
 }
 
-/// The program with every output enabled, and all text that its own responses and admin pages have shown so far.
+/// The program with all outputs enabled, and the text of its own responses and admin pages so far.
 struct Watched {
     process: Process,
     collector: Collector,
@@ -204,13 +203,13 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts the program. `first` holds additional configuration keys of the route `first`.
+    /// Starts the program. `first` contains additional configuration keys of the route `first`.
     async fn start(upstream: SocketAddr, first: &str) -> Self {
         let collector = Collector::start().await;
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");
         let log = folder.path().join("requests");
-        // Nothing listens at the address of upstream `b`.
+        // Nothing listens at the address of the upstream `b`.
         let text = format!(
             "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}, b: {{url: \"http://127.0.0.1:1\"}}}}\n\
              routes:\n  - {{upstream: a, name: first, match: {{prefix: /first}}, strip: true{first}}}\n  \
@@ -236,15 +235,16 @@ impl Watched {
         Self { process, collector, folder, shown: String::new() }
     }
 
-    /// Sends a request and reads until the connection closes. The response comes from the upstream, so planted text in
-    /// it is not a leak.
+    /// Sends a request and reads until the connection is closed. The upstream sends the response, so secrets in it are
+    /// not a leak.
     async fn exchange(&self, request: &str) -> Vec<u8> {
         let mut client = self.process.client().await;
         client.write(request).await;
         client.read_to_end().await
     }
 
-    /// Sends a request that the proxy answers itself, and adds the response to the text under test.
+    /// Sends a request to which the proxy itself responds, and adds the response to the text that is searched for
+    /// leaks.
     async fn own(&mut self, request: &str) {
         let answer = self.exchange(request).await;
         assert!(!answer.is_empty(), "no response to {request}");
@@ -276,7 +276,7 @@ impl Watched {
         }
     }
 
-    /// Stops the program. Returns all outputs except spans, and then the spans.
+    /// Stops the program. Returns all outputs except spans, and separately the spans.
     async fn told(mut self) -> (Vec<(&'static str, String)>, Vec<Span>) {
         self.look().await;
         self.process.signal("TERM");
@@ -352,10 +352,10 @@ async fn no_output_contains_credentials_or_text() {
     assert_clean("on a span", &format!("{spans:?}"));
 }
 
-/// Plays exchanges that fail in the proxy or break off. Returns the number of exchanges.
+/// Performs exchanges that fail in the proxy or break off. Returns their number.
 async fn failing_here(watched: &mut Watched) -> u64 {
-    // The upstream sends no HTTP, the upstream is unreachable, no route matches, and the target contains user
-    // information.
+    // The upstream does not send HTTP, the upstream is unreachable, no route matches, or the target contains
+    // credentials.
     watched.own(&request("/first/v1/chat/completions", CHAT_BODY)).await;
     watched.own(&request("/dead/v1/chat/completions", CHAT_BODY)).await;
     watched.own(&request("/elsewhere", CHAT_BODY)).await;
@@ -415,7 +415,7 @@ async fn no_output_contains_messages_of_a_session() {
     assert_clean("on a span", &format!("{spans:?}"));
 }
 
-/// Encodes a text message. An all-zero mask is valid and leaves the payload readable.
+/// Encodes a WebSocket text message. The mask of zeros is valid and leaves the payload readable.
 fn frame(text: &str, mask: Option<[u8; 4]>) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap();
     let masked = if mask.is_some() { 0x80 } else { 0 };
@@ -431,7 +431,7 @@ async fn hang_up(client: Raw<TcpStream>, mut upstream: Raw<TcpStream>) {
     upstream.read_to_end().await;
 }
 
-/// Span attributes that hold content.
+/// Attributes of spans that contain content.
 const CONTENT: [&str; 4] = [
     "gen_ai.input.messages",
     "gen_ai.output.messages",

@@ -1,4 +1,4 @@
-//! Tests the lifecycle of the real program, with its drain, its flush, the second signal and the reload.
+//! Tests the life of the real program: start, reload, drain, flush at shutdown, and a second signal.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -49,8 +49,8 @@ async fn a_stream_survives_sigterm_and_its_spans_arrive() {
     }
 }
 
-/// Tests that the simulated backend handles signals. The kernel ignores signals to a container's first process unless
-/// the process has a handler.
+/// Tests that the simulated backend handles signals. Without a handler, the kernel ignores signals to the first process
+/// of a container.
 #[test]
 fn the_simulated_backend_exits_after_sigterm() {
     for signal in ["TERM", "INT"] {
@@ -91,7 +91,7 @@ async fn a_hung_collector_delays_the_exit_only_by_the_flush_timeout() {
     upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     process.signal("TERM");
-    // The flush timeout is 1.5 s. The remaining time allows for a busy machine.
+    // The flush timeout is 1.5 s. The rest of the limit is for a busy machine.
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
@@ -108,7 +108,7 @@ async fn logs_dropped_telemetry_only_at_the_end() {
         let (mut client, mut upstream) = open(&process, &backend, CALL).await;
         upstream.write(DONE).await;
         client.read_exactly(DONE.len()).await;
-        // Dropping both ends also closes the upstream connection, so the next exchange opens another one.
+        // Dropping both connections also closes the upstream connection, so the next exchange opens another one.
         drop((client, upstream));
     }
     process.signal("TERM");
@@ -127,7 +127,7 @@ async fn a_signal_during_a_hung_flush_exits_immediately() {
     upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     process.signal("TERM");
-    // The flush is in progress once the program has sent a request.
+    // After the program has sent an export, its flush is in progress.
     silent.accept().await.read_head().await;
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(143));
@@ -140,7 +140,7 @@ fn replace(file: &Path, text: &str) {
     std::fs::rename(new, file).unwrap();
 }
 
-/// Returns a configuration with one route per upstream, by prefix. The drain ends immediately.
+/// Returns a configuration with one route per upstream, selected by path prefix. Its drain ends immediately.
 fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
     let upstream = |(name, backend): &(&str, &Backend)| {
         format!("  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n", backend.address)

@@ -1,5 +1,5 @@
-//! The single integration-test binary, with black-box tests over loopback sockets. The tests assert order and bytes,
-//! never durations.
+//! Integration tests of the proxy over loopback sockets, in one binary. The tests check order and bytes, but not
+//! durations.
 
 #![expect(
     clippy::indexing_slicing,

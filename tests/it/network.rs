@@ -1,4 +1,4 @@
-//! Tests kernel statistics of the connections that exchanges use. These tests need a Linux kernel that provides them.
+//! Tests kernel statistics of connections. The tests need a Linux kernel that provides these statistics.
 
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ async fn a_reset_client_connection_keeps_its_earlier_values() {
     let backend = Backend::start().await;
     let process = Process::before(backend.address).await;
     let (client, _upstream) = open(&process, &backend, CALL).await;
-    // Reading `/streams` triggers a sweep of the observer, which reads the kernel statistics of active exchanges.
+    // Reading `/streams` triggers a sweep of the observer, in which it reads the kernel statistics of active exchanges.
     assert_eq!(process.streams().await.len(), 1);
     client.0.set_zero_linger().unwrap();
     drop(client);

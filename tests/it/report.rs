@@ -15,7 +15,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
         let (minutes, seconds) = (seconds / 60, seconds % 60);
         let outcome = if n % 10 == 9 { "error" } else { "ok" };
         let variant = if n % 2 == 0 { "a" } else { "<b>" };
-        // The factor cycles through five values.
+        // This factor cycles through five values.
         let vary = 1.0 + (n % 5) as f64 / 100.0;
         let (first, rate) = (ttft * vary, tps * vary);
         let last = first + 100.0 / rate;

@@ -1,6 +1,6 @@
 //! Tests the request log of the real program.
 //!
-//! Every exchange has its line, however the exchange ends and whatever happens to the file.
+//! Every exchange must have its line, regardless of how the exchange ends and what is done to the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ async fn writes_one_line_per_exchange_in_the_order_of_ends() {
     let log = folder.path().join("log");
     let backend = Backend::start().await;
     let mut process = logging(folder.path(), backend.address).await;
-    // The exchange that begins first ends last.
+    // The exchange that starts first ends last.
     let (client, upstream) = open(&process, &backend, CALL).await;
     let mut plain = process.client().await;
     plain.write("GET /v1/models?key=hidden HTTP/1.1\r\nHost: a\r\n\r\n").await;

@@ -1,4 +1,4 @@
-//! Compares `/slo`, `/stats` and `/drift` with the request log of the same exchanges.
+//! Compares the pages `/slo`, `/stats` and `/drift` with the request log of the same exchanges.
 //!
 //! The real program runs in front of the simulated backend.
 
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::support::process::{CALL, Process};
 use crate::support::{Raw, within};
 
-/// Text in every prompt, header and query.
+/// Text that is in every prompt, header and query and must not appear in any page.
 const PLANTED: &str = "planted-secret";
 
 struct Rig {
@@ -98,7 +98,7 @@ async fn ask(proxy: SocketAddr, model: &str, stream: bool, own: &str, words: u64
 
 /// Requests 200 non-streaming responses to prompts of `words` to `words` + 49 words.
 ///
-/// Every request of every round is unique, because the simulated backend gives the same response to the same request.
+/// Every request is unique, because the simulated backend gives the same response to equal requests.
 async fn prompts(process: &Process, round: u64, words: u64) {
     for n in 0..200 {
         let own = format!("{:06}", 1_000 * round + n);
@@ -113,7 +113,8 @@ fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values[rank.max(1) - 1]
 }
 
-/// Asserts that `reported` has the percentiles of `values`, within 1 % plus half of `unit`, the storage resolution.
+/// Asserts that `reported` has the percentiles of `values`. The tolerance is 1 % plus half of `unit`, the resolution in
+/// which the program stores values.
 fn agree(reported: &Value, mut values: Vec<f64>, unit: f64) {
     assert_eq!(reported["count"], values.len(), "{reported}");
     for (name, percent) in [("p5", 5), ("p50", 50), ("p95", 95), ("p99", 99)] {
@@ -153,7 +154,6 @@ async fn percentiles_and_counts_equal_the_request_log() {
         let value = |line: &Value| line.pointer(pointer)?.as_f64();
         lines.iter().filter_map(value).collect()
     };
-    // No stream is rated unless the prefill is longer than the first token's share of a steady decode.
     let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
     assert_eq!(values("/points/token").len(), 18, "non-streaming responses have no value");

@@ -1,4 +1,4 @@
-//! Tests traces through the real program, with the parents of its spans and their attributes.
+//! Tests traces through the real program: the parents of its spans, and their attributes.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -25,7 +25,7 @@ fn text<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
     Some(text)
 }
 
-/// Returns the SERVER and the CLIENT span of the only exchange of a stopped program.
+/// Stops the program. Returns the SERVER and the CLIENT span of its only exchange.
 fn pair(collector: &Collector) -> [Span; 2] {
     let spans = collector.spans();
     assert_eq!(spans.len(), 2, "{spans:?}");

@@ -1,4 +1,5 @@
-//! Tests WebSockets through the real program. Every byte passes unchanged, and spans and metrics describe the messages.
+//! Tests WebSocket connections through the real program. Every byte must pass unchanged, and spans and metrics must
+//! describe the messages.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::support::{Backend, Raw, lines, within};
 const REALTIME: &str =
     "/v1/realtime?api-key=sk-in-the-query&model=gpt-4o-realtime-preview&call=in-the-query";
 
-/// The program between a client and an upstream after the protocol switch, and the collector of its exports.
+/// The program between a client and an upstream that have switched protocols, and the collector of its exports.
 struct Setting {
     process: Process,
     collector: Collector,
@@ -28,7 +29,7 @@ impl Setting {
         Self::upgraded(target, "websocket", "").await
     }
 
-    /// Switches to `protocol`. `extensions` are the negotiated extensions.
+    /// Switches to `protocol`. `extensions` are the extensions that the peers negotiate.
     async fn upgraded(target: &str, protocol: &str, extensions: &str) -> Self {
         let backend = Backend::start().await;
         let collector = Collector::start().await;
@@ -69,14 +70,14 @@ impl Setting {
         Self { process, collector, client, upstream }
     }
 
-    /// Turns both ends into WebSockets of an independent implementation.
+    /// Wraps both connections with another WebSocket implementation.
     fn peers(
         self,
     ) -> (Process, Collector, WebSocket<std::net::TcpStream>, WebSocket<std::net::TcpStream>) {
         let peer = |raw: Raw<TcpStream>, role| {
             let stream = raw.0.into_std().unwrap();
             stream.set_nonblocking(false).unwrap();
-            // This timeout only turns a hang into a failure.
+            // This timeout only turns a hang into a failure of the test.
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             WebSocket::from_raw_socket(stream, role, None)
         };
@@ -159,7 +160,7 @@ fn converse(
     }
 }
 
-/// Closes the connection from the client. The server answers and then ends the connection.
+/// Closes the connection from the client's side. The server responds and then ends the connection.
 fn close(mut client: WebSocket<std::net::TcpStream>, mut upstream: WebSocket<std::net::TcpStream>) {
     let (code, reason) = (CloseCode::Normal, "bye".into());
     client.close(Some(CloseFrame { code, reason })).unwrap();
@@ -168,8 +169,8 @@ fn close(mut client: WebSocket<std::net::TcpStream>, mut upstream: WebSocket<std
     while client.read().is_ok() {}
 }
 
-/// Asserts that the CLIENT span of [`converse`] has the requested, answered and reported values, and no stream
-/// attributes.
+/// Asserts that the CLIENT span of [`converse`] contains the requested model, the model of the response and the
+/// reported values, and no attributes of streams.
 fn assert_is_the_session(client: &Span) {
     assert_eq!(client.name, "realtime gpt-4o-realtime-preview");
     let call = attributes(
@@ -202,7 +203,7 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
     })
     .await
     .unwrap();
-    // These metrics are reported while the connection is open.
+    // These metrics are exported while the connection is open.
     let tokens = ["tokengauge_tokens_total", "operation_name=\"realtime\"", "type=\"output\""];
     told(&process, &tokens, 2).await;
     let of = |direction| ["tokengauge_websocket_messages_total", direction];

@@ -1,7 +1,7 @@
-//! Random choices of a test case.
+//! Random choices for generated test cases.
 
-/// Choices that are read from bytes. After the last byte every choice is the first one, which is the simplest, so that
-/// a failing case shrinks to a simple one.
+/// Choices that are read from bytes. When no bytes are left, every choice is the first option, which is the simplest. A
+/// failing case therefore shrinks to a simple case.
 #[derive(Debug)]
 pub struct Choices<'b> {
     bytes: std::slice::Iter<'b, u8>,
@@ -17,7 +17,7 @@ impl<'b> Choices<'b> {
         self.bytes.next().map_or(0, |byte| usize::from(*byte) % count)
     }
 
-    /// Returns true once in `times` cases.
+    /// Returns `true` in one of `times` cases.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) + 1 == times
     }

@@ -1,5 +1,6 @@
-//! Objects read from a cluster: `fixtures/kube/live/all.yaml` is the output of `kubectl get` with a kube-apiserver and its
-//! controllers. `kubectl apply` created two of the objects, and `kubectl create` the others.
+//! Tests `inject` with objects that were read from a cluster. `fixtures/kube/live/all.yaml` is the output of `kubectl
+//! get` with a kube-apiserver and its controllers. Two of the objects were created with `kubectl apply`, and the others
+//! with `kubectl create`.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,13 +26,13 @@ fn objects_of(text: &str) -> Vec<Value> {
     all.map(|(_, object)| object.clone()).collect()
 }
 
-/// Returns the reported objects with their instructions.
+/// Returns the objects that are reported, with the instructions for each of them.
 fn instructions(changed: &ChangedManifests) -> Vec<(&str, &str)> {
     let messages = changed.messages.iter();
     messages.filter_map(|line| line.strip_prefix("from a cluster: ")?.split_once(": ")).collect()
 }
 
-/// Checks the reported objects and how their instructions begin.
+/// Checks which objects are reported, and how their instructions begin.
 fn assert_instructions(changed: &ChangedManifests, expected: &[(&str, &str)]) {
     let found = instructions(changed);
     assert_eq!(found.len(), expected.len(), "{:#?}", changed.messages);
@@ -58,7 +59,7 @@ fn explains_how_to_reapply_objects() {
             (OWNED, "unchanged, because their controllers would overwrite"),
         ],
     );
-    // The applied manifests have no sidecar, so it cannot be removed from them.
+    // The applied manifests contain no sidecar, so it cannot be removed from them.
     assert_instructions(
         &uninjected(&made.text),
         &[
@@ -91,7 +92,7 @@ fn keeps_the_status_and_metadata_of_objects() {
     assert_eq!(uninjected(&made.text).text, before);
 }
 
-/// A Service that targets sidecars that no pod gets would reach nothing.
+/// If no pod gets a sidecar, a Service that targets sidecars would reach nothing.
 #[test]
 fn skips_objects_with_a_controller() {
     let with = |owners: &Value| {
@@ -111,7 +112,7 @@ fn skips_objects_with_a_controller() {
     let made = injected_text(&owned, super::IN);
     assert_eq!((made.text.as_str(), made.has_changes), (owned.as_str(), false));
     assert_instructions(&made, &[("pod/chat-0 (of statefulset/chat)", "unchanged, because")]);
-    // It does not count as a workload, so another one is still selected as the only one, whatever it runs.
+    // This object does not count as a workload. Another workload is therefore still selected as the only one.
     let other = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "other"},
         "spec": {"template": {"spec": {"containers": [
@@ -129,7 +130,7 @@ fn skips_objects_with_a_controller() {
         &alone,
         &[("service/chat", "apply with"), ("pod/chat-0", "the containers of a running pod")],
     );
-    // A sidecar that was added by hand cannot be removed from it either.
+    // A sidecar that was added by hand cannot be removed from this object either.
     let mut sidecar = objects_of(&alone.text).remove(0);
     sidecar["metadata"]["ownerReferences"] =
         json!([{"kind": "StatefulSet", "name": "chat", "controller": true}]);
@@ -138,7 +139,7 @@ fn skips_objects_with_a_controller() {
     assert_instructions(&back, &[("pod/chat-0 (of statefulset/chat)", "unchanged, because")]);
 }
 
-/// An operator would reset its Service to the engine, and a pod with a controller need not qualify for a sidecar.
+/// The operator would reset its Service to the engine, and a pod with a controller need not qualify for a sidecar.
 #[test]
 fn objects_with_a_controller_do_not_affect_others() {
     let owners = json!([{"kind": "Engine", "name": "chat", "controller": true}]);
@@ -203,7 +204,7 @@ fn reports_no_instructions_for_unchanged_or_refused_objects() {
     assert_instructions(&refused, &[]);
 }
 
-/// One field is enough, because users often remove some of the fields from an export.
+/// One field suffices to detect an exported object, because users often remove some of the fields.
 #[test]
 fn each_server_field_identifies_an_object_from_a_cluster() {
     let manifest = input("app-deployment.yaml").text;
@@ -224,7 +225,7 @@ fn each_server_field_identifies_an_object_from_a_cluster() {
     }
 }
 
-/// The webhook returns every object to the cluster itself.
+/// The webhook changes objects for the cluster itself, so it must not reject objects of a cluster.
 #[test]
 fn the_webhook_reports_no_instructions() {
     let text = all();
@@ -288,7 +289,7 @@ fn prints_each_instruction_once_on_standard_error() {
     assert!(!messages.contains("kubectl"), "{messages}");
 }
 
-/// If the applied manifest has the sidecar, it is removed there.
+/// If the applied manifest contains the sidecar, the sidecar is removed there.
 #[test]
 fn uninject_refers_to_an_applied_manifest_with_a_sidecar() {
     let made = injected_text(&all(), "");

@@ -21,7 +21,8 @@ use super::manifests::{Shape, shape};
 use super::writer::stream;
 use super::{inject_files, injected_text, settings, starts, uninjected};
 
-/// Inputs per test, the same in every run. `PROPTEST_CASES=20000` sets another number, with new inputs in each run.
+/// Number of inputs per test. The inputs are the same in every run. `PROPTEST_CASES=20000` sets another number and uses
+/// new inputs in each run.
 const CASES: u32 = 40;
 
 type Checked = Result<(), TestCaseError>;
@@ -110,7 +111,7 @@ fn the_text_reads_as_the_patched_object() {
     });
 }
 
-/// Every workload is reported, and no refusal is due to an internal error.
+/// Every workload must be reported, and no refusal may be caused by an internal error.
 #[test]
 fn reports_every_workload_with_a_reason() {
     check(10, |case| {
@@ -339,7 +340,8 @@ fn check_pod(before: &Value, after: &Value) -> Checked {
     Ok(())
 }
 
-/// Checks that a Service that targeted the engine's port now targets the sidecar, which forwards to the engine.
+/// Checks that a Service that targeted the engine's port now targets the sidecar, and that the sidecar forwards to the
+/// engine.
 fn check_service(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
     let [before, after] = pods.map(containers);
     let sidecar = after.iter().find(|it| is_sidecar(it)).unwrap();
@@ -396,7 +398,7 @@ fn check_object([before, after]: [&Value; 2], all: &[[&Value; 2]], flags: &str) 
     starts(after);
     let chosen = new.pointer("/metadata/annotations/tokengauge.dev~1listen-port");
     if flags.contains("listen-port") || chosen.is_some() {
-        // A user who chooses the port takes care of the Services that target it by number.
+        // If the user chooses the port, the user must also change Services that target it by number.
         return Ok(());
     }
     all.iter()

@@ -1,4 +1,5 @@
-//! Invalid inputs: each is rejected with the file, the line and the problem. Unusual but valid inputs are edited.
+//! Tests invalid inputs. Each must be rejected with the file, the line and the problem. Unusual but valid inputs must
+//! be edited.
 
 use super::{file, inject_files, injected_text, uninjected};
 

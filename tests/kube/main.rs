@@ -1,7 +1,7 @@
-//! `inject` and `uninject` on manifests: the output equals the files under `tests/fixtures/kube/injected`, and
-//! `uninject` restores the input.
+//! Tests `inject` and `uninject` on manifests. The output must equal the files in `tests/fixtures/kube/injected`, and
+//! `uninject` must restore the input.
 //!
-//! `UPDATE_FIXTURES=1 cargo test --test kube` rewrites the files. Read the difference before you commit it.
+//! `UPDATE_FIXTURES=1 cargo test --test kube` rewrites these files. Review the difference before you commit it.
 
 #![expect(
     clippy::unwrap_used,
@@ -236,7 +236,7 @@ fn config_file() -> tempfile::NamedTempFile {
     config
 }
 
-/// A sidecar that does not start keeps its pod from starting.
+/// If a sidecar does not start, its pod does not start either.
 #[test]
 fn run_accepts_the_configuration_of_every_sidecar() {
     let mut texts: Vec<String> =
@@ -510,7 +510,8 @@ fn a_port_without_a_name_requires_its_service() {
     assert!(outcome(pod, &seen_to).is_ok());
 }
 
-/// A Service that targets the sidecar's number would not reach pods without a sidecar.
+/// A pod without a sidecar has no port with the sidecar's number, so a Service that targets the number would not reach
+/// it.
 #[test]
 fn redirects_a_service_of_two_workloads_only_if_both_get_a_sidecar() {
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {app: a}, ports: [{port: 8000}]}\n";
@@ -679,7 +680,7 @@ fn the_inbound_flag_selects_only_engines() {
         line.contains("pod/redis: skipped: its image and command match no known engine")
     }));
 
-    // The only workload is selected whatever it runs, and so is one that --only names.
+    // The only workload is selected even if its program is unknown. A workload that --only names is selected, too.
     let documents = parse_documents(&text).unwrap();
     let all: Vec<&Value> =
         documents.iter().flat_map(|it| document_objects(it.value())).map(|(_, it)| it).collect();
@@ -701,7 +702,8 @@ fn the_inbound_flag_selects_only_engines() {
     assert!(inject(redis, &around, &wanted).is_ok());
 }
 
-/// kubectl gives objects without a namespace that of its command, and rejects an input with another namespace.
+/// kubectl uses the namespace of its command for objects without a namespace, and rejects objects with another
+/// namespace.
 #[test]
 fn finds_a_service_if_only_one_object_has_a_namespace() {
     let is_injected = |pods: &str, service: &str| {

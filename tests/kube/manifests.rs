@@ -1,4 +1,4 @@
-//! Random manifests as values: workloads of each kind, with Services and other objects of real inputs.
+//! Generates random manifests as values: workloads of each kind, with Services and other objects as in real inputs.
 
 use serde_json::{Map, Value, json};
 

@@ -15,11 +15,11 @@ pub struct Writer<'c, 'b> {
     step: usize,
     /// Indentation of a list below its key.
     dash: usize,
-    /// Number of comments so far, which is the name of the next one.
+    /// Number of comments so far. It is used as the text of the next comment.
     comments: usize,
     with_comments: bool,
     with_anchors: bool,
-    /// Number of anchors so far, which is the name of the next one.
+    /// Number of anchors so far. It is used as the name of the next anchor.
     anchor_count: usize,
     /// The anchors of this document with their values.
     anchors: Vec<(String, Value)>,
@@ -76,7 +76,7 @@ impl Writer<'_, '_> {
     fn head(&mut self, first: bool, ended: bool, null: bool) -> String {
         let newline = self.newline;
         if null {
-            // After `...`, comments are a document only with `---`.
+            // After `...`, a comment belongs to a document only if `---` follows.
             return format!("---{newline}{}{newline}", self.comment());
         }
         let bare = first || ended;

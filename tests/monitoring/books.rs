@@ -1,6 +1,6 @@
-//! Checks runbooks against rules. Each alert has a runbook, each runbook has an alert, and every query and threshold in
-//! a runbook exists. The names of series and attributes in runbooks are also checked here. `tests/readme.rs` checks all
-//! other content.
+//! Checks runbooks against rules. Each alert must have a runbook, each runbook must have an alert, and every query and
+//! threshold in a runbook must exist. Names of series and attributes in runbooks are checked here, too.
+//! `tests/readme.rs` checks everything else in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use super::promql::{Checker, Labels};
 
 const SECTIONS: [&str; 5] = ["Symptom", "Check", "Causes", "Actions", "Escalation"];
 
-/// Names with our prefixes that are not our series or attributes: error types and engine metrics.
+/// Names with the project's prefixes that are not series or attributes of the project: error types and engine metrics.
 const NEITHER: &[&str] =
     &["tokengauge_overload", "tokengauge_draining", "process_start_time_seconds"];
 
@@ -85,7 +85,7 @@ fn every_threshold_of_a_runbook_is_in_the_values_file() {
     }
 }
 
-/// A Prometheus rule, limited to the text that these tests read.
+/// The text of a Prometheus rule that these tests read.
 struct Rule {
     name: String,
     recorded: bool,

@@ -1,4 +1,4 @@
-//! Tests of every dashboard: queries, links, and the file in the repository.
+//! Tests every dashboard: its queries, its links, and its file in the repository.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn every_query_parses_and_selects_existing_series() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// A process metric without a panel would never be read.
+/// A process metric without a panel would never be looked at.
 #[test]
 fn every_health_metric_has_a_panel() {
     let asked: Vec<String> = queries()
@@ -46,7 +46,7 @@ fn every_health_metric_has_a_panel() {
     let is_asked = |name: &str| asked.iter().any(|query| query.contains(&format!("{name}{{")));
     let mut names = 0;
     for name in emitted().into_keys() {
-        // Histograms are shown as quantiles, without their sums and counts.
+        // Histograms are shown as quantiles, so their sums and counts need no panel.
         let is_own = name.starts_with("tokengauge_self_") || name.starts_with("process_");
         if is_own && !name.ends_with("_sum") && !name.ends_with("_count") {
             assert!(is_asked(&name), "{name}: no panel of tokengauge-health");
@@ -57,7 +57,7 @@ fn every_health_metric_has_a_panel() {
 }
 
 /// Checks that each link leads to an existing dashboard, sets only variables of that dashboard, and reads only existing
-/// columns. A broken link would otherwise be found during an incident.
+/// columns. Otherwise, a broken link would be found only during an incident.
 #[test]
 fn every_link_leads_to_a_dashboard_and_passes_its_variables() {
     let all = dashboards::all();

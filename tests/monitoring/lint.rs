@@ -1,9 +1,9 @@
 //! Checks every dashboard against the rules of Grafana's dashboard-linter.
 //!
-//! The rules are reimplemented after dashboard-linter v0.2.0. The program cannot be installed where these tests run,
-//! because the module proxy does not serve one of its Grafana modules. The same applies to v0.1.0. Two rules are
-//! stricter: every panel with a query must use the templated data source and must have a unit, for all panel types. One
-//! rule is wider: custom units (`count:tok/s`) are allowed.
+//! The rules of dashboard-linter v0.2.0 are implemented here again, because the linter cannot be installed where these
+//! tests run: the module proxy does not serve one of its Grafana modules. The same applies to v0.1.0. Two rules are
+//! stricter: every panel with a query must use the templated data source and must have a unit, for all types of panels.
+//! One rule is less strict: custom units (`count:tok/s`) are allowed.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ const RULES: &[(&str, Check)] = &[
     ("uneditable-dashboard-rule", uneditable),
 ];
 
-/// A rule that is excluded for a series, and the reason.
+/// A series to which a rule does not apply, and the reason.
 struct Exclusion {
     rule: &'static str,
     /// Prefix of the series name.
@@ -76,7 +76,7 @@ fn every_dashboard_satisfies_every_rule() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// An unused exclusion would hide later findings.
+/// An exclusion that matches nothing would hide later findings.
 #[test]
 fn every_exclusion_is_needed() {
     let asked: BTreeSet<String> = dashboards::all()
@@ -251,8 +251,8 @@ fn target_promql(dashboard: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Rates must use the range that Grafana computes from the step and the scrape interval. A fixed range skips samples or
-/// contains too few.
+/// Rates must use the range that Grafana computes from the step and the scrape interval. A fixed range can skip samples
+/// or contain too few of them.
 fn target_rate_interval(dashboard: &Value) -> Vec<String> {
     let fixed = |query: &str| {
         let magic = query.replace("$__rate_interval", "11m11s");
@@ -264,7 +264,7 @@ fn target_rate_interval(dashboard: &Value) -> Vec<String> {
     failing(dashboard, fixed)
 }
 
-/// The value of a counter depends on the process start. Only its increase describes the displayed time range.
+/// The value of a counter depends on the start of the process. Only its increase describes the displayed time range.
 fn target_counter_agg(dashboard: &Value) -> Vec<String> {
     let bare = |query: &str| {
         let counters = |selectors: Vec<String>| {

@@ -1,9 +1,9 @@
-//! Checks queries: each parses, uses existing series and labels only, and can match.
+//! Checks PromQL queries. Each query must parse, must use only existing series and labels, and must be able to match.
 //!
-//! The possible labels of a result are computed from the inside out. Every label that a query uses must be among them.
-//! This applies to matchers, `by`, `on`, the source of `label_replace`, and the `le` of `histogram_quantile`. Two sides
-//! that are matched without `on` must have the same labels. A matcher on a label with a closed set of values must match
-//! one of them.
+//! The possible labels of a result are computed from the innermost expression to the outermost. Every label that a
+//! query uses must be among them: in matchers, in `by` and `on`, as the source of `label_replace`, and as the `le` of
+//! `histogram_quantile`. If two sides are matched without `on`, they must have the same labels. If a label has a closed
+//! set of values, a matcher on it must match one of these values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ impl Checker {
         self.rule(&substituted(query)).1
     }
 
-    /// Returns the possible labels of the result of a rule's expression (none for a scalar), and the faults of the
+    /// Returns the possible labels of the result of a rule's expression (none for a scalar), and the problems of the
     /// expression.
     pub fn rule(&self, query: &str) -> (Option<Labels>, Vec<String>) {
         match parser::parse(query) {
@@ -151,7 +151,7 @@ impl Walk<'_> {
         let fits = match &matcher.op {
             MatchOp::Equal | MatchOp::NotEqual => values.contains(&matcher.value.as_str()),
             MatchOp::Re(pattern) | MatchOp::NotRe(pattern) => {
-                // Checks each alternative separately, so that a misspelled alternative is not hidden by the others.
+                // Each alternative is checked separately. Otherwise, a correct alternative would hide a misspelled one.
                 let plain =
                     matcher.value.chars().all(|c| c.is_ascii_alphanumeric() || "_|-".contains(c));
                 if plain {
@@ -245,7 +245,7 @@ impl Walk<'_> {
         labels
     }
 
-    /// The increase of a gauge is meaningless, because each decrease is treated as a counter reset.
+    /// The increase of a gauge is meaningless, because PromQL treats each decrease as a counter reset.
     fn counts(&mut self, call: &Call) {
         const RISING: &[&str] = &["_total", "_bucket", "_sum", "_count"];
         for argument in &call.args.args {

@@ -1,5 +1,5 @@
-//! Tests of alert rules. Each rule uses exported series only. A copy for a failover test differs in its durations only.
-//! Each alert has a test that it fires and a test that it does not fire.
+//! Tests alert rules. Each rule must use only exported series, and a copy for a failover test may differ only in its
+//! durations. Each alert must have a test in which it fires and a test in which it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -49,7 +49,7 @@ fn labels_of_alerts() -> (BTreeMap<String, Labels>, Vec<String>) {
     (alerts, wrong)
 }
 
-/// A label that is missing on one side never equals the label of the other side, so the inhibition would not apply.
+/// If a label is missing on one side, it never equals the label of the other side, and the inhibition does not apply.
 #[test]
 fn inhibition_uses_labels_that_both_alerts_have() {
     let (alerts, _) = labels_of_alerts();
@@ -81,7 +81,7 @@ fn named(matcher: &str) -> Option<regex::Regex> {
     Some(regex::Regex::new(&format!("^(?:{name})$")).unwrap())
 }
 
-/// An unfilled placeholder would parse as a comparison.
+/// A placeholder that was not replaced would parse as a comparison.
 #[test]
 fn no_placeholder_is_left_in_a_rule() {
     let left = regex::Regex::new("<[a-z_]+>").unwrap();
@@ -209,7 +209,7 @@ fn without_durations(expr: &str) -> (String, Vec<Span>) {
     (blanked(&parsed), spans.collect())
 }
 
-/// Returns the debug output of the expression tree, which contains every field. The replaced durations are the only
+/// Returns the debug output of the expression tree, which contains every field. The replaced durations are its only
 /// values of the type `Duration`.
 fn blanked(expression: &Expr) -> String {
     let mut expression = expression.clone();
@@ -317,7 +317,7 @@ fn tested() -> BTreeMap<String, (usize, usize)> {
         for case in cases.flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
         {
             let count = tested.entry(case["alertname"].as_str().unwrap().to_owned()).or_default();
-            // promtool treats a missing list as empty. Requiring the list shows that it was not forgotten.
+            // promtool treats a missing list as empty. An explicit list shows that the author did not forget it.
             let expected = case["exp_alerts"].as_array().unwrap();
             if expected.is_empty() {
                 count.1 += 1;

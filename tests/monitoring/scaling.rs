@@ -1,5 +1,5 @@
-//! Tests of the recipes in `deploy/autoscaling`. Each query parses and uses exported series only. Each metric that an
-//! autoscaler names is defined by the adapter's rules. `.ci/run kubernetes` runs the queries against Prometheus.
+//! Tests the recipes in `deploy/autoscaling`. Each query must parse and use only exported series. The adapter's rules
+//! must define each metric that an autoscaler names. `.ci/run kubernetes` runs the queries against Prometheus.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Tests of the local stack in `deploy/compose` that do not need Docker. Mounted files exist, images are pinned, and no
-//! service is exposed to the network or the host.
+//! Tests of the local stack in `deploy/compose` that need no Docker. Mounted files must exist, images must be pinned, and
+//! no service may be exposed to the network or the host.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Reads the pages of this repository, with enough Markdown support for tests that compare the pages with the program.
+//! Reads the Markdown pages of this repository, for tests that compare the pages with the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,7 @@ pub fn read(page: &str) -> String {
     fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// Returns the paths from the root of all published pages, which are those beside the README and those below these
-/// folders.
+/// Returns the paths of all published pages: the pages next to the README, and the pages in these folders.
 pub fn all() -> Vec<String> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> =

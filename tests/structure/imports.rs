@@ -1,4 +1,4 @@
-//! Reads which files of a package import which others.
+//! Finds out which files of a package import which other files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ pub struct Module {
     /// Path from the repository's root.
     pub file: String,
     pub lines_before_tests: usize,
-    /// Module path: `[]` for `lib.rs`, `["count", "table"]` for `count/table.rs`.
+    /// Path of the module: `[]` for `lib.rs`, `["count", "table"]` for `count/table.rs`.
     path: Vec<String>,
     /// Absolute paths inside the package that the file mentions.
     mentions: BTreeSet<Vec<String>>,
@@ -44,7 +44,8 @@ impl Module {
     }
 }
 
-/// Returns the groups of files that import each other in a cycle. Imports between a module and its ancestors do not count.
+/// Returns the groups of files that import each other in a cycle. An import between a module and its ancestor does not
+/// count.
 pub fn cycles(modules: &[Module]) -> Vec<Vec<String>> {
     let by_path: BTreeMap<&[String], usize> =
         modules.iter().enumerate().map(|(i, it)| (it.path.as_slice(), i)).collect();
@@ -83,7 +84,8 @@ fn reachable(start: usize, edges: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     found
 }
 
-/// Returns the other files that a file imports, with re-exports followed to the defining file.
+/// Returns the other files that a file imports. An import of a re-exported item counts as an import of the file that
+/// defines it.
 fn imports(
     module: &Module,
     modules: &[Module],
@@ -92,7 +94,7 @@ fn imports(
     let mut found = BTreeSet::new();
     for mention in &module.mentions {
         let mut path = mention.clone();
-        // A chain of re-exports is short; the bound only stops a cycle of them.
+        // Chains of re-exports are short. The limit only prevents an endless loop.
         for _ in 0..8 {
             let Some((index, rest)) = resolve(&path, by_path) else { break };
             let Some(target) = modules.get(index) else { break };
@@ -162,7 +164,7 @@ fn read(root: &Path, file: &Path, folder: &Path, path: Vec<String>, modules: &mu
 /// Collects the paths of one file.
 #[derive(Default)]
 struct Reader {
-    /// The module that is being read; inline modules extend it.
+    /// Path of the module that is being read. Inline modules extend it.
     at: Vec<String>,
     children: Vec<String>,
     mentions: BTreeSet<Vec<String>>,
@@ -184,7 +186,7 @@ impl Reader {
         }
     }
 
-    /// Resolves `crate`, `self` and `super`, and children of the current module.
+    /// Resolves a path that begins with `crate`, `self`, `super` or a child of the current module.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut at = self.at.clone();
         let mut rest = path.iter().peekable();

@@ -1,35 +1,35 @@
-//! Accumulates the events of one response.
+//! Accumulates the events of one response: identifiers, usage, errors, choices and token counts.
 
 use crate::count::{Source, TokenCounter, TokenDelta, TokenTotals, Tokenizers};
 use crate::dialect::{Event, Part, Timings, Usage};
 use crate::frame::ParseError;
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum number of tracked choices. All providers that document a limit for `n` allow at most 128.
+/// Maximum number of tracked choices. Providers that document a limit for the request's `n` allow at most 128.
 pub const MAX_CHOICES: usize = 128;
 
-/// The facts that the events of a response report, and the counted tokens of its text.
+/// The facts that the events of a response have reported so far, and the counted tokens of its text.
 #[derive(Debug)]
 pub struct ResponseAccumulator {
     counter: TokenCounter,
     /// The identifier of the response.
     pub id: Option<Name>,
-    /// The model according to the response.
+    /// The model that the response names.
     pub model: Option<Name>,
     pub service_tier: Option<Name>,
     pub system_fingerprint: Option<Name>,
-    /// The token counts that the provider reports.
+    /// The token counts that the provider reported.
     pub usage: Option<Usage>,
-    /// The durations that the backend reports.
+    /// The durations that the backend reported.
     pub timings: Option<Timings>,
-    /// Whether the body reports an error.
+    /// Whether the body contains an error.
     pub failed: bool,
-    /// The type or code of the error that the provider reports.
+    /// The type or code of the error that the provider reported.
     pub error_type: Option<Name>,
-    /// The choices that have begun, by index.
+    /// The choices that have started, by index.
     pub choices: Vec<Choice>,
     is_done: bool,
-    /// The kinds of parse errors, each with its count.
+    /// The kinds of parse errors, and how often each occurred.
     pub parse_errors: Vec<(ParseError, u32)>,
 }
 
@@ -43,7 +43,8 @@ pub struct Choice {
 }
 
 impl ResponseAccumulator {
-    /// `model` is the requested model, which selects the tokenizer until the response names another.
+    /// Creates an accumulator. `model` is the requested model. It selects the tokenizer until the response names a
+    /// model.
     pub fn new(model: Option<&Name>, tokenizers: &Tokenizers) -> Self {
         Self {
             counter: counter(model, tokenizers),
@@ -61,7 +62,7 @@ impl ResponseAccumulator {
         }
     }
 
-    /// Applies one event and returns the increase of the token counts.
+    /// Applies one event and returns the tokens that it adds.
     pub fn apply(&mut self, event: &Event<'_>) -> TokenDelta {
         match event {
             Event::Started { id, model } => self.start(*id, *model),
@@ -72,7 +73,7 @@ impl ResponseAccumulator {
                 }
                 return self.counter.push(*choice, *part, text);
             }
-            // Relevant for captured content only.
+            // Only content capture uses the call's name and id.
             Event::Call { .. } => {}
             Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
             Event::Stopped { choice, reason } => {
@@ -95,15 +96,15 @@ impl ResponseAccumulator {
         TokenDelta::default()
     }
 
-    /// Returns whether the end marker of the API was received, or at least `fewest` choices began and each has a finish
-    /// reason.
+    /// Returns whether the response is complete: the API's end marker was received, or at least `fewest` choices
+    /// started and each of them has a finish reason.
     pub fn is_finished(&self, fewest: usize) -> bool {
         let all_stopped = self.choices.iter().all(|choice| choice.finish_reason.is_some());
         let enough = self.choices.len() >= fewest.clamp(1, MAX_CHOICES);
         self.is_done || (enough && all_stopped)
     }
 
-    /// Returns the token counts as if the response ended here.
+    /// Returns the token counts of the text received so far.
     pub fn tokens(&mut self) -> TokenTotals {
         self.counter.finish()
     }
@@ -113,12 +114,12 @@ impl ResponseAccumulator {
         self.counter.tokenizer()
     }
 
-    /// Returns the source of the token counts.
+    /// Returns how the tokens were counted.
     pub fn source(&self) -> Source {
         self.counter.source()
     }
 
-    /// Counts further text separately, in the encoding of `model` unless the response has named another model.
+    /// Starts a new count for further text. Uses the encoding of the model that the response named, or else of `model`.
     pub fn restart_count(&mut self, model: Option<&Name>, tokenizers: &Tokenizers) {
         self.counter = counter(self.model.as_ref().or(model), tokenizers);
     }

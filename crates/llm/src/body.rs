@@ -1,11 +1,11 @@
-//! Reads the events of one response body: decodes, frames and parses its bytes.
+//! Reads one response body: decodes its content encoding, splits it into frames and translates the frames into events.
 
 use crate::decode::ContentDecoder;
 use crate::dialect::{self, Api, Event, RequestFacts, ResponseReader};
 use crate::frame::{Frame, Framer, ParseError};
 use tokengauge_types::event::Headers;
 
-/// Reads the body of one response.
+/// Reads the body of one response, in pieces of any size.
 #[derive(Debug)]
 pub struct BodyReader {
     decoder: ContentDecoder,
@@ -14,20 +14,20 @@ pub struct BodyReader {
     is_lossy: bool,
 }
 
-/// A part of a body.
+/// An item that is read from a body.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "items are passed on at once and never stored")]
 pub enum BodyItem<'a> {
     Event(Event<'a>),
-    /// All events of one frame were passed on. `is_message`: the frame is a message of a stream.
+    /// All events of one frame were passed on. `is_message` is set if the frame is one message of a stream.
     FrameEnd {
         is_message: bool,
     },
 }
 
 impl BodyReader {
-    /// Creates the reader of a response with these headers. Calls `out` for each count, duration and error in the
-    /// headers.
+    /// Creates the reader of a response with these headers. Calls `out` for counts, durations and errors that the
+    /// headers report.
     pub fn new(
         api: Api,
         request: &RequestFacts,
@@ -44,7 +44,7 @@ impl BodyReader {
         }
     }
 
-    /// Parses the next bytes and calls `out` for each item that they complete.
+    /// Parses the next bytes. Calls `out` for each item that these bytes complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) {
         let Self { decoder, framer, reader, .. } = self;
         let is_decoded = decoder.push(bytes, &mut |plain| {
@@ -56,16 +56,16 @@ impl BodyReader {
         }
     }
 
-    /// Records that bytes were lost. Streams of events or lines resume at the next event or line. Other bodies and
-    /// encoded bodies are not parsed any further.
+    /// Records that bytes were lost. A stream of events or lines resumes at the next event or line. The rest of any
+    /// other body, and of an encoded body, is not parsed.
     pub fn gap(&mut self) {
         self.decoder.gap();
         self.framer.gap();
         self.is_lossy = true;
     }
 
-    /// Ends the body and calls `out` for each item that only the end completes. `is_delivered`: HTTP delivered the body
-    /// completely.
+    /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is set if HTTP
+    /// delivered the whole body.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
         let Self { decoder, framer, reader, .. } = self;
         if is_delivered {
@@ -81,12 +81,12 @@ impl BodyReader {
         self.is_lossy
     }
 
-    /// Returns whether the body is not read, because its encoding is unknown.
+    /// Returns whether the body is not read because its content encoding is unknown.
     pub const fn is_unread(&self) -> bool {
         self.decoder.is_unread()
     }
 
-    /// Returns whether the encoded data is incomplete.
+    /// Returns whether the compressed data ended too early.
     pub fn is_short(&self) -> bool {
         self.decoder.is_short()
     }
@@ -96,7 +96,7 @@ impl BodyReader {
         self.framer.is_stream()
     }
 
-    /// Returns why the body was not decoded, or not completely.
+    /// Returns why the body was not decoded, or not completely decoded.
     pub const fn error(&self) -> Option<ParseError> {
         self.decoder.error()
     }

@@ -1,7 +1,8 @@
-//! Parses LLM API streams and counts their tokens.
+//! Parses the responses of LLM APIs, streamed or not, and counts their tokens.
 //!
-//! [`ResponseParser`] parses the response to one request: every common API format, streamed or whole, compressed or
-//! plain. The parser does no I/O and reads no clock. The caller passes the bytes and decides where the events go.
+//! [`ResponseParser`] parses the response to one request: every common API format, streamed or in one piece, compressed
+//! or plain. The parser does no I/O and reads no clock. The caller pushes the bytes of the body and receives the
+//! events.
 //!
 //! ```
 //! use tokengauge_llm::ResponseParser;
@@ -38,10 +39,14 @@
 //! # Ok::<(), tokengauge_llm::BuildError>(())
 //! ```
 //!
-//! The parser composes four stages, which are also usable one by one: [`decode`] removes content encodings, [`frame`]
-//! splits the body into frames (server-sent events, JSON values, AWS event streams, WebSocket messages), [`dialect`]
-//! reads each frame as events of one API format, and [`count`] counts the tokens of the generated text. [`content`]
-//! assembles prompts and answers where content capture is enabled.
+//! The parser consists of four stages, which can also be used separately:
+//!
+//! - [`decode`] removes content encodings.
+//! - [`frame`] splits the body into frames: server-sent events, JSON values, AWS event streams or WebSocket messages.
+//! - [`dialect`] translates each frame of an API format into events that are the same for all formats.
+//! - [`count`] counts the tokens of the generated text.
+//!
+//! [`content`] assembles prompts and answers if content capture is enabled.
 
 mod accumulator;
 mod body;

@@ -1,16 +1,16 @@
-//! Memory budgets, from which permits take bytes until they are dropped.
+//! Bounds memory that many bodies share: permits take bytes from a budget and return them when they are dropped.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A budget in bytes.
+/// A memory budget in bytes.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     most: usize,
     taken: AtomicUsize,
 }
 
-/// A part of a budget. Dropping the permit returns its bytes.
+/// A number of bytes taken from a budget. Dropping the permit returns them.
 #[derive(Debug)]
 pub(crate) struct MemoryPermit<B: Deref<Target = MemoryBudget>> {
     budget: B,
@@ -29,19 +29,19 @@ impl MemoryBudget {
 }
 
 impl<B: Deref<Target = MemoryBudget>> MemoryPermit<B> {
-    /// Creates a permit without bytes.
+    /// Creates a permit for 0 bytes.
     pub(crate) const fn empty(budget: B) -> Self {
         Self { budget, bytes: 0 }
     }
 
-    /// Creates a permit for `bytes`, or returns `None` if the budget is too small.
+    /// Takes `bytes` from the budget. Returns `None` if the budget has fewer bytes left.
     pub(crate) fn take(budget: B, bytes: usize) -> Option<Self> {
         let mut permit = Self::empty(budget);
         permit.resize(bytes).then_some(permit)
     }
 
-    /// Changes the size of the permit to `bytes`. Returns `false` and leaves the permit unchanged if the budget is too
-    /// small.
+    /// Changes the size of the permit to `bytes`. Returns `false` and leaves the permit unchanged if the budget has too
+    /// few bytes left.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         if bytes == self.bytes {

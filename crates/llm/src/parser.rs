@@ -1,4 +1,4 @@
-//! Parses one response from the first byte to its summary: the stages of this crate, composed.
+//! Parses one response, from the first byte to its summary. This is the entry point of the crate for other programs.
 
 use http::Method;
 
@@ -27,7 +27,7 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// Starts to describe a request to `path`. A query after the path is ignored.
+    /// Starts the description of a request to `path`. A query after the path is ignored.
     pub fn builder(path: &str) -> ResponseParserBuilder<'_> {
         ResponseParserBuilder {
             path: path.split_once('?').map_or(path, |(path, _)| path),
@@ -44,21 +44,21 @@ impl ResponseParser {
         }
     }
 
-    /// Parses the next bytes of the body. Calls `out` for each event that the bytes complete, with the increase of the
-    /// token counts by that event.
+    /// Parses the next bytes of the body. Calls `out` for each event that these bytes complete, and passes the tokens
+    /// that the event adds.
     pub fn push(&mut self, bytes: &[u8], mut out: impl FnMut(&Event<'_>, TokenDelta)) {
         let Self { body, response, .. } = self;
         body.push(bytes, &mut |item| apply(response, &item, &mut out));
     }
 
-    /// Records that bytes of the body were lost. Streams of events or lines resume at the next event or line. Other
-    /// bodies and encoded bodies are not parsed any further.
+    /// Records that bytes of the body were lost. A stream of events or lines resumes at the next event or line. The
+    /// rest of any other body, and of an encoded body, is not parsed.
     pub fn gap(&mut self) {
         self.body.gap();
         ParseError::Gap.add_to(&mut self.response.parse_errors);
     }
 
-    /// Ends the body. Calls `out` for each event that only the end of the body completes.
+    /// Ends the body. Calls `out` for each event that is complete only at the end of the body.
     pub fn finish(self, mut out: impl FnMut(&Event<'_>, TokenDelta)) -> ResponseSummary {
         let Self { api, request, mut body, mut response } = self;
         body.finish(true, &mut |item| apply(&mut response, &item, &mut out));
@@ -67,7 +67,7 @@ impl ResponseParser {
         }
         let is_streamed = body.is_stream().unwrap_or(false);
         let has_ended = match is_streamed {
-            // The streams of some APIs have neither an end mark nor a finish reason.
+            // Streams of some APIs have neither an end marker nor a finish reason.
             true => response.is_finished(0) || !api.marks_end(),
             false => !body.is_short(),
         };
@@ -108,10 +108,10 @@ fn apply(
     }
 }
 
-/// Describes a request and the head of its response.
+/// Describes a request and the headers of its response.
 ///
-/// Only the path is required. Everything else has the default that most calls need: a POST request, status 200, and a
-/// response whose first bytes show its framing.
+/// Only the path is required. The defaults suit most calls: a POST request and status 200. The first bytes of the
+/// response show its framing.
 #[derive(Clone, Debug)]
 #[must_use = "call `build` to create the parser"]
 pub struct ResponseParserBuilder<'a> {
@@ -129,7 +129,7 @@ pub struct ResponseParserBuilder<'a> {
 }
 
 impl<'a> ResponseParserBuilder<'a> {
-    /// Sets the API. By default the parser detects the API by the request.
+    /// Sets the API. By default, the parser detects the API from the request.
     pub fn api(self, api: Api) -> Self {
         Self { api: Some(api), ..self }
     }
@@ -138,43 +138,43 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { method, ..self }
     }
 
-    /// Sets the host of the upstream. Some hosts serve another API at a path that several APIs share.
+    /// Sets the host of the upstream. The host decides if several APIs share the path.
     pub fn host(self, host: &'a str) -> Self {
         Self { host: Some(host), ..self }
     }
 
-    /// Sets the headers of the request. The parser reads `anthropic-version` and `content-encoding`.
+    /// Sets the headers of the request. The parser reads only `anthropic-version` and `content-encoding`.
     pub fn request_headers(self, headers: &http::HeaderMap) -> Self {
         Self { request_headers: Headers::pick(headers, &REQUEST_HEADERS), ..self }
     }
 
-    /// Sets the body of the request. It names the model, which selects the tokenizer, and it shows the API if several
-    /// APIs share the path.
+    /// Sets the body of the request. The body names the model, which selects the tokenizer. It also shows the API if
+    /// several APIs share the path.
     pub fn request_body(self, request_body: &'a [u8]) -> Self {
         Self { request_body, ..self }
     }
 
-    /// Sets the status of the response. The body of a status of 400 or higher is read only as an error.
+    /// Sets the status of the response. With a status of 400 or higher, the body is parsed only as an error.
     pub fn status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    /// Sets the headers of the response. Some backends report usage and timings there.
+    /// Sets the headers of the response. Some backends report usage and timings in headers.
     pub fn response_headers(self, headers: &http::HeaderMap) -> Self {
         Self { response_headers: Headers::pick(headers, &RESPONSE_HEADERS), ..self }
     }
 
-    /// Sets the content type of the response, in place of the one in its headers.
+    /// Sets the content type of the response. It replaces the content type in the response headers.
     pub fn content_type(self, content_type: &'a str) -> Self {
         Self { content_type: Some(content_type), ..self }
     }
 
-    /// Sets the content encoding of the response, in place of the one in its headers.
+    /// Sets the content encoding of the response. It replaces the content encoding in the response headers.
     pub fn content_encoding(self, content_encoding: &'a str) -> Self {
         Self { content_encoding: Some(content_encoding), ..self }
     }
 
-    /// Sets the tokenizers (default: the built-in encodings) and the memory budget that they share.
+    /// Sets the tokenizers and the memory budget that they share. The default is the built-in encodings.
     pub fn tokenizers(self, tokenizers: &Tokenizers) -> Self {
         Self { tokenizers: tokenizers.clone(), ..self }
     }
@@ -183,7 +183,7 @@ impl<'a> ResponseParserBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if the request is not a call of a known API, or if the API is a session over WebSocket.
+    /// Fails if the request is not a call of a known API, or if the API is a WebSocket session.
     pub fn build(self) -> Result<ResponseParser, BuildError> {
         let (api, request, request_error) = self.read_request()?;
         let mut headers = self.response_headers;
@@ -205,7 +205,7 @@ impl<'a> ResponseParserBuilder<'a> {
         Ok(ResponseParser { api, request, body, response })
     }
 
-    /// Returns the API and the facts of the request, and the error if its body was not decoded.
+    /// Returns the API, the facts of the request, and the parse error if the request body could not be decoded.
     fn read_request(&self) -> Result<(Api, RequestFacts, Option<ParseError>), BuildError> {
         let headers = &self.request_headers;
         let found = dialect::detect(&RequestTarget {
@@ -217,7 +217,7 @@ impl<'a> ResponseParserBuilder<'a> {
         });
         let found = match (self.api, found) {
             (None, found) => found.ok_or_else(|| BuildError::UnknownApi(self.path.to_owned()))?,
-            // The path may name the model, but the caller has decided the API.
+            // The path may still name the model, but the caller has decided the API.
             (Some(_), Some(found)) => DetectedApi { body_decides: false, ..found },
             (Some(api), None) => {
                 DetectedApi { api, model: None, stream: None, body_decides: false }
@@ -253,19 +253,19 @@ pub enum BuildError {
     Session,
 }
 
-/// The facts of one response.
+/// The facts of one response, after its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseSummary {
     pub api: Api,
     pub request: RequestFacts,
     /// Whether the body is a stream of messages.
     pub is_streamed: bool,
-    /// Whether the whole body was parsed and has ended as its API requires: a stream by its end mark or by a finish
-    /// reason of each choice. HTTP alone shows whether the body of an API without end mark was truncated.
+    /// Whether the whole body was parsed and ended as its API requires. A stream needs its end marker, or a finish
+    /// reason for each choice. For APIs without either, a truncated body can only be detected by HTTP.
     pub is_complete: bool,
     /// The identifier of the response.
     pub id: Option<Name>,
-    /// The model according to the response.
+    /// The model that the response names.
     pub model: Option<Name>,
     pub service_tier: Option<Name>,
     pub system_fingerprint: Option<Name>,
@@ -273,22 +273,22 @@ pub struct ResponseSummary {
     pub finish_reasons: Vec<(u32, Name)>,
     /// The tokens of the generated text.
     pub tokens: TokenTotals,
-    /// The name of the tokenizer that counted [`TokenTotals::native`].
+    /// The name of the tokenizer that computed [`TokenTotals::native`].
     pub tokenizer: Label,
-    /// The token counts that the provider reports. `None` if it reports none.
+    /// The token counts that the provider reported. `None` if the provider reported none.
     pub usage: Option<Usage>,
-    /// The durations that the backend reports.
+    /// The durations that the backend reported.
     pub timings: Option<Timings>,
     /// Whether the status is 400 or higher, or the body reports an error.
     pub failed: bool,
-    /// The type or code of the error that the provider reports.
+    /// The type or code of the error that the provider reported.
     pub error_type: Option<Name>,
-    /// The kinds of parse errors, each with its count.
+    /// The kinds of parse errors, and how often each occurred.
     pub parse_errors: Vec<(ParseError, u32)>,
 }
 
 impl ResponseSummary {
-    /// Returns the tokens of each kind of generated text, without the kinds that did not occur.
+    /// Returns the number of tokens for each kind of generated text. Kinds without tokens are left out.
     pub fn tokens_by_kind(&self) -> impl Iterator<Item = (TextKind, u64)> {
         TextKind::ALL.into_iter().zip(self.tokens.by_kind).filter(|(_, tokens)| *tokens > 0)
     }
@@ -310,7 +310,7 @@ mod tests {
         data: {\"id\":\"a\",\"choices\":[{\"index\":1,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n\
         data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n";
 
-    /// Returns the summary of `body`, and the number of events.
+    /// Returns the summary of `body` and the number of its events.
     fn parse(builder: ResponseParserBuilder<'_>, body: &[u8]) -> (ResponseSummary, usize) {
         let mut parser = builder.build().unwrap();
         let mut events = 0;

@@ -1,10 +1,10 @@
-//! Acceptance limits of a run, for use as a release gate.
+//! Checks a run against acceptance limits, for use as a release gate.
 //!
-//! An **absolute** limit applies to the figure itself: of B in a comparison, otherwise of all requests. A limit on
-//! the **change** or the **difference** applies to the confidence interval. It holds if the whole interval is
-//! within the limit, is broken if none of it is, and is undecided otherwise. A limit is also undecided if too few
-//! requests have a value. An undecided limit counts as broken unless the file says otherwise, because a
-//! gate must pass only results that were shown to be good.
+//! An **absolute** limit applies to a figure of B in a comparison, and otherwise to the figure of all requests. A limit
+//! on the **change** or the **difference** between A and B applies to a confidence interval. Such a limit is held if
+//! the whole interval is within the limit, and broken if the whole interval is outside. Otherwise the limit is
+//! undecided. Any limit is also undecided if too few requests have a value. An undecided limit counts as broken unless
+//! the acceptance file sets `undecided: held`, because a gate must pass only results that were shown to be good.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,13 +15,14 @@ use crate::table::{Shares, Statistics};
 /// Content of an acceptance file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
-    /// Minimum number of requests on each side behind a figure.
+    /// Minimum number of requests, on each side, from which a figure is computed. With fewer requests, the limit is
+    /// undecided.
     pub min_requests: u64,
     pub undecided: Undecided,
     pub limits: Vec<Limit>,
 }
 
-/// How an undecided limit counts.
+/// Whether an undecided limit counts as broken or as held.
 #[derive(Clone, Copy, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undecided {
@@ -30,7 +31,7 @@ pub enum Undecided {
     Held,
 }
 
-/// One limit.
+/// One limit of an acceptance file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
     /// Key of the limit in the file, such as `ttft.p95.max`.
@@ -47,9 +48,9 @@ pub struct Limit {
 #[serde(rename_all = "snake_case")]
 pub enum LimitBasis {
     Value,
-    /// B ÷ A − 1.
+    /// Relative change, B ÷ A − 1.
     Change,
-    /// B − A.
+    /// Absolute difference, B − A.
     Difference,
 }
 
@@ -70,7 +71,7 @@ impl Bound {
     }
 }
 
-/// Result of all limits.
+/// Results of all limits, and whether the run is accepted.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct AcceptanceResult {
     pub accepted: bool,
@@ -89,7 +90,7 @@ pub struct LimitResult {
     pub on: LimitBasis,
     pub bound: Bound,
     pub value: f64,
-    /// Measured value. Absent if it is undefined.
+    /// Measured value. Absent if no request has a value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<f64>,
     /// Confidence interval, for a limit on a change or a difference.
@@ -185,7 +186,7 @@ impl Acceptance {
     }
 }
 
-/// A measured value, and the number of requests from which it is computed.
+/// A measured value and the number of requests from which it is computed.
 #[derive(Clone, Copy)]
 struct Measured {
     n: u64,
@@ -194,7 +195,7 @@ struct Measured {
 }
 
 impl Limit {
-    /// Returns the value that the limit applies to, or why it is undefined.
+    /// Returns the measured value to which the limit applies, or why the value is undefined.
     fn measure(
         &self,
         candidate: &Statistics,
@@ -219,7 +220,7 @@ impl Limit {
     }
 }
 
-/// Returns a figure and the number of requests from which it is computed.
+/// Returns a figure of `of` and the number of requests from which it is computed.
 fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u64, f64)> {
     let summary = match measure {
         Measure::OutputTps => of.output_tps,
@@ -244,7 +245,7 @@ fn figure(measure: &Measure, statistic: Statistic, of: &Statistics) -> Option<(u
     Some((summary.n, value))
 }
 
-/// Returns the ratio of `name`. A result that no request has is 0 if the results of other requests are known.
+/// Returns the ratio of requests with the result `name`. Returns 0 if other results occurred but not this one.
 fn share(shares: Option<&Shares>, name: &str) -> Option<(u64, f64)> {
     let shares = shares?;
     Some((shares.n, shares.shares.get(name).copied().unwrap_or(0.0)))

@@ -1,24 +1,27 @@
-//! Estimates the uncertainty of a difference with the stratified bootstrap (Efron, 1979) and percentile intervals.
+//! Estimates confidence intervals for the difference of two sides with the stratified bootstrap (Efron, 1979).
 //!
-//! Each side is a set of weighted strata, with the same weights on both sides. An estimate is the weighted mean or
-//! a weighted quantile of the observations. Each resample draws from every stratum, with replacement, as many
-//! values as it has. A very large side draws fewer, and the spread is scaled by √(m ÷ n): the m-out-of-n bootstrap
-//! of Bickel, Götze and van Zwet (1997).
+//! Each side is a list of strata, one per length bucket. A stratum has the same weight on both sides. An estimate is
+//! the weighted mean or a weighted quantile of all values of a side.
+//!
+//! A resample draws values from each stratum at random, with replacement, and computes the estimates again. The
+//! variation between resamples shows how uncertain the estimate is. Normally a resample draws as many values as the
+//! stratum has. A side with more than 10,000 values draws only m of its n values to limit the run time. The deviations
+//! are then multiplied by √(m ÷ n), as in the m-out-of-n bootstrap of Bickel, Götze and van Zwet (1997).
 
 use crate::statistics::{LEVELS, truncate};
 
-/// Maximum draws per side and resample. This leaves a hundred observations above the 99th percentile and takes
-/// about a second.
+/// Maximum number of values drawn per side and resample. With 10,000 values, a hundred of them are above the 99th
+/// percentile, and a comparison takes about a second.
 const MAX_DRAWS: usize = 10_000;
-/// Number of bins of a side's sorted observations, from which the quantiles of a resample are read. Quantiles are
-/// exact up to this many observations and accurate to 0.01 % in rank above.
+/// Number of bins into which a side's sorted values are divided. The quantiles of a resample are read from these bins.
+/// Quantiles are exact up to this number of values. With more values, their rank is accurate to 0.01 %.
 const MAX_BINS: usize = 10_000;
 
-/// Estimates of one side: the mean and the quantiles of [`LEVELS`].
+/// Estimates of one side: the mean, followed by the quantiles at [`LEVELS`].
 pub type Estimates = [f64; 1 + LEVELS.len()];
 
-/// Random numbers from SplitMix64 (Steele, Lea and Flood, 2014), so that a seed gives the same result in every
-/// version.
+/// Generates random numbers with SplitMix64 (Steele, Lea and Flood, 2014). The algorithm is part of this crate, so a
+/// seed gives the same result in every version.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -27,7 +30,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns an independent stream of numbers for the same seed.
+    /// Returns a generator that is independent of the generators with the same seed and another `number`.
     pub const fn stream(seed: u64, number: u64) -> Self {
         let mut mixer = Self(seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
         Self::new(mixer.next())
@@ -41,36 +44,36 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, which is below 2³². The bias is less than 1 in 2³².
+    /// Returns a random number below `bound`. `bound` must be less than 2³², so that the bias is less than 1 in 2³².
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from((u128::from(self.next()) * bound as u128) >> 64).unwrap_or_default()
     }
 }
 
-/// Observations of one stratum on one side. The weights of a side add up to 1.
+/// Values of one stratum on one side. The weights of all strata of a side add up to 1.
 #[derive(Clone, Debug)]
 pub struct Stratum {
     pub values: Vec<f64>,
     pub weight: f64,
 }
 
-/// One side, prepared for sampling.
+/// The values of one side, prepared for fast resampling.
 #[derive(Debug)]
 pub struct Sampler {
     strata: Vec<SampledStratum>,
-    /// The value that represents each bin.
+    /// The representative value of each bin.
     bins: Vec<f64>,
-    /// The scale factor of the spread, √(m ÷ n).
+    /// Factor for the deviations of a resample: √(m ÷ n) for m drawn of n values, and 1 if all n are drawn.
     scale: f64,
     estimates: Estimates,
 }
 
 #[derive(Debug)]
 struct SampledStratum {
-    /// Each observation with its bin.
+    /// Each value and the number of its bin.
     values: Vec<(f64, usize)>,
     draws: usize,
-    /// Weight of one draw.
+    /// Weight of each drawn value.
     weight: f64,
 }
 
@@ -96,8 +99,8 @@ impl Sampler {
         for (rank, (value, number, place)) in sorted.into_iter().enumerate() {
             let bin = rank * bin_count / count;
             if let Some(slot) = bins.get_mut(bin) {
-                // The largest value represents its bin, because a quantile is the value at which its ratio is
-                // reached.
+                // The largest value represents its bin, because a quantile is the value at which the cumulative weight
+                // reaches the level.
                 *slot = value;
             }
             let stratum = drawn.get_mut(number)?;
@@ -112,13 +115,13 @@ impl Sampler {
         })
     }
 
-    /// Returns the estimates from all observations.
+    /// Returns the estimates from all values of the side.
     pub const fn estimates(&self) -> Estimates {
         self.estimates
     }
 
-    /// Returns the estimates of one resample, scaled to the spread of the full sample size. `weights` is a reusable
-    /// buffer.
+    /// Draws one resample and returns its estimates. Deviations from the estimates of all values are multiplied by
+    /// `scale`. `weights` is a reusable buffer.
     fn resampled_estimates(&self, random: &mut Random, weights: &mut Vec<f64>) -> Estimates {
         weights.clear();
         weights.resize(self.bins.len(), 0.0);
@@ -165,8 +168,8 @@ fn mean(strata: &[Stratum]) -> f64 {
     parts.sum()
 }
 
-/// Returns the mean and, for each of [`LEVELS`], the least value at which the cumulative weight reaches it.
-/// `weighted` is in ascending order.
+/// Returns `mean` and, for each of [`LEVELS`], the smallest value at which the cumulative weight reaches the level.
+/// `weighted` has pairs of value and weight, in ascending order of values.
 fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates {
     /// Tolerance for rounding errors in sums of weights.
     const SLACK: f64 = 1e-9;
@@ -188,7 +191,7 @@ fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates
     [mean, p5, p50, p95, p99]
 }
 
-/// Returns the estimates of both sides for each of `resamples` resamples.
+/// Draws `resamples` pairs of resamples and returns the estimates of both sides for each pair.
 pub fn resample(
     a: &Sampler,
     b: &Sampler,

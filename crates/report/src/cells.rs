@@ -1,4 +1,4 @@
-//! Formats the tables of the report as text cells, for the terminal and the HTML page.
+//! Formats the tables of the report as text cells. The terminal output and the HTML page use the same cells.
 
 use crate::acceptance::{AcceptanceResult, LimitBasis, LimitResult, Verdict};
 use crate::compare::{Comparison, Interval, Measure, MeasureComparison, StatisticComparison};
@@ -6,9 +6,9 @@ use crate::statistics::Summary;
 use crate::table::{Statistics, Tokens};
 use crate::{Group, Report, Subject};
 
-/// Maximum number of groups in a table. The JSON report contains all groups.
+/// Maximum number of groups in a table, so that it stays readable. The JSON report contains all groups.
 pub(super) const MAX_SHOWN_GROUPS: usize = 50;
-/// Shown for an undefined figure.
+/// Text of a cell with an undefined figure.
 const NONE: &str = "–";
 
 /// Cells of one row.
@@ -65,7 +65,7 @@ fn table(
 ) -> Vec<Cells> {
     let first = visible_dimensions.iter().chain(head).map(|cell| (*cell).to_owned());
     let mut rows = vec![first.collect::<Cells>()];
-    // A single group equals the total.
+    // A single group has the same figures as the total and is left out.
     let groups = if report.groups.len() > 1 || report.subjects.len() > 1 {
         report.groups.as_slice()
     } else {

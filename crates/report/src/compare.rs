@@ -1,8 +1,9 @@
-//! Compares B with A within length buckets of prompt and response that both sides have.
+//! Compares side B with side A of an evaluation, such as two model versions.
 //!
-//! Each bucket has the same weight on both sides: its ratio of all requests of both (post-stratification). A side
-//! with more long prompts is therefore not slower for that reason. Requests without a match on the other side are
-//! left out and counted.
+//! Requests are compared within buckets of similar prompt and response length, and only in buckets that both sides
+//! have. Each bucket has the same weight on both sides: its ratio of the compared requests of both sides
+//! (post-stratification). A side with more long prompts is therefore not slower for that reason alone. Requests without
+//! a counterpart on the other side are left out and counted.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -15,7 +16,7 @@ use crate::read::Log;
 use crate::row::{NumericField, Quality, Row, Side};
 use crate::statistics::percentile;
 
-/// Minimum number of observations on each side of a bucket. The spread of fewer is not meaningful.
+/// Minimum number of values on each side of a bucket. The spread of fewer values is not meaningful.
 const MIN_OBSERVATIONS: usize = 5;
 
 /// Settings of a comparison.
@@ -23,7 +24,7 @@ const MIN_OBSERVATIONS: usize = 5;
 pub struct Settings {
     pub seed: u64,
     pub resamples: usize,
-    /// Between 0 and 1.
+    /// Confidence level of the intervals, greater than 0 and less than 1.
     pub confidence: f64,
 }
 
@@ -31,14 +32,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 1,
-            // Efron and Tibshirani (1993) require at least 1,000 for a 95 % interval.
+            // Efron and Tibshirani (1993) require at least 1,000 resamples for an interval of 95 %.
             resamples: 2_000,
             confidence: 0.95,
         }
     }
 }
 
-/// Figures that can be compared and limited.
+/// Figures that can be compared between A and B, and limited in an acceptance file.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Measure {
     OutputTps,
@@ -76,7 +77,7 @@ impl Measure {
         }
     }
 
-    /// Returns the value for one request. A ratio is 0 or 1.
+    /// Returns the value of one request. The value of a ratio is 0 or 1 for one request, so that its mean is the ratio.
     fn of(&self, row: &Row, log: &Log) -> Option<f64> {
         let share = |holds: bool| f64::from(u8::from(holds));
         match self {
@@ -97,8 +98,8 @@ impl Measure {
         }
     }
 
-    /// Returns the length buckets of prompt and response for the comparison. Ratios use the prompt only, because a
-    /// failure or a bad response is itself shorter.
+    /// Returns the buckets of prompt length and response length in which the request is compared. A ratio uses only the
+    /// prompt length, because a failed or bad response is itself shorter.
     fn bucket(&self, row: &Row) -> (u16, u16) {
         let output = if self.is_share() { Row::ABSENT } else { row.output_bucket };
         (row.input_bucket, output)
@@ -111,7 +112,7 @@ pub struct Comparison {
     pub a: String,
     pub b: String,
     pub method: &'static str,
-    /// Between 0 and 1.
+    /// Confidence level of the intervals, between 0 and 1.
     pub confidence: f64,
     pub resamples: u64,
     pub seed: u64,
@@ -125,13 +126,13 @@ const METHOD: &str = "stratified bootstrap (Efron, 1979), percentile intervals, 
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct MeasureComparison {
     pub measure: String,
-    /// Compared requests of A.
+    /// Number of compared requests of A.
     pub n_a: u64,
     pub n_b: u64,
     /// Requests of A left out because B has fewer than five in their bucket.
     pub left_out_a: u64,
     pub left_out_b: u64,
-    /// Compared buckets.
+    /// The buckets that both sides have.
     #[serde(rename = "bands")]
     pub buckets: Vec<BucketPair>,
     pub statistics: Vec<StatisticComparison>,
@@ -139,10 +140,10 @@ pub struct MeasureComparison {
     pub id: Measure,
 }
 
-/// Length buckets of prompt and response.
+/// A bucket of prompt length and response length, with the number of requests on each side.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct BucketPair {
-    /// `any` if the measure ignores this length, `unknown` if the log lacks it.
+    /// Name of the length bucket. `any` if the measure ignores this length, `unknown` if the log has no length.
     pub input: String,
     pub output: String,
     pub n_a: u64,
@@ -151,7 +152,7 @@ pub struct BucketPair {
     pub weight: f64,
 }
 
-/// A statistic of both sides, with difference and relative change.
+/// A statistic of both sides, with its difference and relative change.
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct StatisticComparison {
     pub statistic: Statistic,
@@ -184,7 +185,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// In the order of `Estimates`.
+    /// All statistics, in the order of `Estimates`.
     pub const ALL: [Self; 5] = [Self::Mean, Self::P5, Self::P50, Self::P95, Self::P99];
 
     pub const fn as_str(self) -> &'static str {
@@ -198,7 +199,7 @@ impl Statistic {
     }
 }
 
-/// Compares the sides called `names` over the rows for which `counts` returns `true`.
+/// Compares the sides with these `names`. Only rows for which `counts` returns `true` are used.
 pub fn compare(
     log: &Log,
     names: [String; 2],
@@ -353,7 +354,8 @@ fn compare_statistics(
             a,
             b,
             difference: interval(b - a, pairs().map(|(a, b)| b - a).collect(), confidence)?,
-            // If A is 0 in some resamples, an interval over the other resamples would be wrong.
+            // The relative change is undefined if A is 0 in a resample. An interval over the other resamples would be
+            // wrong.
             change: change(a, b).and_then(|value| {
                 let changes: Option<Vec<f64>> = pairs().map(|(a, b)| change(a, b)).collect();
                 interval(value, changes?, confidence)
@@ -363,7 +365,8 @@ fn compare_statistics(
     places.filter_map(contrast).collect()
 }
 
-/// Returns the interval that contains the middle `confidence` of the resampled values.
+/// Returns the confidence interval around `value`: the middle part of the resampled values, with a ratio of
+/// `confidence`.
 fn interval(value: f64, mut resampled: Vec<f64>, confidence: f64) -> Option<Interval> {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
@@ -380,8 +383,8 @@ mod tests {
     use crate::read::{File, read};
     use crate::{Compare, Request};
 
-    /// A has short and long prompts. B has more prompts, all of them long. Within a bucket, B is `b_factor` times
-    /// as fast as A.
+    /// Returns a log in which A has short and long prompts, and B has more prompts, all of them long. Within a bucket,
+    /// B is `b_factor` times as fast as A.
     fn log(b_factor: f64) -> Log {
         let mut text = String::new();
         let mut add = |variant: &str, input: u32, tps: f64| {
@@ -432,8 +435,8 @@ mod tests {
             (bucket.input.as_str(), bucket.output.as_str(), bucket.n_a, bucket.n_b),
             ("512-2k", "<128", 40, 120)
         );
-        // A has 40 short prompts. B has 40 requests in a bucket without requests of A, and 4 requests in a bucket where
-        // these are too few.
+        // A has 40 short prompts without a counterpart. B has 40 requests in a bucket without requests of A, and 4
+        // requests in a bucket with too few requests.
         assert_eq!((compared.left_out_a, compared.left_out_b), (40, 44));
         let mean = compared.statistics[0];
         assert!((mean.a - 50.0).abs() < 1e-9 && (mean.b - 50.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! Evaluates rows and builds the report.
+//! Evaluates the rows of the log and builds the report.
 
 use std::cmp::Reverse;
 
@@ -68,17 +68,17 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns the dimensions of the values in a group key.
+/// Returns the dimensions whose values form a group key.
 fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
     let side = matches!(request.compare, Compare::Runs).then_some("side");
     side.into_iter().chain(request.by.iter().map(Dimension::as_str))
 }
 
-/// The run of all requests, or the runs of A and B.
+/// The evaluated runs: one run with all requests, or the runs of A and B.
 struct Runs(Vec<SideRun>);
 
 struct SideRun {
-    /// `None` for the run of all requests.
+    /// Side of a comparison of two runs. `None` if there is only one run.
     side: Option<Side>,
     extent: RunExtent,
     run: Run,
@@ -114,7 +114,7 @@ impl Runs {
         self.0.iter().find(|run| run.side.is_none() || run.side == side)
     }
 
-    /// Returns whether a request is in the window of its run.
+    /// Returns whether a request counts: it started in the evaluated window of its run.
     fn counts(&self, row: &Row) -> bool {
         self.containing(Some(row.side)).is_some_and(|run| run.run.window.bounds.contains(row))
     }
@@ -164,7 +164,7 @@ fn subject(
         is,
         throughput: Throughput::of(&statistics, run.window.length),
         statistics,
-        // Subjects of one run share its time axis.
+        // Subjects of one run share its time axis, so that their plots can be compared.
         timeline: Timeline::of(of_side(log, side), *extent),
     })
 }

@@ -1,11 +1,12 @@
-//! Interns strings of a log as small numbers, up to a limit.
+//! Replaces strings of a log with small numbers, up to a limit, so that a row stays small.
 
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 
 use tokengauge_types::label::OTHER;
 
-/// Strings in order of first appearance. Strings beyond the limit become `other`.
+/// Distinct strings in order of first appearance. A string's position is its id. New strings beyond the limit become
+/// `other`.
 #[derive(Debug)]
 pub struct StringInterner {
     texts: IndexSet<Box<str>, FxBuildHasher>,
@@ -14,7 +15,7 @@ pub struct StringInterner {
 }
 
 impl StringInterner {
-    /// Creates an interner for `most` strings, plus `other`.
+    /// Creates an interner for at most `most` distinct strings, plus `other`.
     pub fn new(most: usize) -> Self {
         Self { texts: IndexSet::default(), most, overflow_count: 0 }
     }

@@ -1,7 +1,8 @@
-//! Evaluates request logs: statistics, the steady state of a run, comparison of A and B, and acceptance limits.
+//! Evaluates request logs for `tokengauge report`: statistics, the steady state of a run, comparison of A and B, and
+//! acceptance limits.
 //!
-//! The evaluation depends only on the documented fields of the log, not on the proxy that wrote it. An undefined
-//! value is left out, and each figure has the number of requests from which it is computed.
+//! The evaluation depends only on the documented fields of the log, not on the proxy that wrote the log. An undefined
+//! figure is left out. Each figure comes with the number of requests from which it is computed.
 
 pub mod acceptance;
 mod bootstrap;
@@ -46,17 +47,17 @@ pub struct Request {
     pub files: Vec<File>,
     /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
-    /// Selectors that a request must match, all of them.
+    /// A request must match all of these selectors.
     pub only: Vec<Selector>,
     pub compare: Compare,
     pub warmup: Trim,
     pub ramp_down: Trim,
     pub settings: compare::Settings,
-    /// The limits and the SHA-256 of their file.
+    /// The acceptance limits, and the SHA-256 of the file that contains them.
     pub acceptance: Option<(Acceptance, String)>,
 }
 
-/// The subjects of a comparison.
+/// What the report compares: nothing, two sets of requests, or two runs.
 #[derive(Clone, Debug, Default)]
 pub enum Compare {
     #[default]
@@ -74,9 +75,10 @@ pub struct Report {
     pub tokengauge: &'static str,
     pub inputs: Vec<Input>,
     pub lines: Lines,
-    /// Every `config.hash` of the log lines, or `unknown` if no line has one.
+    /// All `config.hash` values in the log lines, which identify the proxy's configuration. `unknown` if no line has
+    /// one.
     pub configuration: Vec<String>,
-    /// Seed of all random numbers.
+    /// Seed of the random numbers for the bootstrap.
     pub seed: u64,
     /// Method that computes percentiles.
     pub percentiles: &'static str,
@@ -94,15 +96,15 @@ pub struct Report {
     pub acceptance: Option<AcceptanceResult>,
 }
 
-/// A set of files that shares one time axis.
+/// Requests that share one time axis: all files, or the files of one side in a comparison of two runs.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Run {
     /// `A` or `B` in a comparison of two runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<&'static str>,
-    /// Time of the first request.
+    /// Time of the first request, in RFC 3339.
     pub from: String,
-    /// End of the last request.
+    /// End of the last request, in RFC 3339.
     pub to: String,
     pub requests: u64,
     /// Evaluated part of the run. All figures except timelines and saturation count only requests that started in
@@ -111,18 +113,18 @@ pub struct Run {
     pub saturation: Saturation,
 }
 
-/// All requests of one side.
+/// Figures for one set of requests: all requests, side A or side B.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Subject {
     /// `all`, `A` or `B`.
     pub name: &'static str,
-    /// Selector or files that define the side.
+    /// Selector or files that define the side. Absent for all requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is: Option<String>,
     pub statistics: Statistics,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// Timeline of the whole run. Absent if the run has no duration.
+    /// Timeline of the whole run. Absent if the run has a duration of zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
 }
@@ -130,7 +132,7 @@ pub struct Subject {
 /// Requests with equal values in all grouping dimensions.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Group {
-    /// Value of each dimension. Absent values are left out.
+    /// Value of each dimension. A dimension without a value is left out.
     pub key: BTreeMap<&'static str, String>,
     pub statistics: Statistics,
 }
@@ -155,7 +157,7 @@ impl Report {
         b.or_else(|| self.subjects.first())
     }
 
-    /// Returns one sentence for each kind of input that was not used.
+    /// Returns one sentence for each kind of input that the evaluation did not use.
     pub fn warnings(&self) -> Vec<String> {
         let Lines { read: _, calls: _, plain, filtered: _, unreadable, too_long, beyond } =
             self.lines;

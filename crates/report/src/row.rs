@@ -1,4 +1,4 @@
-//! One request of a log in a compact form, because millions of rows are in memory at once.
+//! Stores one request of a log in a compact form, because millions of rows are in memory at once.
 
 /// Numeric fields of a row, each in the unit of its log field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -7,26 +7,26 @@ pub enum NumericField {
     OutputTps,
     /// Time to first token of a stream: `points.token`, in seconds.
     Ttft,
-    /// Time per output token: `call.rates.time_per_output_token`, in seconds. Load generators call this the
-    /// inter-token latency of a request.
+    /// Time per output token of one request: `call.rates.time_per_output_token`, in seconds. Load generators call this
+    /// figure inter-token latency (ITL).
     Itl,
-    /// `points.end`, in seconds.
+    /// Time from the request to the end of its response: `points.end`, in seconds.
     Duration,
-    /// `points.token` of any response, streaming or not.
+    /// Time to first token of any response, streaming or not: `points.token`, in seconds.
     First,
-    /// `points.last`, in seconds.
+    /// Time of the last token: `points.last`, in seconds since the start of the request.
     Last,
-    /// `call.output.tokens`: the token count behind the rates.
+    /// Output tokens from which the token rates are computed: `call.output.tokens`.
     Generated,
-    /// `call.usage.input`.
+    /// Input tokens that the provider reported: `call.usage.input`.
     Input,
-    /// `call.usage.output`.
+    /// Output tokens that the provider reported: `call.usage.output`.
     Output,
-    /// `call.usage.reasoning`.
+    /// Reasoning tokens that the provider reported: `call.usage.reasoning`.
     Reasoning,
-    /// `call.usage.cache_read`.
+    /// Input tokens that the provider read from its cache: `call.usage.cache_read`.
     Cached,
-    /// `call.cost.amount`, in the row's currency.
+    /// Cost of the request: `call.cost.amount`, in the row's currency.
     Cost,
 }
 
@@ -34,7 +34,7 @@ impl NumericField {
     const COUNT: usize = 12;
 }
 
-/// Outcome of a request: `outcome`.
+/// How a request ended: the `outcome` field of the log.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Outcome {
     Ok,
@@ -65,7 +65,8 @@ impl Outcome {
         Self::ALL.into_iter().find(|known| known.as_str() == text)
     }
 
-    /// Returns whether the request failed, or `None` if the client cancelled it first.
+    /// Returns whether the request failed. Returns `None` for a cancelled request, because the client ended it before
+    /// the result was known.
     pub const fn is_failure(self) -> Option<bool> {
         match self {
             Self::Ok => Some(false),
@@ -75,7 +76,7 @@ impl Outcome {
     }
 }
 
-/// Results that `call.choices` counts.
+/// Result of one choice, as counted in the `call.choices` field of the log.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Quality {
     Complete,
@@ -112,16 +113,16 @@ impl Quality {
     }
 }
 
-/// Results of the choices of one request. A result is set if at least one choice has it. `complete` is set only if
-/// all choices are complete.
+/// Results of all choices of one request. A result is in the set if at least one choice has that result. `complete` is
+/// the exception: all choices must be complete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QualitySet(u8);
 
 impl QualitySet {
-    /// Set if the log line has any count of choices.
+    /// This bit is set if the log line has any count of choices.
     const SEEN: u8 = 128;
 
-    /// Builds the set from `times`, the counts in the order of [`Quality::ALL`].
+    /// Builds the set from the number of choices with each result. `times` is in the order of [`Quality::ALL`].
     pub fn from_counts(times: [u64; Quality::ALL.len()]) -> Self {
         let held = Quality::ALL.into_iter().zip(times).filter(|(_, times)| *times > 0);
         let bits = held.fold(0, |bits, (quality, _)| bits | quality.bit());
@@ -130,7 +131,7 @@ impl QualitySet {
         Self(Self::SEEN | (bits & !complete) | complete_bit)
     }
 
-    /// Returns the results, or `None` if the log line has no counts of choices.
+    /// Returns whether the set contains `quality`, or `None` if the log line has no counts of choices.
     pub const fn contains(self, quality: Quality) -> Option<bool> {
         if self.0 & Self::SEEN == 0 {
             return None;
@@ -139,7 +140,7 @@ impl QualitySet {
     }
 }
 
-/// Side of a comparison that a request belongs to.
+/// The side of a comparison to which a request belongs.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     #[default]
@@ -149,7 +150,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns the name in reports. `None` means that the request belongs to neither side.
+    /// Returns the name in reports, or `None` if the request belongs to neither side.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Neither => None,
@@ -159,15 +160,15 @@ impl Side {
     }
 }
 
-/// One request.
+/// One request. Strings are replaced by ids of the interners in [`Log`](crate::read::Log).
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Time at which the request headers arrived, in nanoseconds since 1970.
     pub start: u64,
-    /// NaN represents a missing number, which halves the size of a row.
+    /// One value per [`NumericField`]. NaN marks a missing number, because `Option<f64>` is twice as large.
     numbers: [f64; NumericField::COUNT],
     pub group: u32,
-    /// Interned finish reason of the first choice.
+    /// Id of the finish reason of the first choice.
     pub finish: u16,
     pub currency: u16,
     pub input_bucket: u16,
@@ -196,7 +197,7 @@ impl Row {
         }
     }
 
-    /// Sets a number. A negative or infinite value stays undefined.
+    /// Sets a number. A negative or infinite value counts as missing.
     pub fn set(&mut self, number: NumericField, value: Option<f64>) {
         let value = value.filter(|value| value.is_finite() && *value >= 0.0);
         if let Some(cell) = self.numbers.get_mut(number as usize) {
@@ -208,7 +209,8 @@ impl Row {
         self.numbers.get(number as usize).copied().filter(|value| !value.is_nan())
     }
 
-    /// Returns a number of a successful request. A fast failure must not count as a fast response.
+    /// Returns a number of a successful request, and `None` for other requests. Otherwise a fast failure would count as
+    /// a fast response.
     pub fn value_if_ok(&self, number: NumericField) -> Option<f64> {
         let Outcome::Ok = self.outcome else {
             return None;
@@ -232,7 +234,7 @@ impl Row {
     }
 }
 
-/// Rows in the chunks in which they were parsed, so that growth never copies existing rows.
+/// Rows in the chunks in which they were parsed. Appending a chunk does not copy existing rows.
 #[derive(Debug, Default)]
 pub struct Rows {
     chunks: Vec<Vec<Row>>,
@@ -240,11 +242,11 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Maximum number of rows, about 2.4 GB: ten days at 23 requests per second. The report counts the requests
-    /// beyond it.
+    /// Maximum number of rows: about 2.4 GB of memory, or ten days at 23 requests per second. The report counts the
+    /// requests beyond this limit.
     pub const MAX_ROWS: usize = 20_000_000;
 
-    /// Appends rows up to the limit. Returns the number of rows beyond it.
+    /// Appends rows until the limit is reached. Returns the number of rows that were dropped.
     pub fn append(&mut self, mut rows: Vec<Row>) -> usize {
         let beyond = rows.len().saturating_sub(Self::MAX_ROWS - self.len);
         rows.truncate(rows.len() - beyond);

@@ -1,9 +1,10 @@
 //! Finds the concurrency at which throughput stops rising, with the Kneedle method (Satopää, Albrecht, Irwin and
-//! Raghavan, 2011) at sensitivity 1.
+//! Raghavan, 2011).
 //!
-//! The curve is the mean throughput in bins of equal concurrency width, in place of Kneedle's smoothing spline.
-//! Both axes are scaled to 0 … 1. The saturation point is the highest point above the diagonal, if the curve then
-//! falls by a mean step of the x axis.
+//! The method looks at a curve of throughput against concurrency. This curve is the mean throughput in concurrency bins
+//! of equal width. The bins replace the smoothing spline of the original method. Both axes are scaled to the range 0 to
+//! 1. The candidate is the point that is highest above the diagonal. The candidate is the saturation point if the curve
+//! afterwards falls towards the diagonal by more than one mean step of the x axis (sensitivity 1).
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,25 +15,26 @@ use crate::statistics::truncate;
 pub const METHOD: &str =
     "Kneedle (Satopää et al., 2011), sensitivity 1, over means in bins of equal width";
 
-/// Number of concurrency bins. This locates the saturation point within a twentieth of the range and leaves most
-/// bins with enough slices.
+/// Number of concurrency bins. With 20 bins, the result is accurate to a twentieth of the concurrency range, and most
+/// bins contain enough time slices.
 const BINS: usize = 20;
-/// Minimum number of slices in a bin. A level that the run only passed through is not meaningful.
+/// Minimum number of time slices in a bin. The run only passed through a concurrency level with fewer slices, so their
+/// mean is not meaningful.
 const MIN_SLICES_PER_BIN: u64 = 3;
-/// Minimum number of points of a curve. Fewer do not show a shape.
+/// Minimum number of points of a curve. Fewer points do not show a shape.
 const MIN_POINTS: usize = 5;
-/// Minimum ratio of highest to lowest concurrency. In a smaller range, noise dominates the shape.
+/// Minimum ratio of highest to lowest concurrency. In a narrower range, noise dominates the shape of the curve.
 const MIN_CONCURRENCY_RATIO: f64 = 2.0;
-/// Minimum height above the diagonal, as a ratio of the whole rise. A straight line with a little noise stays below
-/// it.
+/// Minimum height of the saturation point above the diagonal, where 1 is the whole rise of the curve. A straight line
+/// with a little noise stays below this height.
 const MIN_HEIGHT: f64 = 0.1;
 
-/// A point of throughput against concurrency.
+/// A point of the curve of throughput against concurrency.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Point {
     /// Mean number of requests in flight.
     pub concurrency: f64,
-    /// Output tokens per second, of all streams together.
+    /// Output tokens per second of all streams together.
     pub throughput: f64,
 }
 
@@ -58,7 +60,7 @@ impl NoSaturationPoint {
     }
 }
 
-/// Returns the mean throughput of each concurrency bin with enough slices. Slices without requests in flight are
+/// Returns the mean throughput of each concurrency bin with enough time slices. Slices without requests in flight are
 /// ignored.
 pub fn curve(points: &[Point]) -> Vec<Point> {
     let busy = points.iter().filter(|point| point.concurrency > 0.0);
@@ -88,7 +90,7 @@ pub fn curve(points: &[Point]) -> Vec<Point> {
         .collect()
 }
 
-/// Returns the saturation point of a [`curve`].
+/// Returns the saturation point of a [`curve`], or the reason why the curve has none.
 pub fn find(curve: &[Point]) -> Result<Point, NoSaturationPoint> {
     if curve.len() < MIN_POINTS {
         return Err(NoSaturationPoint::TooFewPoints);
@@ -139,7 +141,7 @@ mod tests {
     fn finds_the_saturation_point_of_known_curves() {
         let saturation_point = found(|c| 50.0 * c.min(12.0)).unwrap();
         assert!((11.0..=13.5).contains(&saturation_point), "{saturation_point}");
-        // The example of the paper, y = −1/x + 5 on 0.1 … 1, has the closed-form solution √(0.1·1) = 0.316.
+        // The example of the paper, y = −1/x + 5 for x from 0.1 to 1, has its saturation point at √(0.1·1) = 0.316.
         let shape = |x: f64| 5.0 - 1.0 / x;
         let curve: Vec<_> = (0..=18)
             .map(|step| 0.1 + 0.05 * f64::from(step))

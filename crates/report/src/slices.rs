@@ -1,20 +1,20 @@
-//! Time slices of equal width, and amounts distributed over them.
+//! Divides a time range into slices of equal width, and distributes amounts such as tokens over the slices.
 
 use crate::statistics::truncate;
 
-/// A time range in slices of equal width.
+/// A time range that is divided into slices of equal width.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TimeGrid {
-    /// Nanoseconds since 1970.
+    /// Start of the first slice, in nanoseconds since 1970.
     pub from: u64,
-    /// Nanoseconds, greater than 0.
+    /// Width of a slice in nanoseconds, greater than 0.
     pub width: u64,
     pub count: usize,
 }
 
 impl TimeGrid {
-    /// Returns `count` slices that cover `from` to `to`. The last slice may end later. Returns `None` if `to` is
-    /// not after `from`.
+    /// Divides the time from `from` to `to` into `count` slices. The last slice may end after `to`. Returns `None` if
+    /// `to` is not after `from`.
     pub fn new(from: u64, to: u64, count: usize) -> Option<Self> {
         let span = to.checked_sub(from).filter(|span| *span > 0)?;
         let width = span.div_ceil(count.max(1) as u64);
@@ -26,12 +26,13 @@ impl TimeGrid {
         self.from.saturating_add(self.width.saturating_mul(index as u64))
     }
 
-    /// Returns the slice that contains a time. Times outside the range map to the first or the last slice.
+    /// Returns the index of the slice that contains the time `at`. Times outside the range map to the first or the last
+    /// slice.
     pub fn slice_index(&self, at: u64) -> usize {
         truncate(self.position(at)).min(self.count.saturating_sub(1))
     }
 
-    /// Returns the number of slices since the start, including the fraction.
+    /// Returns the distance of `at` from the start of the range, in slices.
     fn position(&self, at: u64) -> f64 {
         at.saturating_sub(self.from) as f64 / self.width as f64
     }
@@ -42,8 +43,9 @@ impl TimeGrid {
     }
 }
 
-/// Sums of amounts per slice. Adding an amount takes constant time: partial slices are updated directly, and full
-/// slices are stored as a rise and a fall.
+/// Sums of amounts per slice. An amount often covers many slices, such as the tokens of a long response. Adding an
+/// amount takes constant time. The amounts of its first and last slice are added to `within`. For the full slices
+/// between them, `changes` has an increase at the first slice and a decrease after the last.
 #[derive(Debug)]
 pub struct SliceTotals {
     grid: TimeGrid,
@@ -56,7 +58,8 @@ impl SliceTotals {
         Self { grid, within: vec![0.0; grid.count], changes: vec![0.0; grid.count + 1] }
     }
 
-    /// Distributes `amount` evenly over `from` … `to`. If the range is empty, adds it at `from`.
+    /// Distributes `amount` evenly over the time from `from` to `to`. If both are in one slice, the whole amount is
+    /// added there.
     pub fn add(&mut self, from: u64, to: u64, amount: f64) {
         let (first, last) = (self.grid.slice_index(from), self.grid.slice_index(to));
         if first >= last {
@@ -65,7 +68,7 @@ impl SliceTotals {
         let (begin, end) = (self.grid.position(from), self.grid.position(to));
         let density = amount / (end - begin);
         increase(&mut self.within, first, density * ((first + 1) as f64 - begin));
-        // The last slice takes the rest, which may extend beyond the grid.
+        // The last slice gets the rest, even if the time range extends beyond the grid.
         increase(&mut self.within, last, density * (end - last as f64));
         increase(&mut self.changes, first + 1, density);
         increase(&mut self.changes, last, -density);
@@ -78,7 +81,7 @@ impl SliceTotals {
         steps
             .map(|(within, change)| {
                 level += change;
-                // Rounding errors of cancelling sums must not make a sum negative.
+                // Rounding errors of sums that cancel each other must not make an amount negative.
                 f64::max(level + within, 0.0)
             })
             .collect()

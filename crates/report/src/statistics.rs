@@ -1,4 +1,4 @@
-//! Statistics of a sample, by published definitions.
+//! Computes means and percentiles of a sample, by published definitions.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,13 +7,13 @@ use serde::Serialize;
 pub const PERCENTILES: &str =
     "linear interpolation between closest ranks (type 7 of Hyndman and Fan, 1996), exact";
 
-/// Reported percentiles, as ratios.
+/// Percentiles in the report, as ratios from 0 to 1.
 pub const LEVELS: [f64; 4] = [0.05, 0.50, 0.95, 0.99];
 
 /// Statistics of one number over the requests that have it.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Summary {
-    /// Number of requests with a value. The others are left out.
+    /// Number of requests with a value. Requests without one do not affect the statistics.
     pub n: u64,
     pub mean: f64,
     pub p5: f64,
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns `None` for an empty slice. `sorted` is in ascending order.
+    /// Summarizes values in ascending order. Returns `None` if there are no values.
     pub fn of_sorted(sorted: &[f64]) -> Option<Self> {
         let [p5, p50, p95, p99] = LEVELS.map(|level| percentile(sorted, level));
         Some(Self {
@@ -48,8 +48,9 @@ pub fn ratio(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Returns the percentile at `level` (0 to 1) of ascending values, or `None` without values. With h = (n − 1) ·
-/// level, interpolates between the values at ⌊h⌋ and ⌊h⌋ + 1.
+/// Returns the percentile at `level` (0 to 1) of `sorted`, which is in ascending order, or `None` without values. The
+/// percentile's rank is h = (n − 1) · level for n values. The result is interpolated between the values at ⌊h⌋ and ⌊h⌋
+/// + 1.
 pub fn percentile(sorted: &[f64], level: f64) -> Option<f64> {
     let place = (sorted.len().checked_sub(1)? as f64) * level.clamp(0.0, 1.0);
     let below = truncate(place);

@@ -1,20 +1,22 @@
-//! Detects the steady state of a run with MSER-5 (White, 1997), applied from both ends.
+//! Detects the steady state of a run with MSER-5 (White, 1997), so that warm-up and ramp-down do not distort the
+//! figures.
 //!
-//! MSER removes values from the start of a series so that the standard error of the mean of the rest is minimal:
-//! the d that minimizes Σ (xᵢ − x̄)² ÷ (n − d)² over i ≥ d. MSER-5 applies it to means of five values. A d in the
-//! second half of the series means that there is no steady state (Hoad, Robinson and Davies, 2010). The end of a
-//! run is treated as a start in reverse.
+//! MSER removes the first d of n values so that the standard error of the mean of the other values is minimal. It
+//! chooses the d that minimizes Σ (xᵢ − x̄)² ÷ (n − d)². The sum covers the values xᵢ after the first d, and x̄ is
+//! their mean. MSER-5 applies this rule to means of five consecutive values (batches). If d is in the second half of
+//! the series, the series has no steady state (Hoad, Robinson and Davies, 2010). To find the end of the steady state,
+//! the same rule is applied to the reversed series.
 
 /// Description of the method for the report.
 pub const METHOD: &str = "MSER-5 (White, 1997) on output tokens per time slice, from the end backwards and then from \
                           the beginning, and on the mean time to first token per slice from the beginning";
 
-/// Values per batch.
+/// Number of values per batch.
 pub const BATCH_SIZE: usize = 5;
-/// Minimum number of batches for a search.
+/// Minimum number of batches. A shorter series is not searched.
 const MIN_BATCHES: usize = 10;
 
-/// Returns whether a series is long enough for a search.
+/// Returns whether a series is long enough to be searched for a steady state.
 pub const fn is_long_enough(series: &[f64]) -> bool {
     series.len() >= MIN_BATCHES * BATCH_SIZE
 }
@@ -31,7 +33,7 @@ pub fn truncation(series: &[f64]) -> Option<usize> {
     let half = batches.len() / 2;
     let (mut sum, mut squares) = (0.0, 0.0);
     let mut best: Option<(f64, usize)> = None;
-    // Relative to the overall mean, so that the sums of squares stay precise.
+    // The values are relative to the overall mean, so that the sums of squares stay precise.
     let level = batches.iter().sum::<f64>() / batches.len() as f64;
     for (cut, batch) in batches.iter().enumerate().rev() {
         let value = batch - level;
@@ -47,7 +49,7 @@ pub fn truncation(series: &[f64]) -> Option<usize> {
     (cut < half).then_some(cut * BATCH_SIZE)
 }
 
-/// Returns the number of values to remove from the end, like [`truncation`].
+/// Returns the number of values to remove from the end, or `None` if the series has no steady state.
 pub fn truncation_of_end(series: &[f64]) -> Option<usize> {
     let reversed: Vec<f64> = series.iter().rev().copied().collect();
     truncation(&reversed)
@@ -59,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Deterministic noise between −1 and 1.
+    /// Returns deterministic noise between −1 and 1.
     fn noise(n: usize) -> f64 {
         let scattered = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         scattered as f64 / (1_u64 << 23) as f64 - 1.0
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn matches_a_computed_example() {
-        // Batch means 0, 9, 10, 10, …: the error is minimal after the second batch.
+        // The batch means are 0, 9, 10, 10, …. The error is minimal if the first two batches are removed.
         let means = [0.0, 9.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0];
         let series: Vec<f64> = means.iter().flat_map(|mean| [*mean; BATCH_SIZE]).collect();
         assert_eq!(truncation(&series), Some(2 * BATCH_SIZE));
@@ -91,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        /// The running sums equal the sums of the definition.
+        /// Compares the running sums of `truncation` with the definition in the module documentation.
         #[test]
         fn the_result_minimizes_the_error_of_the_definition(series in proptest::collection::vec(0.0..100.0_f64, 50..120)) {
             let means: Vec<f64> = series.chunks_exact(BATCH_SIZE).map(|b| b.iter().sum::<f64>() / 5.0).collect();

@@ -10,7 +10,7 @@ use crate::cells::{
 use crate::compare::Comparison;
 use crate::{Report, Run};
 
-/// Returns the output of `tokengauge report`.
+/// Renders the text that `tokengauge report` prints.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, report);
@@ -27,7 +27,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// Writing to a string cannot fail.
+/// Appends a formatted line. The result of `writeln!` is ignored, because writing to a string cannot fail.
 macro_rules! line {
     ($out:expr $(, $($arg:tt)*)?) => {
         { let _ok = writeln!($out $(, $($arg)*)?); }
@@ -149,7 +149,7 @@ fn judged(out: &mut String, judgement: &AcceptanceResult) {
     line!(out, "{}", if judgement.accepted { "ACCEPTED" } else { "REFUSED" });
 }
 
-/// Writes rows with aligned columns. Numeric columns are right-aligned, including their headings.
+/// Writes rows with aligned columns. A column of numbers is right-aligned, including its heading.
 fn aligned(out: &mut String, rows: &[Cells]) {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let columns: Vec<(usize, bool)> =

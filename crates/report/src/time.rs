@@ -1,4 +1,4 @@
-//! Parses and formats RFC 3339 timestamps in UTC, as in the log.
+//! Parses and formats the timestamps of the log: RFC 3339 in UTC.
 
 use ::time::OffsetDateTime;
 use ::time::format_description::well_known::Rfc3339;

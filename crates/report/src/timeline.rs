@@ -1,4 +1,4 @@
-//! Time series of a run and its throughput against concurrency, for the plots.
+//! Computes the data of the plots: time series of a run, and its throughput against concurrency.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,29 +12,31 @@ use crate::window::{self, RunExtent};
 /// Number of slices in a plot, limited by the width of a page.
 const SLICES: usize = 120;
 
-/// Time series of one subject. Each list has one value per slice, `null` if there is none.
+/// Time series of one subject. Each list has one value per time slice. A value is `null` if it is undefined in the
+/// slice.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Timeline {
-    /// Seconds.
+    /// Width of a slice in seconds.
     pub slice: f64,
-    /// Output tokens per second, of all streams together.
+    /// Output tokens per second of all streams together.
     pub throughput: Vec<f64>,
     /// Mean number of requests in flight.
     pub concurrency: Vec<f64>,
-    /// Median over the requests that started in the slice, in tokens per second.
+    /// Median output rate of one stream, in tokens per second. It covers the requests that started in the slice, as all
+    /// values below.
     pub output_tps_p50: Vec<Option<f64>>,
-    /// Seconds.
+    /// Median time to first token in seconds.
     pub ttft_p50: Vec<Option<f64>>,
-    /// Seconds.
+    /// 95th percentile of the time to first token in seconds.
     pub ttft_p95: Vec<Option<f64>>,
-    /// Seconds.
+    /// Median duration in seconds.
     pub duration_p50: Vec<Option<f64>>,
-    /// Error rate of the requests that started in the slice.
+    /// Error rate, as a ratio from 0 to 1.
     pub error_rate: Vec<Option<f64>>,
 }
 
 impl Timeline {
-    /// Returns `None` if the run has no duration.
+    /// Returns the time series of `rows`, or `None` if the run has no duration.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row> + Clone, extent: RunExtent) -> Option<Self> {
         let grid = TimeGrid::new(extent.from, extent.to, SLICES)?;
         let seconds = grid.seconds();
@@ -88,19 +90,19 @@ fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<O
     counts.into_iter().map(|(all, errors)| ratio(errors, all)).collect()
 }
 
-/// Throughput against concurrency.
+/// Throughput against concurrency, and the point at which throughput stops rising.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Saturation {
     pub method: &'static str,
-    /// Mean of the slices in each concurrency bin.
+    /// Mean throughput in each concurrency bin.
     pub curve: Vec<Point>,
-    /// Point from which more concurrency adds less throughput.
+    /// Point beyond which more concurrency hardly increases throughput.
     #[serde(rename = "knee", skip_serializing_if = "Option::is_none")]
     pub saturation_point: Option<Point>,
     /// Why no saturation point was found.
     #[serde(rename = "no_knee", skip_serializing_if = "Option::is_none")]
     pub no_saturation_point: Option<NoSaturationPoint>,
-    /// One point per slice of the run.
+    /// Throughput and concurrency of each time slice of the run.
     #[serde(skip)]
     pub points: Vec<Point>,
 }

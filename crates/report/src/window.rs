@@ -1,4 +1,4 @@
-//! The evaluated part of a run: without warm-up at its start and ramp-down at its end.
+//! Finds the evaluated part of a run (the window), which excludes warm-up at the start and ramp-down at the end.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::slices::{SliceTotals, TimeGrid};
 use crate::statistics::ratio;
 use crate::{steady, time};
 
-/// Minimum number of requests for a steady-state search. With fewer, slices are almost empty.
+/// Minimum number of requests for a steady-state search. With fewer requests, most time slices would be empty.
 const MIN_REQUESTS: u64 = 100;
-/// Range of the number of slices, at one per ten requests. This gives 20 to 100 batches of five slices, each at
-/// least one percent of the run.
+/// Number of time slices in a steady-state search: one per ten requests, within this range. The search groups five
+/// slices into a batch. The range therefore gives 20 to 100 batches, each at least one percent of the run.
 const SLICES: std::ops::RangeInclusive<u64> = 100..=500;
-/// Requests per slice.
+/// Number of requests per time slice.
 const REQUESTS_OF_SLICE: u64 = 10;
 
-/// Amount to remove from one end of a run.
+/// The part to remove at one end of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Trim {
-    /// Remove everything outside the steady state.
+    /// Removes everything outside the detected steady state.
     #[default]
     Auto,
     None,
@@ -32,7 +32,7 @@ pub enum Trim {
 /// Time from the start of the first request to the end of the last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RunExtent {
-    /// Nanoseconds since 1970, like all times in this module.
+    /// Start of the first request, in nanoseconds since 1970. All times in this module have this unit.
     pub from: u64,
     pub to: u64,
     pub requests: u64,
@@ -51,7 +51,7 @@ impl RunExtent {
         })
     }
 
-    /// Returns the time slices for the steady-state search.
+    /// Divides the run into time slices for the steady-state search. Returns `None` if the run has no duration.
     pub fn slices(&self) -> Option<TimeGrid> {
         let count = (self.requests / REQUESTS_OF_SLICE).clamp(*SLICES.start(), *SLICES.end());
         let batch = steady::BATCH_SIZE as u64;
@@ -59,11 +59,11 @@ impl RunExtent {
     }
 }
 
-/// Range of start times. Requests that start within it count.
+/// Range of start times. A request counts if it started within the range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StartRange {
     pub from: u64,
-    /// Exclusive.
+    /// End of the range. It is not part of the range.
     pub until: u64,
 }
 
@@ -75,7 +75,7 @@ impl StartRange {
     }
 }
 
-/// Evaluated part of a run, and how it was chosen.
+/// The evaluated part of a run, and how the report chose it.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct Window {
     /// How the window was detected or set.
@@ -87,25 +87,25 @@ pub struct Window {
     pub not_found: Option<&'static str>,
     pub from: String,
     pub to: String,
-    /// Seconds since the start of the run.
+    /// Start of the window, in seconds since the start of the run.
     pub offset: f64,
-    /// Seconds.
+    /// Length of the window in seconds.
     pub length: f64,
-    /// Requests that started before the window and are left out.
+    /// Number of requests that started before the window. They are left out.
     pub cut_before: u64,
-    /// Requests that started after the window and are left out.
+    /// Number of requests that started after the window. They are left out.
     pub cut_after: u64,
     pub counted: u64,
     #[serde(skip)]
     pub bounds: StartRange,
 }
 
-/// Reasons for finding no steady state.
+/// Reasons why a search found no steady state.
 const TOO_FEW: &str = "fewer than 100 requests";
 const NO_TIME: &str = "all requests started and ended at the same time";
 const NEVER: &str = "throughput or latency kept changing for more than half of the run";
 
-/// Returns the window of `rows`, which span `extent`.
+/// Returns the window of a run. `rows` are the requests of the run, and `extent` is their time range.
 pub fn find<'r>(
     rows: &(impl Iterator<Item = &'r Row> + Clone),
     extent: RunExtent,
@@ -237,8 +237,9 @@ fn steady_state<'r>(
     })
 }
 
-/// Returns the number of slices at the start with a different latency from the rest: time to first token, or
-/// duration without one. Skips slices in which no request started. Returns 0 if too few slices remain.
+/// Returns the number of slices to remove from the start because their latency differs from the later slices. Latency
+/// is the time to first token, or the duration of a response without one. Slices in which no request started are
+/// skipped. Returns 0 if too few slices remain.
 fn latency_cut<'r>(
     rows: impl Iterator<Item = &'r Row>,
     grid: TimeGrid,
@@ -263,11 +264,12 @@ fn latency_cut<'r>(
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
-    // Without a cut, also keep the empty slices before the first measured slice.
+    // If nothing is removed, the empty slices before the first measured slice are kept, too.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
 
-/// Returns output tokens per slice. The tokens of a response are spread evenly from its first to its last token.
+/// Returns the number of output tokens in each slice. The tokens of a response are spread evenly from its first to its
+/// last token.
 pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
     let mut spread = SliceTotals::new(grid);
     for row in rows {
@@ -281,7 +283,7 @@ pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f6
     spread.amounts()
 }
 
-/// Returns the mean number of requests in flight per slice.
+/// Returns the mean number of requests in flight in each slice.
 pub fn concurrency<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<f64> {
     let mut spread = SliceTotals::new(grid);
     for row in rows {
@@ -298,7 +300,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Returns one request per 100 ms for 100 s. Time to first token is 3 s in the first 20 s and 0.2 s afterwards.
+    /// Returns one request per 100 ms for 100 s. The time to first token is 3 s in the first 20 s and 0.2 s afterwards.
     fn rows() -> Vec<Row> {
         (0..1_000)
             .map(|n| {

@@ -1,4 +1,5 @@
-//! Writes a response in the formats of OpenAI, as chunks or as one body.
+//! Writes a response in OpenAI's formats: as chunks of a stream (`data: {"choices":[{"delta":{"content":"Hi"}}]}`) or
+//! as one JSON body.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -15,8 +16,8 @@ pub struct ChunkTemplate {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// Whether the stream ends with usage because the client requested it. All other chunks then carry
-    /// `"usage":null`.
+    /// Whether the client requested usage at the end of the stream. All other chunks then contain `"usage":null`, like
+    /// OpenAI's.
     pub null_usage: bool,
 }
 
@@ -76,13 +77,13 @@ const FINGERPRINT: &str = "fp_simulated";
 const TOOL_ID: &str = "call_simulated_0";
 
 impl ChunkTemplate {
-    /// Returns the chunk that contains only the role.
+    /// Returns the first chunk of a choice, which contains only the role.
     pub fn role_chunk(&self, choice: u32) -> Bytes {
         let delta = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
         self.chat(choice, delta, None)
     }
 
-    /// Returns the chunk with the tool name, before its arguments.
+    /// Returns the chunk with the name of the called tool. Its arguments follow in other chunks.
     pub fn tool_call_chunk(&self, choice: u32, name: &str) -> Bytes {
         let call = ToolDelta {
             index: 0,
@@ -117,7 +118,7 @@ impl ChunkTemplate {
         }
     }
 
-    /// Returns the last chunk, which has no choice.
+    /// Returns the last chunk, which contains usage and no choice.
     pub fn usage_chunk(&self, usage: Usage) -> Bytes {
         self.event(&[], Some(usage_json(usage)))
     }
@@ -179,7 +180,7 @@ impl ChunkTemplate {
         };
         let mut line = Vec::with_capacity(320);
         line.extend_from_slice(b"data: ");
-        // Structs of strings and numbers always serialize, and a `Vec` accepts every byte.
+        // Serialization cannot fail: the chunk contains only strings and numbers, and a `Vec` accepts every byte.
         if serde_json::to_writer(&mut line, &chunk).is_err() {
             line.extend_from_slice(b"{}");
         }
@@ -188,10 +189,10 @@ impl ChunkTemplate {
     }
 }
 
-/// End of a stream.
+/// Marks the end of a stream.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
-/// Comment that keeps the connection alive.
+/// A comment that keeps the connection alive. SSE clients ignore it.
 pub const PING: &[u8] = b": ping\n\n";
 
 fn message(script: &Script, choice: u32) -> Value {

@@ -1,4 +1,4 @@
-//! Embeddings whose vectors depend only on the input text.
+//! Builds embedding responses. A vector depends only on its input text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::request::Request;
 
-/// Dimensions of OpenAI's small embedding model.
+/// Number of dimensions of OpenAI's small embedding model.
 const DIMENSIONS: usize = 1_536;
 
 /// Maximum number of dimensions. The largest known model has 4,096.
 const MAX_DIMENSIONS: usize = 4_096;
 
-/// Maximum number of inputs per request, as for OpenAI.
+/// Maximum number of inputs per request. OpenAI has the same limit.
 const MAX_INPUTS: usize = 2_048;
 
 /// Returns the body of an embeddings response.
@@ -40,7 +40,8 @@ pub fn response(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
     Bytes::from(json!({"object": "list", "data": data, "model": model, "usage": usage}).to_string())
 }
 
-/// Returns the inputs: a string, a list of strings, a list of token ids, or a list of such lists.
+/// Returns the inputs of a request. `input` is a string, a list of strings, a list of token ids, or a list of such
+/// lists.
 fn inputs(input: Option<&Value>) -> Vec<String> {
     match input {
         Some(Value::String(text)) => vec![text.clone()],
@@ -52,7 +53,7 @@ fn inputs(input: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// Returns a vector of length 1.
+/// Returns a vector of length 1 that depends only on `text`.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut random = Rng::with_seed(super::hash(0, text.as_bytes()));
     let raw: Vec<f32> = (0..dimensions).map(|_| random.f32() - 0.5).collect();

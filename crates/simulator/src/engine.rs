@@ -1,4 +1,4 @@
-//! A simulated inference engine: running and waiting requests, rate limit and metrics.
+//! Simulates the inference engine of a model: its batch, its queue, its rate limit and its metrics.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,14 +14,15 @@ use tokengauge_types::clock::MonotonicInstant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Engine of one model.
+/// The engine of one model, shared by all its requests.
 #[derive(Debug)]
 pub struct Engine {
     pub profile: Profile,
     running: AtomicU32,
     waiting: AtomicU32,
     slots: Option<Arc<Semaphore>>,
-    /// Prompt tokens that were looked up in the prefix cache, and prompt tokens that were found.
+    /// Number of prompt tokens that were looked up in the prefix cache. `found` counts the tokens that the cache
+    /// contained.
     prefix_lookups: AtomicU64,
     found: AtomicU64,
     limit: Option<Mutex<RateLimiter>>,
@@ -41,23 +42,24 @@ impl Engine {
         }
     }
 
-    /// Counts a request against the rate limit, if there is one.
+    /// Counts a request against the rate limit. Returns the state of the limit, if the model has one. An error means
+    /// that the limit rejects the request.
     pub fn admit(&self, at: MonotonicInstant) -> Result<Option<RateLimitState>, RateLimitState> {
         let Some(limit) = &self.limit else {
             return Ok(None);
         };
-        // The update cannot panic half-way, so a poisoned lock is still valid.
+        // An update of the limiter cannot panic half-way, so its state is valid even if the lock is poisoned.
         let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
         limit.take(at).map(Some)
     }
 
-    /// Waits for a slot in the batch. A caller that is cancelled leaves the queue.
+    /// Waits for a slot in the engine's batch. Dropping the future leaves the queue.
     pub async fn take_slot(self: &Arc<Self>) -> BatchSlot {
         let permit = match &self.slots {
             None => None,
             Some(slots) => {
                 let _waiting = QueuedRequest::new(self);
-                // The semaphore is never closed.
+                // `acquire_owned` fails only if the semaphore is closed, and the engine never closes it.
                 Arc::clone(slots).acquire_owned().await.ok()
             }
         };
@@ -70,7 +72,7 @@ impl Engine {
     }
 }
 
-/// Counts a request as queued until it is dropped.
+/// Counts a request as queued while this guard exists.
 struct QueuedRequest<'a>(&'a Engine);
 
 impl<'a> QueuedRequest<'a> {
@@ -86,7 +88,7 @@ impl Drop for QueuedRequest<'_> {
     }
 }
 
-/// A slot in the batch of an engine, released on drop.
+/// A slot in the engine's batch. Dropping the slot releases it.
 #[derive(Debug)]
 pub struct BatchSlot {
     engine: Arc<Engine>,
@@ -103,7 +105,7 @@ impl BatchSlot {
         self.engine.running.load(Ordering::Relaxed)
     }
 
-    /// Looks a prompt up in the prefix cache and returns the number of tokens found.
+    /// Looks up a prompt in the simulated prefix cache. Returns the number of tokens that the cache contains.
     pub fn look_up_prefix(&self, prompt_tokens: u64) -> u64 {
         let most = u32::try_from(prompt_tokens).unwrap_or(u32::MAX);
         let found = Duration::from_secs(most.into()).mul_f64(self.engine.profile.prefix_hits);
@@ -121,11 +123,11 @@ impl Drop for BatchSlot {
     }
 }
 
-/// Rate limit: a bucket that holds the requests of one minute and refills steadily, like OpenAI's.
+/// Rate limit as a token bucket, like OpenAI's. The bucket holds the requests of one minute and refills steadily.
 #[derive(Debug)]
 struct RateLimiter {
     per_minute: u32,
-    /// Time at which the bucket is full again if nothing more is taken.
+    /// Time at which the bucket is full again if no further request arrives.
     full: MonotonicInstant,
 }
 
@@ -134,7 +136,8 @@ impl RateLimiter {
         Self { per_minute, full: MonotonicInstant::ZERO }
     }
 
-    /// Takes one request from the bucket. If the bucket is empty, the error has its state.
+    /// Takes one request from the bucket. The result contains the new state of the bucket. An error means that the
+    /// bucket was empty.
     fn take(&mut self, at: MonotonicInstant) -> Result<RateLimitState, RateLimitState> {
         let one = MINUTE / self.per_minute.max(1);
         let missing = self.full.since(at);
@@ -153,12 +156,12 @@ impl RateLimiter {
     }
 }
 
-/// State of a rate limit, as reported in OpenAI's headers.
+/// State of a rate limit, which OpenAI reports in response headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RateLimitState {
     pub limit: u32,
     pub left: u32,
-    /// Time until the bucket is full.
+    /// Time until the bucket is full again.
     pub reset: Duration,
 }
 
@@ -177,10 +180,11 @@ impl RateLimitState {
     }
 }
 
-/// A metric of an engine: its name after the prefix `vllm:`, its type and its value.
+/// A metric of an engine: the name after the prefix `vllm:`, the type and a function that reads the value.
 type Metric = (&'static str, &'static str, fn(&Engine) -> Option<f64>);
 
-/// A model without `slots` has no KV cache limit and therefore no utilization.
+/// Metrics that the simulated engine exports. A model without `slots` has no limit on its KV cache and therefore no
+/// utilization.
 const METRICS: [Metric; 5] = [
     ("num_requests_running", "gauge", |it| Some(load(&it.running))),
     ("num_requests_waiting", "gauge", |it| Some(load(&it.waiting))),
@@ -199,7 +203,7 @@ fn load(requests: &AtomicU32) -> f64 {
 pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
     let mut page = String::new();
     for (name, kind, value) in METRICS {
-        // Writing to a `String` cannot fail.
+        // The result is ignored, because writing to a `String` cannot fail.
         let _ok = writeln!(page, "# TYPE vllm:{name} {kind}");
         for engine in engines {
             if let Some(value) = value(engine) {
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
 
     impl Engine {
-        /// Takes a slot regardless of the limit.
+        /// Takes a slot without waiting, even if all slots are in use.
         pub fn take_slot_beyond_limit(self: &Arc<Self>) -> BatchSlot {
             self.slot(None)
         }

@@ -18,7 +18,7 @@ use crate::script::Script;
 use crate::{CREATED, embeddings};
 use tokengauge_types::clock;
 
-/// A request that passed validation.
+/// A valid request, with everything that is needed to answer it.
 pub struct Job {
     pub api: Api,
     pub request: Request,
@@ -71,8 +71,8 @@ impl Job {
             let body = ResponseBody::StreamBody(Box::new(stream));
             return respond(StatusCode::OK, "text/event-stream; charset=utf-8", body);
         }
-        // The client may disconnect during generation. hyper then drops this future, and the guard records the
-        // disconnect.
+        // If the client disconnects during generation, hyper drops this future. The guard then records the disconnect
+        // in the ledger.
         let due = schedule.next(script.shown_steps());
         tokio::time::sleep(due.since(clock::now())).await;
         drop(schedule);
@@ -124,13 +124,13 @@ pub fn json(status: StatusCode, body: FullBody) -> Response<ResponseBody> {
     respond(status, "application/json", ResponseBody::FullBody(Box::new(body)))
 }
 
-/// Returns a metrics page in the Prometheus text format.
+/// Returns a response with a metrics page in the Prometheus text format.
 pub fn metrics(page: String) -> Response<ResponseBody> {
     let body = ResponseBody::FullBody(Box::new(FullBody::plain(page.into())));
     respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body)
 }
 
-/// Returns an empty 200, like vLLM's health endpoint.
+/// Returns an empty response with status 200, like vLLM's health endpoint.
 pub fn healthy() -> Response<ResponseBody> {
     Response::new(ResponseBody::FullBody(Box::new(FullBody::plain(Bytes::new()))))
 }

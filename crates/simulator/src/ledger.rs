@@ -1,4 +1,4 @@
-//! Records the data that was really sent for each response, as the reference for checking telemetry.
+//! Records the data that was really sent in each response. Tests and the demo check the proxy's telemetry against it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,21 +8,22 @@ use tokio::sync::Notify;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::label::Name;
 
-/// Default number of entries: several minutes of the demo, hours of a test, and about 30 MB.
+/// Default number of entries: several minutes of the demo or several hours of a test, in about 30 MB.
 pub const DEFAULT_CAPACITY: usize = 100_000;
 
 /// One response as the backend sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The `x-request-id` of the request, or a generated one. The response carries it too.
+    /// The request's `x-request-id`, or a generated id. The response carries the same id.
     pub request_id: Name,
     pub model: Option<Name>,
     pub stream: bool,
-    /// Tokens of all generated text handed to the socket (text, reasoning, tool arguments), in o200k_base.
+    /// Tokens of the text that was handed to the socket, counted with o200k_base. The text includes reasoning and tool
+    /// arguments.
     pub tokens: u64,
-    /// Usage sent with the response, or `None`.
+    /// Usage that was sent with the response. `None` if no usage was sent.
     pub reported: Option<Usage>,
-    /// Time at which the whole request had been read.
+    /// Time at which the whole request was read.
     pub received: MonotonicInstant,
     /// Time at which the response headers were handed to the connection.
     pub head: Option<MonotonicInstant>,
@@ -38,7 +39,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
     pub input: u64,
-    /// Includes `reasoning`.
+    /// Output tokens, including `reasoning`.
     pub output: u64,
     pub reasoning: u64,
 }
@@ -46,11 +47,11 @@ pub struct Usage {
 /// How a response ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
-    /// Everything was handed to the socket.
+    /// The whole response was handed to the socket.
     Complete,
-    /// The backend cut the connection on purpose.
+    /// The backend broke the connection, as configured.
     Cut,
-    /// The client disconnected before the end.
+    /// The client disconnected before the end of the response.
     ClientGone,
     /// The response was an error with this status.
     Failed(u16),
@@ -84,7 +85,7 @@ impl Ledger {
         self.with(|state| state.entries.iter().cloned().collect())
     }
 
-    /// Returns the number of evicted entries.
+    /// Returns the number of entries that were evicted because the ledger was full.
     pub fn forgotten(&self) -> u64 {
         self.with(|state| state.forgotten)
     }
@@ -100,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// Opens the entry of a response. Dropping the [`EntryGuard`] records it.
+    /// Opens the entry of a response. The entry is recorded when the [`EntryGuard`] is dropped.
     pub fn open_entry(self: &Arc<Self>, request_id: Name) -> EntryGuard {
         self.with(|state| state.open += 1);
         let received = clock::now();
@@ -140,8 +141,8 @@ impl Ledger {
     }
 }
 
-/// Open entry of a response. If it is dropped without a result, the entry records a client disconnect, because
-/// hyper then dropped the response before its end.
+/// The entry of a response in progress. If the guard is dropped without a result, the ledger records a client
+/// disconnect, because hyper drops the response early only in this case.
 #[derive(Debug)]
 pub struct EntryGuard {
     ledger: Arc<Ledger>,
@@ -149,7 +150,7 @@ pub struct EntryGuard {
 }
 
 impl EntryGuard {
-    /// Records that text with tokens is handed to the socket now.
+    /// Records that text is handed to the socket now.
     pub fn token(&mut self) {
         let now = clock::now();
         self.entry.first_token.get_or_insert(now);

@@ -1,9 +1,11 @@
 //! A simulated LLM backend for the demo, tests and benchmarks.
 //!
 //! The backend implements OpenAI's API over HTTP/1.1 and HTTP/2. It generates text at the speed of its model
-//! [`Profile`]s, injects configured faults, and keeps a [`Ledger`] of the data that it sent. The seed and the request
-//! bytes determine the text, so equal requests get equal bytes. Only injected faults (stalls, failures, truncation)
-//! differ between arrivals.
+//! [`Profile`]s and injects configured faults. A [`Ledger`] records the data that the backend really sent, so that a
+//! test can check the proxy's figures against the ledger.
+//!
+//! The seed and the request bytes determine the text, so equal requests get equal bytes. Only injected faults (stalls,
+//! failures, truncation) differ between two equal requests.
 
 mod chunk_template;
 mod embeddings;
@@ -49,7 +51,7 @@ pub use crate::profile::Profile;
 /// Models and seed of a backend.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Models. The first one also answers requests for unknown models, under the requested name.
+    /// Simulated models. The first one also answers requests for unknown models, under the requested name.
     pub models: Vec<Profile>,
     pub seed: u64,
 }
@@ -60,20 +62,21 @@ impl Default for Config {
     }
 }
 
-/// Maximum number of open connections, twice the number of the largest benchmark. Further connections wait in the
+/// Maximum number of open connections, twice as many as the largest benchmark opens. Further connections wait in the
 /// kernel's backlog.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// Maximum size of a request, as large as any provider accepts.
+/// Maximum size of a request body. No provider accepts a larger one.
 const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// Pause after a failed `accept`. Without file descriptors it would fail again at once, until a connection closes.
+/// Pause after a failed `accept`. If the process has no free file descriptors, `accept` would otherwise fail in a busy
+/// loop until a connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Fixed creation time of all responses, so that equal requests get equal bytes.
 const CREATED: u64 = 1_767_225_600;
 
-/// Serves until `shutdown` completes, then drops all connections.
+/// Serves requests until `shutdown` completes, and then drops all connections.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -99,8 +102,8 @@ pub async fn serve(
 }
 
 async fn serve_connection(socket: TcpStream, backend: Arc<Backend>) {
-    // With Nagle's algorithm, a chunk would wait for the acknowledgement of the previous one. If this fails, the
-    // socket is already closed.
+    // Without this option, Nagle's algorithm delays a chunk until the client has acknowledged the previous chunk.
+    // Setting the option fails only if the socket is already closed.
     if socket.set_nodelay(true).is_err() {
         return;
     }
@@ -109,7 +112,7 @@ async fn serve_connection(socket: TcpStream, backend: Arc<Backend>) {
         async move { Ok::<_, Infallible>(backend.answer(request).await) }
     });
     let server = auto::Builder::new(TokioExecutor::new());
-    // The ledger has recorded the result of each response, so a connection error needs no report.
+    // The ledger records the result of each response, so a connection error needs no separate report.
     drop(server.serve_connection(TokioIo::new(socket), service).await);
 }
 
@@ -212,15 +215,15 @@ impl Backend {
     }
 }
 
-/// Returns the client's request id, so that ledger, client and proxy use the same one, or generates one by order of
-/// arrival.
+/// Returns the client's request id, so that ledger, client and proxy use the same id. Without one, generates an id from
+/// the order of arrival.
 fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
     let made = Name::new(&format!("sim-{arrival:08}")).expect("the generated id is not empty");
     let own = headers.get("x-request-id").and_then(|it| it.to_str().ok());
     own.and_then(Name::new).unwrap_or(made)
 }
 
-/// FNV-1a hash. Unlike the hasher of the standard library, it is equal on every machine and in every version.
+/// Computes an FNV-1a hash. It is equal on every machine and in every version, unlike the hash of the standard library.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bytes

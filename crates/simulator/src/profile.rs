@@ -1,4 +1,4 @@
-//! Behaviour of simulated models.
+//! Describes the behaviour of simulated models: latency, speed, usage reports and faults.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,13 +9,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     pub name: String,
-    /// Time until the first token = `prefill` + prompt tokens × `prefill_per_token`.
+    /// Time until the first token: `prefill` plus `prefill_per_token` for each prompt token.
     pub prefill: Duration,
     pub prefill_per_token: Duration,
-    /// Time of one decode step = `step` + responses in generation × `step_per_stream`.
+    /// Time of one decode step: `step` plus `step_per_stream` for each response in generation.
     pub step: Duration,
     pub step_per_stream: Duration,
-    /// Maximum relative deviation of a step.
+    /// Maximum random deviation of a step's time, as a ratio. 0.1 means up to ±10 %.
     pub jitter: f64,
     /// Response length in tokens if the request sets no limit.
     pub tokens: RangeInclusive<u32>,
@@ -26,33 +26,33 @@ pub struct Profile {
     pub usage: UsagePolicy,
     /// Starts a stream with a chunk that contains only the role.
     pub role_chunk: bool,
-    /// Interval of keep-alive comments while nothing else is sent.
+    /// Interval of keep-alive comments (`: ping`) while nothing else is sent.
     pub ping: Option<Duration>,
-    /// Maximum number of responses in generation. Further requests wait in order of arrival.
+    /// Maximum number of responses that are generated at the same time. Further requests wait in order of arrival.
     pub slots: Option<u32>,
-    /// Ratio of each prompt that is found in the prefix cache and skips prefill.
+    /// Part of each prompt that is in the prefix cache and skips prefill, as a ratio from 0 to 1.
     pub prefix_hits: f64,
-    /// Maximum requests per minute over all clients. Further requests get status 429.
+    /// Maximum number of requests per minute over all clients. Further requests get status 429.
     pub requests_per_minute: Option<u32>,
     pub faults: Faults,
 }
 
-/// Reasoning before the response.
+/// Whether a model generates reasoning before the response, and whether it sends the reasoning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Reasoning {
     #[default]
     None,
-    /// Takes time and is billed, but is not sent.
+    /// Reasoning takes time and is billed, but is not sent. The range is the length in tokens.
     Hidden(RangeInclusive<u32>),
-    /// Streamed as `reasoning_content`.
+    /// Reasoning is streamed as `reasoning_content`. The range is the length in tokens.
     Streamed(RangeInclusive<u32>),
 }
 
-/// When a stream reports usage. Non-streaming responses report it unless `Never`.
+/// When a stream ends with a usage report. Non-streaming responses report usage unless the policy is `Never`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum UsagePolicy {
     Never,
-    /// If the request sets `stream_options.include_usage`, like OpenAI.
+    /// Only if the request sets `stream_options.include_usage`, like OpenAI.
     #[default]
     OnRequest,
     Always,
@@ -63,7 +63,7 @@ pub enum UsagePolicy {
 pub struct Faults {
     /// Probability of a pause in the middle of a stream.
     pub stall: f64,
-    /// Tokens before the pause.
+    /// Number of tokens before the pause.
     pub stall_after: u32,
     pub stall_length: Duration,
     /// Probability of an error status in place of a response.
@@ -71,7 +71,7 @@ pub struct Faults {
     pub status: u16,
     /// Probability of a connection that breaks in the middle of a response.
     pub cut: f64,
-    /// Tokens before the break.
+    /// Number of tokens before the connection breaks.
     pub cut_after: u32,
 }
 
@@ -89,7 +89,7 @@ impl Default for Faults {
     }
 }
 
-/// Name of a default model, and its changes to the typical profile.
+/// Name of a default model, and a function that changes the typical profile into that of the model.
 type Preset = (&'static str, fn(&mut Profile));
 
 const PRESETS: [Preset; 4] = [
@@ -113,11 +113,12 @@ const PRESETS: [Preset; 4] = [
 ];
 
 impl Profile {
-    /// Returns the profile of an 8-billion-parameter model in bf16 on one H200, measured with a plain loop rather
-    /// than a tuned serving engine.
+    /// Returns the profile of an 8-billion-parameter model in bf16 on one NVIDIA H200 GPU. The figures were measured
+    /// with a plain decode loop, not with a tuned serving engine.
     ///
-    /// A decode step takes 7.5 ms + 1.37 ms × batch (within 4 % of the measured points). One stream has 113 tokens
-    /// per second, and the system saturates near 700. Prefill is linear from 128 to 8,192 tokens, within 14 ms.
+    /// A decode step takes 7.5 ms plus 1.37 ms per stream, within 4 % of the measurements. A single stream generates
+    /// 113 tokens per second, and the GPU saturates near 700 tokens per second. Prefill time is linear from 128 to
+    /// 8,192 prompt tokens, within 14 ms.
     pub fn typical(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -140,7 +141,7 @@ impl Profile {
         }
     }
 
-    /// Returns the default model of this name, or the typical profile for another name.
+    /// Returns the default model with this name. For an unknown name, returns the typical profile under that name.
     pub fn named(name: &str) -> Self {
         let mut profile = Self::typical(name);
         if let Some((_, adjust)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
@@ -154,7 +155,7 @@ impl Profile {
         PRESETS.iter().map(|(name, _)| Self::named(name)).collect()
     }
 
-    /// Sets an option. Returns whether the key is known. The error describes the valid values.
+    /// Sets one option. Returns whether the key is known. The error describes the valid values.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
         match key {
             "prefill-ms" => self.prefill = millis(value)?,
@@ -188,17 +189,17 @@ impl Profile {
     }
 }
 
-/// Keys of [`Profile::from_str`], for help texts.
+/// Option keys that [`Profile::from_str`] accepts, for help texts.
 pub const KEYS: &str = "prefill-ms, prefill-us-per-token, step-ms, batch-ms, jitter, tokens, chunk-tokens, hidden, \
                         reasoning, tools, role-chunk, usage, ping-ms, slots, prefix-hits, requests-per-minute, stall, stall-after, stall-ms, fail, status, cut, \
                         cut-after";
 
-/// Parses `NAME` or `NAME:key=value,key=value…`. The options change the default model of that name.
+/// Parses `NAME` or `NAME:key=value,key=value…`. The options change the default model with that name.
 impl FromStr for Profile {
     type Err = ProfileError;
 
     fn from_str(text: &str) -> Result<Self, ProfileError> {
-        // Names such as `llama3:8b` contain a colon too. Options start at the last colon and contain an equals
+        // A name such as `llama3:8b` can contain a colon, too. Options start after the last colon and contain an equals
         // sign.
         let (name, options) = match text.rsplit_once(':') {
             Some((name, options)) if options.contains('=') => (name, options),
@@ -259,7 +260,7 @@ fn ratio(value: &str) -> Result<f64, &'static str> {
     within(value, 0.0..=1.0, "a ratio between 0 and 1")
 }
 
-/// Parses milliseconds, at most an hour. A larger value is a typing error.
+/// Parses a number of milliseconds. More than an hour is rejected as a typing error.
 fn millis(value: &str) -> Result<Duration, &'static str> {
     let millis = within(value, 0.0..=3.6e6, "a number of milliseconds up to 3600000")?;
     Ok(Duration::from_secs_f64(millis / 1e3))
@@ -270,7 +271,7 @@ fn micros(value: &str) -> Result<Duration, &'static str> {
     Ok(Duration::from_secs_f64(micros / 1e6))
 }
 
-/// Parses `n` or `from-to`.
+/// Parses a number or a range, such as `50` or `50-200`.
 fn range(value: &str) -> Result<RangeInclusive<u32>, &'static str> {
     let (from, to) = value.split_once('-').unwrap_or((value, value));
     let range = from.trim().parse().ok().zip(to.trim().parse().ok());

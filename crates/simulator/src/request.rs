@@ -1,4 +1,4 @@
-//! Parses requests in the formats of OpenAI, and builds error responses.
+//! Parses requests in OpenAI's format, and builds error responses.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Function {
     name: Option<String>,
 }
 
-/// Maximum number of choices, as for OpenAI.
+/// Maximum number of choices per request. OpenAI has the same limit.
 const MAX_CHOICES: u32 = 128;
 
 impl Request {
@@ -51,7 +51,7 @@ impl Request {
             .map_err(|error| ApiError::invalid(&format!("invalid JSON body: {error}"), None))
     }
 
-    /// Rejects a request without the field that its endpoint requires.
+    /// Returns an error if the request lacks the field that its endpoint requires.
     pub fn require(&self, api: Api) -> Result<(), ApiError> {
         let (there, name) = match api {
             Api::Chat => (self.messages.is_some(), "messages"),
@@ -90,8 +90,8 @@ impl Request {
         text
     }
 
-    /// Returns the tool to call: the one named by `tool_choice`, or the first if a tool is required or `willing` is
-    /// set.
+    /// Returns the name of the tool to call. This is the tool in `tool_choice`. The first offered tool is called if the
+    /// request requires a tool, or if the model is `willing` to call one.
     pub fn tool_to_call(&self, willing: bool) -> Option<&str> {
         let first = self.tools.as_ref()?.first()?;
         let first = first.function.as_ref().and_then(|it| it.name.as_deref());
@@ -105,8 +105,8 @@ impl Request {
     }
 }
 
-/// Collects the text in `content`, in the `text` of its parts, in `prompt` and in `input`. Roles and types are not
-/// text.
+/// Collects the text of a prompt: strings in `content`, `text`, `prompt` and `input`. Roles and types are not part of
+/// the text.
 fn gather(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => {
@@ -122,28 +122,29 @@ fn gather(value: &Value, out: &mut String) {
     }
 }
 
-/// Settings of a single request in `x-simulate-…` headers. They override the profile of the model.
+/// Settings of a single request, in `x-simulate-…` headers. They override the model's profile. Each comment names the
+/// end of the header.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Overrides {
-    /// `tokens`: exact number of text tokens.
+    /// `tokens`: exact length of the text in tokens.
     pub tokens: Option<u32>,
-    /// `chunk-tokens`: tokens per chunk.
+    /// `chunk-tokens`: number of tokens per chunk.
     pub chunk_tokens: Option<u32>,
-    /// `gap-us`: microseconds per token, independent of the load.
+    /// `gap-us`: microseconds between two tokens, independent of the load.
     pub gap: Option<Duration>,
-    /// `ttft-us`: microseconds to the first token, independent of the prompt.
+    /// `ttft-us`: microseconds until the first token, independent of the prompt.
     pub first: Option<Duration>,
-    /// `stall-after`, `stall-ms`: pause of this length after this many tokens.
+    /// `stall-after` and `stall-ms`: number of tokens before a pause, and the length of the pause.
     pub stall_after: Option<u32>,
     pub stall: Option<Duration>,
-    /// `status`: error status in place of a response.
+    /// `status`: error status that replaces the response.
     pub status: Option<u16>,
-    /// `cut-after`: break the connection after this many tokens.
+    /// `cut-after`: number of tokens before the connection breaks.
     pub cut_after: Option<u32>,
 }
 
 impl Overrides {
-    /// Reads the headers. The error is the name of a header that is not a number.
+    /// Reads the headers. The error is the name of a header whose value is not a number.
     pub fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
         let time = |name, unit: fn(u64) -> Duration| {
             number(headers, name).map(|it| it.map(|it| unit(it.into())))
@@ -178,7 +179,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// Returns the endpoint by the end of the path, so that any base path works.
+    /// Returns the endpoint for the end of the path, so that any base path works.
     pub fn of(path: &str) -> Option<Self> {
         [
             ("/chat/completions", Self::Chat),
@@ -190,7 +191,7 @@ impl Api {
     }
 }
 
-/// An error response in the format of OpenAI.
+/// An error response in OpenAI's format.
 #[derive(Debug)]
 pub struct ApiError {
     pub status: u16,

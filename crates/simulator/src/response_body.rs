@@ -1,4 +1,4 @@
-//! Response bodies that write each chunk at its due time, and record the sent data in the ledger.
+//! Response bodies that write each chunk at its due time and record the sent data in the ledger.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -59,21 +59,21 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response in one body: a completion, embeddings, a list, or an error.
+/// A response that is sent in one piece: a completion, embeddings, a list or an error.
 #[derive(Debug)]
 pub struct FullBody {
     bytes: Option<Bytes>,
-    /// Whether to break the connection in the middle.
+    /// Whether to break the connection in the middle of the body.
     cut: bool,
     flushed: bool,
-    /// Tokens to record once the body is handed to the connection.
+    /// Number of tokens to record once the body is handed to the connection.
     tokens: u64,
     ended: Ended,
     guard: Option<EntryGuard>,
 }
 
 impl FullBody {
-    /// Creates a body that is not recorded in the ledger.
+    /// Creates a body that has no entry in the ledger.
     pub const fn plain(bytes: Bytes) -> Self {
         Self {
             bytes: Some(bytes),
@@ -85,7 +85,7 @@ impl FullBody {
         }
     }
 
-    /// Creates a generated body whose text has `tokens` tokens.
+    /// Creates a body with generated text of `tokens` tokens.
     pub fn generated(bytes: Bytes, tokens: u64, guard: EntryGuard) -> Self {
         Self { tokens, guard: Some(guard), ..Self::plain(bytes) }
     }
@@ -94,7 +94,8 @@ impl FullBody {
         Self { ended: Ended::Failed(status), ..Self::generated(bytes, 0, guard) }
     }
 
-    /// Breaks the connection after half of the body. The recorded token count is then an upper bound.
+    /// Breaks the connection after half of the body. The recorded token count is then too high, because it covers the
+    /// whole text.
     pub fn cut(mut self) -> Self {
         self.cut = true;
         self.ended = Ended::Cut;
@@ -118,7 +119,8 @@ impl FullBody {
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Ends the body. Before a break, the first half must reach the socket: hyper flushes when its body is pending.
+    /// Ends the body. To break the connection, waits until the first half has reached the socket. hyper flushes its
+    /// buffer when the body returns `Pending`.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if !self.cut {
             return Poll::Ready(None);
@@ -138,23 +140,23 @@ pub struct StreamBody {
     script: Script,
     template: ChunkTemplate,
     schedule: TokenSchedule,
-    /// Break the connection after this many tokens.
+    /// Number of tokens before the connection breaks. `None` for a complete response.
     cut: Option<u32>,
     /// Interval of keep-alive comments while nothing else is sent.
     ping: Option<Duration>,
     guard: EntryGuard,
-    /// Index of the next write.
+    /// Index of the next write in the script.
     next: usize,
-    /// Due time of the next write, once it is computed.
+    /// Due time of the next write. `None` until it is computed.
     due: Option<MonotonicInstant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Time of the last write, for keep-alive comments.
+    /// Time of the last write. Keep-alive comments are due one interval after it.
     quiet_since: MonotonicInstant,
-    /// Whether the connection has not yet had the chance to flush the last frame.
+    /// Whether hyper has not yet had the chance to flush the last frame.
     unflushed: bool,
 }
 
-/// Action at the end of a wait.
+/// The write that is due when a wait ends.
 enum NextWrite {
     ScriptedWrite,
     Ping,
@@ -183,8 +185,8 @@ impl StreamBody {
         }
     }
 
-    /// Returns the next frame. hyper flushes when its body is pending, so one `Pending` after each frame makes
-    /// every chunk a separate write, even if the next one is already due.
+    /// Returns the next frame. After each frame, returns `Pending` once, because hyper then flushes its buffer. Every
+    /// chunk is therefore a separate write, even if the next chunk is already due.
     fn poll(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if std::mem::take(&mut self.unflushed) {
             cx.waker().wake_by_ref();
@@ -214,7 +216,7 @@ impl StreamBody {
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Returns the decode steps before `write`, whether or not its due time is already computed.
+    /// Returns the number of decode steps before `write`, whether or not its due time is already computed.
     const fn steps_before(&self, write: ScriptedWrite) -> u32 {
         match (write, self.due) {
             (ScriptedWrite::Chunk { steps, .. }, Some(_)) => self.schedule.steps() - steps,
@@ -274,7 +276,7 @@ impl StreamBody {
     }
 }
 
-/// Runs however the stream ends, so that every response is recorded once.
+/// Records the response in the ledger. This code runs once for each stream, however the stream ends.
 impl Drop for StreamBody {
     fn drop(&mut self) {
         self.guard.entry.tokens = self.script.sent_tokens();

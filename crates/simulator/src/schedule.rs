@@ -1,4 +1,4 @@
-//! Computes when each chunk of a response is due, and which faults to inject.
+//! Computes when each chunk of a response is due, and draws the faults that are injected into the response.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use tokengauge_types::clock::MonotonicInstant;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InjectedFaults {
     pub status: Option<u16>,
-    /// Pause of this length after this many tokens.
+    /// Number of tokens before a pause, and length of the pause.
     pub stall: Option<(u32, Duration)>,
-    /// Break the connection after this many tokens.
+    /// Number of tokens before the connection breaks.
     pub cut: Option<u32>,
 }
 
 impl InjectedFaults {
-    /// Draws the faults. Always draws three random numbers, so that one probability does not affect the other
-    /// faults.
+    /// Draws the faults of one response. Always draws three random numbers, so that a change of one probability does
+    /// not affect the other faults.
     pub fn draw(profile: &Profile, overrides: &Overrides, random: &mut Rng) -> Self {
         let faults = &profile.faults;
         let [fails, stalls, breaks] = [faults.failure, faults.stall, faults.cut]
@@ -37,8 +37,9 @@ impl InjectedFaults {
     }
 }
 
-/// Schedule of one response. Due times are absolute: a late chunk does not delay the next, so the average rate is
-/// correct although timers have a resolution of 1 ms.
+/// Due times of the chunks of one response. Each due time is computed from the previous due time, not from the time of
+/// the actual write. A late chunk therefore does not delay later chunks, and the average rate is correct although
+/// timers have a resolution of 1 ms.
 #[derive(Debug)]
 pub struct TokenSchedule {
     slot: BatchSlot,
@@ -50,7 +51,7 @@ pub struct TokenSchedule {
 }
 
 impl TokenSchedule {
-    /// Starts the schedule. The first token is due after the prefill and `hidden` reasoning steps.
+    /// Starts the schedule. The first token is due after the prefill and the steps of hidden reasoning.
     pub fn start(
         slot: BatchSlot,
         (overrides, faults): (&Overrides, InjectedFaults),
@@ -69,8 +70,8 @@ impl TokenSchedule {
         schedule
     }
 
-    /// Returns the due time of the next chunk, which takes `steps` decode steps. The first token comes with the
-    /// prefill and takes no step.
+    /// Returns the due time of the next chunk, which takes `steps` decode steps. The prefill already generates the
+    /// first token, so this token takes no decode step.
     pub fn next(&mut self, steps: u32) -> MonotonicInstant {
         if let Some((_, length)) = self.stall.take_if(|(after, _)| self.steps >= *after) {
             self.due = self.due + length;

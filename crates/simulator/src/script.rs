@@ -1,5 +1,6 @@
-//! Generates the content and order of a response from the request, the model and a seed, before the first byte is
-//! sent.
+//! Generates the whole content of a response, and its division into chunks, before the first byte is sent.
+//!
+//! The request, the model and a seed determine the content. The script also tracks how much of the text was sent.
 
 use fastrand::Rng;
 
@@ -9,10 +10,10 @@ use crate::request::{Api, Overrides, Request};
 use crate::sentences::Sentences;
 use crate::tokens;
 
-/// Maximum length of a response in tokens: the context of a 128 k model.
+/// Maximum length of a response in tokens: the context length of a model with 128 k tokens.
 pub const MAX_RESPONSE_TOKENS: u32 = 131_072;
 
-/// A whole response, in the order in which it is sent.
+/// The content of a whole response, and the order in which it is sent.
 #[derive(Debug, Default)]
 pub struct Script {
     pub choices: u32,
@@ -20,7 +21,7 @@ pub struct Script {
     pub writes: Vec<ScriptedWrite>,
     pub finish: &'static str,
     pub tool: Option<String>,
-    /// Decode steps of hidden reasoning.
+    /// Decode steps of hidden reasoning, which the model generates but does not send.
     pub hidden: u32,
     pub prompt_tokens: u64,
 }
@@ -51,7 +52,7 @@ pub enum ScriptedWrite {
     ToolCallStart {
         choice: u32,
     },
-    /// The text of `part` up to byte `end`, which takes `steps` decode steps.
+    /// Sends the text of `part` from the end of its previous chunk to byte `end`. The chunk takes `steps` decode steps.
     Chunk {
         part: u32,
         end: u32,
@@ -100,13 +101,13 @@ impl Script {
         script
     }
 
-    /// Returns the script of a call that generates nothing.
+    /// Returns the script of a call that generates no text, such as embeddings.
     pub fn prompt_only(request: &Request) -> Self {
         Self { prompt_tokens: tokens::count_prompt(&request.prompt_text()), ..Self::default() }
     }
 
-    /// Interleaves the choices, one chunk of each in turn. All choices are decoded in one batch, so only the steps
-    /// of the first take time.
+    /// Interleaves the writes of all choices: one chunk of each choice in turn. An engine decodes all choices in one
+    /// batch, so only the steps of the first choice take time.
     fn interleave(&mut self, lines: Vec<Vec<ScriptedWrite>>) {
         let mut lines: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
         loop {
@@ -122,12 +123,12 @@ impl Script {
         }
     }
 
-    /// Returns the text of one kind in one choice.
+    /// Returns the part with the text of one kind in one choice.
     pub fn text(&self, choice: u32, kind: PartKind) -> Option<&Part> {
         self.parts.iter().find(|part| part.choice == choice && part.kind == kind)
     }
 
-    /// Returns the decode steps of all visible text.
+    /// Returns the decode steps of all text that is sent.
     pub fn shown_steps(&self) -> u32 {
         let steps = |write: &ScriptedWrite| {
             if let ScriptedWrite::Chunk { steps, .. } = write { *steps } else { 0 }
@@ -135,7 +136,7 @@ impl Script {
         self.writes.iter().map(steps).sum()
     }
 
-    /// Returns the usage of the whole response, counted by the encoder.
+    /// Returns the token usage of the whole response, as counted by the encoder.
     pub fn usage(&self) -> Usage {
         let count = |part: &Part| (part.kind, tokens::count(&part.text));
         let counts: Vec<_> = self.parts.iter().map(count).collect();
@@ -149,13 +150,13 @@ impl Script {
         }
     }
 
-    /// Returns the tokens of the text sent so far.
+    /// Returns the number of tokens in the text that was sent so far.
     pub fn sent_tokens(&self) -> u64 {
         let sent = self.parts.iter().map(|part| part.text.get(..part.sent).unwrap_or_default());
         sent.map(tokens::count).sum()
     }
 
-    /// Marks all text as sent, for a non-streaming response.
+    /// Marks all text as sent, because a non-streaming response sends it at once.
     pub fn send_all(&mut self) {
         for part in &mut self.parts {
             part.sent = part.text.len();
@@ -164,7 +165,7 @@ impl Script {
 }
 
 impl Part {
-    /// Takes the text up to byte `end`.
+    /// Marks the text up to byte `end` as sent, and returns the newly sent text.
     pub fn take(&mut self, end: u32) -> &str {
         let from = std::mem::replace(&mut self.sent, end as usize);
         self.text.get(from..self.sent).unwrap_or_default()
@@ -172,7 +173,7 @@ impl Part {
 }
 
 impl ScriptedWrite {
-    /// Returns the decode steps of a chunk. Other writes take no time.
+    /// Returns the decode steps of a chunk, or `None` for other writes, which take no time.
     const fn steps_mut(&mut self) -> Option<&mut u32> {
         if let Self::Chunk { steps, .. } = self { Some(steps) } else { None }
     }
@@ -183,14 +184,14 @@ struct ScriptWriter<'a> {
     profile: &'a Profile,
     api: Api,
     overrides: &'a Overrides,
-    /// Maximum tokens per choice.
+    /// Number of tokens that a choice may still use.
     most: u32,
     random: &'a mut Rng,
     script: &'a mut Script,
 }
 
 impl ScriptWriter<'_> {
-    /// Generates the parts of one choice and returns its writes.
+    /// Generates the parts of one choice and returns the writes that send them.
     fn choice(&mut self, choice: u32) -> Vec<ScriptedWrite> {
         let mut writes = Vec::new();
         let mut left = self.most;
@@ -233,7 +234,7 @@ impl ScriptWriter<'_> {
     }
 }
 
-/// Converts an index or a length. [`MAX_RESPONSE_TOKENS`] pieces of a few bytes stay far below 2^32.
+/// Converts an index or a length. The text of [`MAX_RESPONSE_TOKENS`] tokens is much shorter than 2³² bytes.
 fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -249,7 +250,7 @@ mod tests {
         Script::generate(&profile, &request, settings, &mut Rng::with_seed(1))
     }
 
-    /// Replays the writes and returns the text that a client would assemble.
+    /// Replays the writes and returns the text that a client would assemble from them.
     fn render(script: &mut Script) -> Vec<String> {
         let mut texts = vec![String::new(); script.parts.len()];
         for write in script.writes.clone() {

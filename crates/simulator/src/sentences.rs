@@ -1,19 +1,19 @@
-//! Generates deterministic sentences whose pieces are one token each.
+//! Generates the text of simulated responses: reproducible sentences in pieces of one token each.
 
 use fastrand::Rng;
 
-/// A text and the end of each of its pieces.
+/// A generated text. `ends` has the end of each piece, in bytes.
 pub struct Sentences {
     pub text: String,
     pub ends: Vec<usize>,
 }
 
 impl Sentences {
-    /// Generates `pieces` pieces.
+    /// Generates a text of `pieces` pieces.
     ///
-    /// A piece is a word with the space before it, or a punctuation mark. A test checks that each is at most one
-    /// token of o200k_base, so n pieces have at most n tokens. The encoder still does the counting, because
-    /// neighbours may merge.
+    /// A piece is a word with the space before it, or a punctuation mark. A test checks that each piece is at most one
+    /// token in o200k_base. A text of n pieces therefore has at most n tokens. The backend still counts tokens with the
+    /// encoder, because the encoder can merge neighbouring pieces.
     pub fn write(random: &mut Rng, pieces: u32) -> Self {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(pieces as usize));
         let mut place = SentencePosition::Start;
@@ -24,7 +24,7 @@ impl Sentences {
         Self { text, ends }
     }
 
-    /// Wraps the text as tool arguments, `{"query":"…"}`. The frame forms separate pieces.
+    /// Wraps the text as tool arguments, `{"query":"…"}`. The JSON before and after the text forms separate pieces.
     pub fn as_arguments(&self) -> Self {
         const HEAD: &str = "{\"query\":\"";
         let text = format!("{HEAD}{}\"}}", self.text);
@@ -35,13 +35,13 @@ impl Sentences {
     }
 }
 
-/// Position of the next piece in a sentence.
+/// Position in a sentence, which determines the next piece.
 #[derive(Clone, Copy)]
 enum SentencePosition {
     Start,
-    /// After this many words.
+    /// After this number of words.
     Word(u32),
-    /// After a comma.
+    /// After a comma that follows this number of words.
     Comma(u32),
     /// After a full stop.
     Stop,
@@ -99,7 +99,8 @@ const WORDS: [&str; 120] = [
     "moves", "turns", "keeps",
 ];
 
-/// Words with characters of several bytes or tokens. Plain English would hide errors in counting them.
+/// Words whose characters take several bytes or tokens. A text in plain English would hide counting errors for such
+/// characters.
 const FOREIGN: [&str; 24] = [
     "für", "über", "être", "très", "niño", "mañana", "não", "são", "и", "не", "что", "для", "του",
     "και", "的", "日", "في", "من", "है", "के", "여", "이", "också", "için",

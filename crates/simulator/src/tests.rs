@@ -64,7 +64,7 @@ impl Running {
         String::from_utf8(body.to_vec()).unwrap()
     }
 
-    /// Returns the data frames of a stream in order of arrival, and whether the stream ended without an error.
+    /// Returns the data of each frame in order of arrival, and whether the stream ended without an error.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
         let mut body = self.post("/v1/chat/completions", body, headers).await.into_body();
         let mut frames = Vec::new();
@@ -233,7 +233,7 @@ async fn headers_set_length_pace_and_chunk_size() {
     assert_eq!(with_text, 3);
     let since = |from, to: Option<clock::MonotonicInstant>| to.unwrap().since(from);
     assert!(since(entry.received, entry.first_token) >= Duration::from_millis(30 + 6));
-    // Due times are absolute: a late first chunk does not delay the last one.
+    // Due times do not depend on earlier writes: a late first chunk does not delay the last one.
     assert!(since(entry.received, entry.last_token) >= Duration::from_millis(30 + 22));
 }
 

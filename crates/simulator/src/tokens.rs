@@ -1,22 +1,24 @@
-//! Counts tokens with the encoding of the simulated models.
+//! Counts tokens with the encoding of the simulated models, o200k_base.
 //!
-//! The reference implementation counts, not `tokengauge_llm::count`, because the demo checks the counts of the
-//! proxy against these. Loading takes about 50 MB and 0.1 s, only in processes that simulate.
+//! The counts come from the crate `tiktoken-rs`, not from `tokengauge_llm::count`, because the demo checks the proxy's
+//! counts against them. Loading the encoding takes about 50 MB and 0.1 s, but only in processes that simulate a
+//! backend.
 
-/// Returns the tokens of `text` in o200k_base.
+/// Returns the number of tokens in `text`.
 pub fn count(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
-/// Loads the encoding in advance, so that it delays no stream. Blocks for about 0.1 s.
+/// Loads the encoding in advance, so that no stream waits for it. Blocks for about 0.1 s.
 pub fn load() {
     tiktoken_rs::o200k_base_singleton();
 }
 
-/// Maximum length of a counted text in bytes. Counting megabytes would delay all streams of the thread.
+/// Maximum length in bytes of a prompt that is counted exactly. Counting megabytes would delay all streams on the
+/// thread.
 const MAX_COUNTED_BYTES: usize = 64 << 10;
 
-/// Returns the tokens of a prompt. Beyond 64 KiB, estimates four bytes per token.
+/// Returns the number of tokens in a prompt. A prompt of more than 64 KiB is estimated at four bytes per token.
 pub fn count_prompt(text: &str) -> u64 {
     if text.len() <= MAX_COUNTED_BYTES { count(text) } else { text.len() as u64 / 4 }
 }

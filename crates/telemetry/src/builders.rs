@@ -1,4 +1,4 @@
-//! Builds instruments from catalog entries. No other module calls the SDK's builders.
+//! Creates instruments from catalog entries. No other module uses the SDK's builders.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use crate::catalog::{Kind, Metric};
 use crate::exemplars::Exemplars;
 
-/// Builds an SDK instrument with the name, unit and description of a metric.
+/// Creates an SDK instrument with the name, unit and description of a metric.
 macro_rules! build {
     ($metric:ident, $meter:ident.$builder:ident() $(, $option:ident($value:expr))?) => {
         $meter
@@ -19,7 +19,7 @@ macro_rules! build {
     };
 }
 
-/// A synchronous instrument that is built from its catalog entry.
+/// A synchronous instrument, which is created from its catalog entry.
 pub trait Instrument {
     fn build(metric: &'static Metric, meter: &Meter, exemplars: &Arc<Exemplars>) -> Self;
 }
@@ -30,7 +30,7 @@ impl Instrument for Counter<u64> {
     }
 }
 
-/// Counts fractional amounts, such as seconds or money.
+/// Counts amounts that are not whole numbers, such as seconds or money.
 impl Instrument for Counter<f64> {
     fn build(metric: &'static Metric, meter: &Meter, _: &Arc<Exemplars>) -> Self {
         build!(metric, meter.f64_counter())
@@ -49,7 +49,7 @@ impl Instrument for Histogram<u64> {
     }
 }
 
-/// A number that a metric reads at each collection.
+/// A type of number that a metric reads at each collection.
 pub trait Observed: Sized + 'static {
     /// Registers a callback that reads the current values of `metric`.
     fn observe(

@@ -1,9 +1,9 @@
-//! Exemplars link a histogram bucket or a counter to the trace of an exchange that it counted.
+//! Stores exemplars: links from a histogram bucket or a counter to the trace of an exchange that it counted.
 //!
-//! The SDK creates no exemplars. This module stores them for values that are recorded when an exchange ends: the latest
-//! exemplar of each bucket of each series, and of each counter. A collection copies the exemplars and matches them to
-//! points by metric name and attributes. Only exchanges whose traces are kept leave exemplars, because other trace ids
-//! cannot be looked up.
+//! The OpenTelemetry SDK for Rust creates no exemplars, so this module stores them. It keeps the latest exemplar of
+//! each bucket of each series, and of each counter, for values that are recorded when an exchange ends. A collection
+//! copies the exemplars and assigns them to the points of a metric by name and attributes. By default, only exchanges
+//! whose traces are exported leave exemplars, because a link to another trace would lead nowhere.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -21,16 +21,16 @@ use crate::span;
 use tokengauge_measure::record::Record;
 use tokengauge_types::clock::WallTime;
 
-/// Maximum number of slots (a bucket of a series, or a counter) of one generation. One kind of call fills about a
-/// hundred slots: 25 series with 4 buckets each. The latest 70 kinds of calls therefore keep their exemplars. A hash
-/// table of 8,192 entries holds this many without growing. Both generations together stay below 1 MB.
+/// Maximum number of slots in one generation. A slot is a bucket of a series, or a counter. One kind of call fills
+/// about a hundred slots: 25 series with 4 buckets each. The latest 70 kinds of calls therefore keep their exemplars. A
+/// hash table with 8,192 places holds this number without growing, and both generations together take less than 1 MB.
 const GENERATION: usize = 7_168;
 
-/// The link from a value to one exchange.
+/// A link from a value to the exchange that caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],
-    /// Id of the CLIENT span, or of the SERVER span if no CLIENT span exists.
+    /// Id of the CLIENT span, or of the SERVER span if the exchange has no CLIENT span.
     pub span_id: [u8; 8],
     /// The value that the exchange added to the series.
     pub value: f64,
@@ -38,8 +38,8 @@ pub struct Exemplar {
     pub time: WallTime,
 }
 
-/// A series, identified by a keyed hash of its metric's name and its attributes. A collision among 100,000 series has a
-/// probability of 10⁻⁹, and would link a bucket to a trace of the other series.
+/// Identifies a series by a keyed hash of the metric's name and the series' attributes. With 100,000 series, the
+/// probability of a collision is 10⁻⁹. After a collision, a bucket would link to a trace of the other series.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SeriesId(u64);
 
@@ -50,27 +50,27 @@ pub struct Exemplars {
     places: Mutex<ExemplarStore>,
 }
 
-/// Selects the exchanges that leave exemplars.
+/// Which exchanges leave exemplars.
 #[derive(Clone, Copy, Debug)]
 enum ExemplarPolicy {
     None,
-    /// Exchanges whose traces this sampler keeps.
+    /// Exchanges whose traces are kept by this sampler.
     Sampled(Sampler),
     All,
 }
 
-/// A bucket of a series. A counter has only the first.
+/// A bucket of a series. A counter uses only bucket 0.
 type Slot = (SeriesId, usize);
 
-/// Two generations of slots. When the young generation is full, it replaces the old one, and slots that were not
-/// updated since are dropped. This keeps the latest exemplars without tracking ages.
+/// Two generations of slots. When the young generation is full, it replaces the old generation. Slots that were not
+/// updated in the meantime are dropped. In this way, the store keeps the latest exemplars without storing their age.
 #[derive(Debug, Default)]
 struct ExemplarStore {
     young: FxHashMap<Slot, Exemplar>,
     old: FxHashMap<Slot, Exemplar>,
 }
 
-/// Records the exemplars of one exchange. Holds the lock of the exemplars, so it must be short-lived.
+/// Records the exemplars of one exchange. It holds the lock of the store and must therefore be dropped soon.
 #[derive(Debug)]
 pub struct ExemplarRecorder<'a>(Option<ActiveRecorder<'a>>);
 
@@ -93,12 +93,12 @@ impl Exemplars {
         Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
-    /// Identifies a series. `attributes` are sorted by key, as the SDK returns them.
+    /// Returns the id of a series. `attributes` are sorted by key, as the SDK returns them.
     pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> SeriesId {
         SeriesId::new(&self.hasher, metric.name, attributes)
     }
 
-    /// Returns the recorder of one finished exchange.
+    /// Returns a recorder for one finished exchange. It records nothing if the exchange leaves no exemplars.
     pub fn recorder(&self, record: &Record) -> ExemplarRecorder<'_> {
         let eligible = match self.eligible {
             ExemplarPolicy::None => false,
@@ -168,16 +168,16 @@ impl ExemplarRecorder<'_> {
         Self(None)
     }
 
-    /// Records the exemplar of `value` in a histogram whose buckets end at `bounds`.
+    /// Records an exemplar for `value` in a histogram. `bounds` are the upper bounds of its buckets.
     pub fn bucket(&mut self, series: SeriesId, bounds: &[f64], value: f64) {
-        // The SDK ignores values that are not finite.
+        // The SDK ignores values that are not finite, so they have no bucket.
         if value.is_finite() {
             let bucket = bounds.partition_point(|bound| *bound < value);
             self.put((series, bucket), value);
         }
     }
 
-    /// Records the exemplar of an increment of a counter.
+    /// Records an exemplar for the increment of a counter by 1.
     pub fn one(&mut self, series: SeriesId) {
         self.put((series, 0), 1.0);
     }
@@ -190,7 +190,7 @@ impl ExemplarRecorder<'_> {
     }
 }
 
-/// The exemplars of one collection.
+/// A copy of all exemplars, for one collection.
 pub struct ExemplarSnapshot {
     hasher: RandomState,
     /// Sorted by slot.
@@ -198,7 +198,7 @@ pub struct ExemplarSnapshot {
 }
 
 impl ExemplarSnapshot {
-    /// Returns the exemplars of one series with their buckets, in order.
+    /// Returns the exemplars of one series with the index of their bucket, in the order of buckets.
     pub fn of_series<'a>(
         &self,
         metric: &str,
@@ -250,7 +250,7 @@ mod tests {
         [KeyValue::new("key", value)]
     }
 
-    /// The values of one series by bucket.
+    /// Returns the values of one series' exemplars, each with its bucket.
     fn values(exemplars: &Exemplars, of: &'static str) -> Vec<(usize, f64)> {
         let snapshot = exemplars.snapshot();
         let attributes = attributes(of);
@@ -271,7 +271,7 @@ mod tests {
         let mut marks = exemplars.recorder(&testing::streamed());
         marks.bucket(series("a"), BOUNDS, 1.5);
         drop(marks);
-        // A value at a bound belongs to the bucket that ends there.
+        // A value equal to a bound belongs to the bucket below the bound.
         assert_eq!(values(&exemplars, "a"), [(0, 0.5), (1, 1.5), (2, 9.0)]);
         assert_eq!(values(&exemplars, "b"), [(0, 1.0)]);
         assert_eq!(values(&exemplars, "c"), []);
@@ -301,7 +301,7 @@ mod tests {
             }
         );
         record.ending = Ending::Rejected(RejectReason::NoRoute);
-        assert_eq!(left(&record).span_id, *b"server00", "there is no other span");
+        assert_eq!(left(&record).span_id, *b"server00", "the record has no CLIENT span");
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// A hash table with 2^n slots holds at most 7/8 × 2^n entries, with one byte of metadata per slot.
+    /// A hash table with 2ⁿ places holds at most 7/8 × 2ⁿ entries and needs one byte of metadata per place.
     #[test]
     fn both_generations_fit_in_a_megabyte() {
         let places = GENERATION.next_power_of_two();
@@ -356,7 +356,7 @@ mod tests {
             assert!(places.young.len() <= GENERATION && places.old.len() <= GENERATION);
         }
         let all: FxHashMap<_, _> = places.all().into_iter().collect();
-        assert_eq!(all.len(), places.all().len(), "each place once");
+        assert_eq!(all.len(), places.all().len(), "each slot occurs once");
         assert_eq!(all[&busy], exemplar((5 * GENERATION - 1) as f64));
         let latest = 5 * GENERATION - GENERATION / 2..5 * GENERATION;
         assert!(latest.into_iter().all(|number| all.contains_key(&place(number))));

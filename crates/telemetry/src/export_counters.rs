@@ -1,4 +1,4 @@
-//! Counts exports and dropped items by signal, and reports them as metrics.
+//! Counts exports and dropped items for each signal, and exports these counts as metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::catalog::health;
 pub use crate::config::Signal;
 use tokengauge_types::label_values;
 
-/// Reason why an item was never delivered.
+/// Why an item was never delivered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DropReason {
     QueueFull,
@@ -31,14 +31,14 @@ struct SignalCounters {
 }
 
 impl ExportCounters {
-    /// Counts one finished export request, regardless of its number of attempts.
+    /// Counts one export request that has ended, regardless of its number of attempts.
     pub fn count_export(&self, signal: Signal, succeeded: bool) {
         let counters = self.of(signal);
         let counter = if succeeded { &counters.succeeded } else { &counters.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts spans, log records or collections of metrics that are never delivered.
+    /// Counts spans, log records or metric collections that will never be delivered.
     pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: usize) {
         self.of(signal).dropped.add(reason, items);
     }

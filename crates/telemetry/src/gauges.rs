@@ -1,5 +1,5 @@
-//! Gauges, and counters that other components keep. Their values are read from the snapshot that the metrics reader
-//! takes before each collection.
+//! Exports gauges, and counters that other components maintain. Their values come from the snapshot that the metrics
+//! reader takes before each collection.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::request_log::LineCounts;
 use crate::series_limits::SeriesLimits;
 use crate::snapshot::{BudgetReading, StateSnapshot};
 
-/// The snapshot of the collection in progress.
+/// The snapshot for the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
 pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
@@ -41,24 +41,24 @@ pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
     registrar.process();
 }
 
-/// Registers callbacks that read the current snapshot.
+/// Registers callbacks that read values from the current snapshot.
 struct Registrar<'a> {
     meter: &'a Meter,
     current: &'a Current,
     limits: SeriesLimits,
 }
 
-/// The readings that several metrics share.
+/// Readings that several metrics export, such as the readings of all routes.
 struct Group<R> {
     readings: fn(&StateSnapshot) -> &[R],
-    /// Maximum number of readings. Further ones are not exported.
+    /// Maximum number of exported readings, to bound the number of series.
     most: usize,
-    /// Returns the attributes of a reading, or `None` if it is not exported.
+    /// Returns the attributes of a reading, or `None` if the reading is not exported.
     base: fn(&R) -> Option<Vec<KeyValue>>,
 }
 
 impl Registrar<'_> {
-    /// Registers a metric with series that `read` observes.
+    /// Registers a metric. At each collection, `read` observes its series.
     fn series<T: Observed>(
         &self,
         metric: &Metric,
@@ -68,7 +68,7 @@ impl Registrar<'_> {
         T::observe(metric, self.meter, move |instrument| read(&current.load(), instrument));
     }
 
-    /// Registers a metric without attributes. It is absent if `value` returns `None`.
+    /// Registers a metric without attributes. The metric is absent if `value` returns `None`.
     fn value<T: Observed>(&self, metric: &Metric, value: fn(&StateSnapshot) -> Option<T>) {
         self.series(metric, move |snapshot, instrument| {
             if let Some(value) = value(snapshot) {
@@ -77,7 +77,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers a metric with one series per reading. A series is absent if `value` returns `None`.
+    /// Registers a metric with one series per reading. The series is absent if `value` returns `None`.
     fn one_each<R: 'static, T: Observed>(
         &self,
         metric: &Metric,
@@ -93,7 +93,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Registers a metric with one series per reading and label. A series is absent if its value is `None`.
+    /// Registers a metric with one series per reading and label. The series is absent if its value is `None`.
     fn labelled<R: 'static, T: Observed, const N: usize>(
         &self,
         metric: &Metric,
@@ -113,7 +113,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Requests in flight, queues and stalled streams of each route.
+    /// Registers the metrics of each route: requests in flight, queues and stalled streams.
     fn routes(&self) {
         let lanes: Group<RouteReading> = Group {
             readings: |snapshot| &snapshot.load.lanes,
@@ -141,7 +141,7 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::QUEUE_DEPTH, &with_bound, |reading| Some(reading.queue_depth()));
     }
 
-    /// Throughput and workload drift of each model.
+    /// Registers the metrics of each model: throughput and workload drift.
     fn models(&self) {
         let most = self.limits.series;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
@@ -162,9 +162,10 @@ impl Registrar<'_> {
         });
     }
 
-    /// Remaining requests and tokens of the provider's rate limits.
+    /// Registers the provider's rate limits: remaining requests and tokens.
     fn rate_limits(&self) {
-        // The names of metrics of requests contain the type of the limit.
+        // Limits on requests and on tokens have separate metrics, so the type of limit is not a label of the request
+        // metrics.
         let requests: Group<RateLimitReading> = Group {
             readings: |snapshot| &snapshot.load.quotas,
             most: self.limits.series * LimitType::ALL.len(),
@@ -226,7 +227,7 @@ impl Registrar<'_> {
         });
     }
 
-    /// Metrics that the engines behind upstreams report, their warm-up state, and the scrapes.
+    /// Registers the metrics of backends: values that engines report, warm-up states, and the results of scrapes.
     fn backends(&self) {
         let upstreams: Group<engine::Reading> = Group {
             readings: |snapshot| &snapshot.backends,
@@ -244,7 +245,7 @@ impl Registrar<'_> {
         self.one_each(&health::SELF_IMPLAUSIBLE, &upstreams, |reading| {
             reading.asked.map(|_| reading.implausible)
         });
-        // Absent until the engine is recognized.
+        // The series of an engine are absent until the type of the engine is recognized.
         let engines: Group<engine::Reading> = Group {
             base: |reading| {
                 let engine = word(key::ENGINE, reading.engine?.as_str());
@@ -305,7 +306,8 @@ impl Registrar<'_> {
         });
     }
 
-    /// CPU, memory and shutdown of the process. Values that the kernel does not report are absent.
+    /// Registers the metrics of the process: CPU, memory and shutdown. Values that the kernel does not report are
+    /// absent.
     fn process(&self) {
         let process: Group<ProcessStats> = Group {
             readings: |snapshot| std::slice::from_ref(&snapshot.process),

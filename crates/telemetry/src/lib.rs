@@ -1,10 +1,13 @@
-//! Metrics, spans, log records and the request log of tokengauge, over OTLP and as Prometheus text.
+//! Exports tokengauge's metrics, spans, log records and request log, over OTLP and as Prometheus text.
 //!
-//! [`catalog`] lists every metric and attribute. [`Instruments`] records samples. The OpenTelemetry SDK aggregates
-//! them, and [`exemplars`] stores links to traces. [`MetricsReader`] takes one snapshot of all metrics. [`otlp`]
-//! exports the snapshot and [`prometheus`] renders it, so both have the same names. [`span`] encodes the spans of a
-//! record. [`Telemetry`] owns the export thread, so a collector that hangs does not delay anything else. [`RequestLog`]
-//! writes each record as a JSON line, on a separate thread.
+//! - [`catalog`] lists every metric and attribute.
+//! - [`Instruments`] records values, and the OpenTelemetry SDK aggregates them. [`exemplars`] stores links from values
+//!   to traces.
+//! - [`MetricsReader`] takes a snapshot of all metrics. [`otlp`] exports the snapshot and [`prometheus`] renders it, so
+//!   both have the same metrics.
+//! - [`span`] encodes the spans of a finished exchange.
+//! - [`Telemetry`] owns the thread that exports, so a collector that hangs does not delay any other part.
+//! - [`RequestLog`] writes each finished exchange as a JSON line, on a separate thread.
 
 mod attributes;
 mod builders;

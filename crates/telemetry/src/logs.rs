@@ -1,8 +1,10 @@
-//! OTLP logs: the proxy's own log, one record per finished request, and the content of calls as GenAI events.
+//! Exports OTLP log records: the proxy's own log, one record per finished request, and the content of calls as GenAI
+//! events.
 //!
-//! This module does not use the SDK's batch processor, which reports losses only as log lines and flushes without a
-//! time limit. Records wait in the same kind of bounded queue as spans, and the telemetry thread exports them. Emitting
-//! never blocks. The telemetry thread suppresses telemetry, so that the exporter's own log lines are not exported.
+//! Records wait in the same kind of bounded queue as spans, and the telemetry thread exports them, so emitting a record
+//! never blocks. The SDK's batch processor is not used, because it reports losses only as log lines and flushes without
+//! a time limit. Telemetry is suppressed on the telemetry thread. Otherwise each export would log lines that cause
+//! another export.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,24 +26,24 @@ use crate::queue::Queue;
 use crate::span::attributes::{self, AttributeWriter};
 use crate::span::{end_time, innermost_span_id};
 
-/// Event name of the record of a finished request. Its body has the fields of a line of the request log.
+/// Event name of the record for a finished request. Its body has the same fields as a line of the request log.
 pub const REQUEST_EVENT: &str = "tokengauge.request";
 
-/// Event name of the semantic conventions for the content of a call.
+/// Event name of the GenAI semantic conventions for the content of a call.
 pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
 
-/// Prefix of the targets of the proxy's own log events. Events of libraries are not exported.
+/// Prefix of the targets of the proxy's own log events. Events of other libraries are not exported.
 const OWN_TARGETS: &str = "tokengauge";
 
-/// Estimated size of a record in bytes, without its texts.
+/// Estimated size of a record in bytes, in addition to its texts.
 const RECORD_BYTES: usize = 256;
 
 pub type QueuedLog = (SdkLogRecord, InstrumentationScope);
 
-/// The layer that exports the proxy's own log.
+/// A layer for `tracing` that exports the proxy's own log.
 pub type TracingLayer = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
-/// Emits log records to the export queue.
+/// Adds log records to the export queue.
 #[derive(Clone, Debug)]
 pub struct LogEmitter {
     provider: SdkLoggerProvider,
@@ -61,13 +63,13 @@ impl LogEmitter {
         Self { provider, logger, queue }
     }
 
-    /// Returns a layer that exports the events of the `tracing` log.
+    /// Returns a layer for `tracing` that exports the proxy's log events.
     pub fn tracing_layer(&self) -> TracingLayer {
         OpenTelemetryTracingBridge::new(&self.provider)
     }
 
-    /// Emits the record of a finished request, and its content if the route captures content. `line` returns the
-    /// request log's line, and is called only if the queue has room.
+    /// Emits the record of a finished request, and its content if the route captures content. `line` computes the line
+    /// of the request log. It is called only if the queue can accept a record.
     pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
         let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
         if let Some(reason) = self.queue.refusal() {
@@ -87,7 +89,8 @@ impl LogEmitter {
         let mut event = self.log_record(record, CONTENT_EVENT);
         attributes::inference(&mut event, record, call);
         for (attribute, text) in attributes::content_texts(content) {
-            // The conventions require structured values on events. Spans have the same content as JSON text.
+            // The semantic conventions require structured values in events. Span attributes contain the same content as
+            // JSON text.
             if let Some(value) = serde_json::from_str(text).ok().and_then(any_value) {
                 event.add_attribute(attribute.key, value);
             }
@@ -96,7 +99,7 @@ impl LogEmitter {
         self.logger.emit(event);
     }
 
-    /// Starts a record with the exchange's end time, trace id and span id.
+    /// Creates a record with the exchange's end time, trace id and span id.
     fn log_record(&self, record: &Record, event: &'static str) -> SdkLogRecord {
         let severity = match record.outcome {
             Outcome::Ok | Outcome::Cancelled => Severity::Info,
@@ -120,7 +123,7 @@ impl LogEmitter {
     }
 }
 
-/// Moves records to the export queue.
+/// Adds the SDK's records to the export queue.
 #[derive(Debug)]
 struct QueueProcessor(Arc<Queue<QueuedLog>>);
 
@@ -134,7 +137,7 @@ impl LogProcessor for QueueProcessor {
         target.starts_with(OWN_TARGETS)
     }
 
-    /// Does nothing: the telemetry thread flushes when it stops.
+    /// Does nothing, because the telemetry thread exports the rest of the queue when it stops.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -167,7 +170,7 @@ impl AttributeWriter for SdkLogRecord {
     }
 }
 
-/// Converts JSON to a log value. `null` has no counterpart and is left out.
+/// Converts JSON to a log value. `null` has no equivalent and is left out.
 fn any_value(json: Value) -> Option<AnyValue> {
     Some(match json {
         Value::Null => return None,
@@ -189,7 +192,7 @@ fn any_value(json: Value) -> Option<AnyValue> {
     })
 }
 
-/// Estimates the memory of a record, for the queue's byte limit.
+/// Estimates the memory of a record in bytes, for the byte limit of the queue.
 fn approximate_bytes(record: &SdkLogRecord) -> usize {
     let attributes = record.attributes_iter();
     let attributes: usize =
@@ -207,7 +210,7 @@ fn value_bytes(value: &AnyValue) -> usize {
                 fields.iter().map(|(key, value)| key.as_str().len() + value_bytes(value)).sum()
             }
             AnyValue::Int(_) | AnyValue::Double(_) | AnyValue::Boolean(_) => 0,
-            // The enum is non-exhaustive.
+            // The SDK's enum is non-exhaustive. Unknown variants count as 0 bytes.
             _ => 0,
         }
 }

@@ -1,8 +1,8 @@
-//! Takes snapshots of all metrics.
+//! Takes snapshots of all metrics, for OTLP exports and scrapes.
 //!
-//! No other module drives the SDK's readers. The state that gauges read is taken once per collection. OTLP exports and
-//! scrapes use the same aggregates. If the back end requires deltas, a second reader provides them, because a scrape
-//! needs sums. A second reader doubles the cost of a record.
+//! Only this module uses the SDK's metric readers. Before each collection, it takes the state that gauges export. OTLP
+//! exports and scrapes normally share one reader and its aggregates. If the back end requires deltas, a second reader
+//! provides them, because a scrape needs cumulative sums. The second reader doubles the cost of recording a value.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,15 +34,15 @@ use crate::snapshot::SnapshotSource;
 #[derive(Debug)]
 pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
-    /// Exemplars of exchanges that the metrics count.
+    /// Exemplars, which link values of these metrics to traces.
     pub exemplars: ExemplarSnapshot,
 }
 
-/// Owns the SDK's provider and readers.
+/// Owns the SDK's meter provider and metric readers.
 pub struct MetricsReader {
     provider: SdkMeterProvider,
     cumulative: SharedReader,
-    /// The reader for OTLP if its temporality is not cumulative.
+    /// The reader for OTLP. `None` if OTLP uses the cumulative reader, too.
     preferred: Option<SharedReader>,
     resource: Resource,
     readings: SnapshotSource,
@@ -50,7 +50,8 @@ pub struct MetricsReader {
     folded: Arc<AtomicU64>,
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
-    /// Serializes collections, because gauges read the snapshot of the current one.
+    /// Held during a collection, so that only one runs at a time. Gauges read the snapshot of the collection in
+    /// progress.
     collecting: Mutex<()>,
 }
 
@@ -98,12 +99,12 @@ impl MetricsReader {
         (metrics_reader, meter)
     }
 
-    /// Returns all metrics, cumulative since the start.
+    /// Returns all metrics as cumulative values since the start of the process.
     pub fn scrape(&self) -> MetricsSnapshot {
         self.snapshot(&self.cumulative)
     }
 
-    /// Returns all metrics with the temporality for OTLP.
+    /// Returns all metrics with the temporality that OTLP uses.
     pub fn collect(&self) -> MetricsSnapshot {
         self.snapshot(self.preferred.as_ref().unwrap_or(&self.cumulative))
     }
@@ -121,8 +122,8 @@ impl MetricsReader {
         let mut snapshot = self.readings.take();
         snapshot.folded_series = self.folded.load(Ordering::Relaxed);
         self.current.store(Arc::new(snapshot));
-        // Exemplars are copied after taking the state, which makes the observer apply all events. They are copied
-        // before the metrics, so that no exemplar belongs to an exchange that the metrics do not count yet.
+        // Taking the state makes the observer apply all pending events, so exemplars are copied afterwards. They are
+        // copied before the metrics, so that every exemplar belongs to an exchange that the metrics count.
         let exemplars = self.exemplars.snapshot();
         let mut metrics = ResourceMetrics::default();
         if let Err(error) = reader.collect(&mut metrics) {
@@ -138,9 +139,10 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Returns the stream of an instrument. Its limit is the maximum number of series that this program admits, so that the
-/// SDK never overflows. Histograms have no min and max, which are meaningless over the life of a process. A bound
-/// histogram without a record would also export the extreme numbers as min and max.
+/// Configures the stream of an instrument. Its cardinality limit is the maximum number of series that this program
+/// admits, so the SDK's overflow series is never used. Histograms export neither minimum nor maximum, because both are
+/// meaningless over the life of a process. For a bound histogram without a value, the SDK would also export the extreme
+/// numbers of the type.
 fn stream(instrument: &Instrument, bounds: &SeriesLimits) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
     let mut stream = Stream::builder().with_cardinality_limit(bounds.limit(metric));
@@ -166,7 +168,7 @@ fn resource(config: &Config) -> Resource {
         .build()
 }
 
-/// A reader that is shared with the SDK's provider.
+/// A reader that this module shares with the SDK's meter provider.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReader(Arc<ManualReader>);
 

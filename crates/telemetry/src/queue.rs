@@ -1,4 +1,4 @@
-//! The bounded queue between the threads that record spans or log records and the telemetry thread.
+//! A bounded queue of spans or log records, from the threads that record them to the telemetry thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,30 +9,31 @@ use tokio::sync::Notify;
 use crate::config::BatchConfig;
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 
-/// Maximum queued bytes, regardless of the number of items. With captured content, one item has hundreds of kilobytes.
+/// Maximum number of queued bytes, regardless of the number of items. With captured content, a single item can have
+/// hundreds of kilobytes.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// Bytes at which a batch is full. Collectors accept requests of 4 MiB by default.
+/// Number of bytes at which a batch is full. By default, collectors accept requests of up to 4 MiB.
 const FULL_BATCH_BYTES: usize = 2 << 20;
 
-/// A queue of items of one signal. The mutex is held only to add an item or to take a batch. A channel would wake the
-/// telemetry thread for each span, which costs more than encoding the span.
+/// A queue of items of one signal. The mutex is held only while an item is added or a batch is taken. A channel would
+/// wake the telemetry thread for each span, which costs more than encoding the span.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     pub batch: BatchConfig,
-    /// Notified when a batch is full.
+    /// Notified when enough items for a full batch are queued.
     pub batch_full: Notify,
     signal: Signal,
     counters: Arc<ExportCounters>,
     waiting: Mutex<Waiting<T>>,
-    /// Number of items in the current export.
+    /// Number of items in the export that is in progress.
     in_flight: AtomicUsize,
     closed: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Queued items, each with its size in bytes.
+    /// The queued items, each with its size in bytes.
     items: VecDeque<(T, usize)>,
     bytes: usize,
 }
@@ -50,8 +51,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Queues an item of `bytes` bytes, or drops and counts it if the queue is full or closed. Never waits for an
-    /// export.
+    /// Adds an item of `bytes` bytes to the queue. If the queue is full or closed, the item is dropped and counted.
+    /// Never waits for an export.
     pub fn offer(&self, item: T, bytes: usize) {
         let mut waiting = self.waiting();
         if let Some(reason) = self.refusal_for(&waiting) {
@@ -68,7 +69,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns the reason for which an item would be dropped now, or `None` if it would be queued.
+    /// Returns the reason why an item would be dropped now, or `None` if the queue would accept it.
     pub fn refusal(&self) -> Option<DropReason> {
         self.refusal_for(&self.waiting())
     }
@@ -77,7 +78,7 @@ impl<T> Queue<T> {
         self.counters.count_dropped(self.signal, reason, items);
     }
 
-    /// Takes the next batch and counts it as in flight. The batch is empty if the queue is empty.
+    /// Removes the next batch from the queue and counts it as in flight. Returns an empty batch if the queue is empty.
     pub fn take(&self) -> Vec<T> {
         let mut waiting = self.waiting();
         let mut batch = Vec::new();
@@ -94,12 +95,12 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Marks the batch in flight as finished, delivered or counted as failed.
+    /// Records that the export of the batch in flight has ended, successfully or not.
     pub fn finish_batch(&self) {
         self.in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// Rejects further items, and counts undelivered items as dropped. Returns the number of undelivered items.
+    /// Closes the queue. Undelivered items are counted as dropped. Returns their number.
     pub fn close(&self) -> usize {
         let mut waiting = self.waiting();
         self.closed.store(true, Ordering::Relaxed);

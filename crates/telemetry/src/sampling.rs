@@ -1,30 +1,32 @@
-//! Decides which traces are kept, and why.
+//! Decides which traces are exported, and records the reason.
 //!
-//! The sampler decides when a request starts. Only that decision can be sent upstream. An exchange that failed, stalled
-//! or missed an SLO is kept regardless of the first decision, even if the caller did not sample the trace. Callers
-//! sample a few per cent before the result is known. Following their decision would drop nearly every trace that
-//! operators look for. A trace that is kept against the caller has the two spans of this proxy without the caller's
-//! spans, and is marked.
+//! The sampler decides when a request starts, because only this decision can be sent upstream. When the exchange has
+//! ended, its trace is kept regardless of this decision if the exchange failed, stalled or missed an SLO. This applies
+//! even if the caller did not sample the trace. Callers sample a few per cent of all traces before the result is known.
+//! If their decision always applied, nearly every trace that operators look for would be dropped. A trace that is kept
+//! against the caller's decision contains only the two spans of this proxy and is marked.
 
 use tokengauge_measure::record::{Outcome, Record, Verdict};
 use tokengauge_types::event::TraceContext;
 
-/// Decides when a request starts, and again when it ends.
+/// Decides whether a trace is kept: when its request starts, and again when the exchange has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
     pub root: RootSampler,
     /// Whether the caller's decision takes precedence over `root`.
     pub parent_based: bool,
-    /// Whether exchanges that failed, stalled or missed an SLO are kept even if the caller did not sample the trace.
+    /// Whether to keep failed, stalled and SLO-missing exchanges even if the caller did not sample the trace.
     pub against_parent: bool,
 }
 
-/// Decides for requests without a caller's decision, and for all requests if callers' decisions are ignored.
+/// The sampling method for requests without a caller's decision, and for all requests if callers' decisions are
+/// ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RootSampler {
     AlwaysOn,
     AlwaysOff,
-    /// Ratio of traces from 0 to 1, selected by trace id, so that all samplers with this ratio select the same traces.
+    /// Keeps this ratio of traces, from 0 to 1. The trace id decides, so all samplers with the same ratio keep the same
+    /// traces.
     Ratio(f64),
 }
 
@@ -34,21 +36,22 @@ impl Default for Sampler {
     }
 }
 
-/// Reason why a trace is kept.
+/// The decision to keep a trace, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingDecision {
     pub reason: SamplingReason,
-    /// Whether the caller did not sample the trace. The caller's spans then do not exist.
+    /// Whether the caller did not sample the trace. Spans of the caller then do not exist.
     pub against_parent: bool,
 }
 
-/// The first reason to keep a trace. The first three apply at the start, the others only at the end.
+/// Why a trace is kept. If several reasons apply, the first one is recorded. The first three apply when a request
+/// starts, and the others only when the exchange has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SamplingReason {
     /// The caller sampled the trace.
     Parent,
     AlwaysOn,
-    /// The trace id is within this ratio.
+    /// The trace id is within the configured ratio.
     Ratio(f64),
     Error,
     Stall,
@@ -56,12 +59,12 @@ pub enum SamplingReason {
 }
 
 impl Sampler {
-    /// Decides when the request starts, for the flag that is sent upstream.
+    /// Decides when a request starts. The result is sent upstream as the sampled flag.
     pub fn sample_at_start(&self, trace: &TraceContext) -> bool {
         self.reason_at_start(trace).is_some()
     }
 
-    /// Decides when the exchange has ended. `None`: the trace is dropped.
+    /// Decides when the exchange has ended. `None` means that the trace is dropped.
     pub fn decide(&self, record: &Record) -> Option<SamplingDecision> {
         if let Some(reason) = self.reason_at_start(&record.trace) {
             return Some(SamplingDecision { reason, against_parent: false });
@@ -85,7 +88,7 @@ impl Sampler {
 }
 
 impl RootSampler {
-    /// Uses the lower 63 bits of the trace id, as the SDKs do.
+    /// Compares the lower 63 bits of the trace id with the ratio, as the OpenTelemetry SDKs do.
     fn select(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
             Self::AlwaysOn => Some(SamplingReason::AlwaysOn),
@@ -116,7 +119,7 @@ impl SamplingReason {
         }
     }
 
-    /// Returns the most serious reason in the exchange's result.
+    /// Returns the most serious reason to keep the trace in the result of the exchange.
     fn reason_at_end(record: &Record) -> Option<Self> {
         match record.outcome {
             Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
@@ -129,13 +132,13 @@ impl SamplingReason {
 }
 
 impl Default for SamplingDecision {
-    /// Returns the decision of a sampler that keeps everything.
+    /// Returns the decision of a sampler that keeps all traces.
     fn default() -> Self {
         Self { reason: SamplingReason::AlwaysOn, against_parent: false }
     }
 }
 
-/// Returns whether the stream stalled, even if it recovered.
+/// Returns whether the stream stalled, even if it continued later.
 fn stalled(record: &Record) -> bool {
     let call = record.call.as_ref();
     call.is_some_and(|call| !call.stalls.is_empty())
@@ -167,7 +170,7 @@ mod tests {
         Sampler { root, parent_based, ..Sampler::default() }
     }
 
-    /// Returns a record whose caller made this sampling decision. `None`: no caller.
+    /// Returns a record whose caller made this sampling decision. `None` means that there is no caller.
     fn record(parent_sampled: Option<bool>) -> Record {
         let mut record = testing::streamed();
         record.trace = trace(parent_sampled);
@@ -198,7 +201,7 @@ mod tests {
             })
             .count();
         assert!((2_300..2_700).contains(&chosen), "{chosen}");
-        // The trace id 0x40… is at a quarter of the range.
+        // The trace id 0x40… is at a quarter of the range of ids.
         let at_a_quarter = |ratio| RootSampler::Ratio(ratio).select(&[0x40; 16]);
         assert_eq!(
             (at_a_quarter(0.26), at_a_quarter(0.25)),
@@ -224,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Covers requests without a caller, and with a caller that did not sample the trace.
+    /// Tests requests without a caller, and requests whose caller did not sample the trace.
     #[test]
     fn keeps_failures_and_missed_objectives() {
         for (parent, against_parent) in [(None, false), (Some(false), true)] {
@@ -274,7 +277,7 @@ mod tests {
         assert_eq!(obedient.decide(&record), None);
         record.trace.parent_sampled = Some(true);
         assert_eq!(obedient.decide(&record), kept(SamplingReason::Parent, false));
-        // If callers' decisions are ignored, keeping a trace does not contradict the caller.
+        // If callers' decisions are ignored, a kept trace is not against the caller's decision.
         let alone = Sampler { parent_based: false, root: RootSampler::AlwaysOff, ..obedient };
         record.trace.parent_sampled = Some(false);
         assert_eq!(alone.decide(&record), kept(SamplingReason::Error, false));

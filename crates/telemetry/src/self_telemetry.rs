@@ -1,8 +1,13 @@
-//! The log lines of the proxy itself: one function per event, with a fixed level, message and set of fields.
+//! Writes the proxy's own log. Each event has one function, with a fixed level, message and set of fields.
 //!
-//! The level depends on the required action. *Error*: data is lost until an operator acts. *Warn*: the proxy works, but
-//! not as configured. *Info*: state changes of the process, which are few. *Debug*: details for diagnosis. No field
-//! holds a credential or the text of a prompt or response.
+//! The level shows which action an event requires:
+//!
+//! - *Error*: data is lost until an operator acts.
+//! - *Warn*: the proxy works, but not as configured.
+//! - *Info*: the state of the process changed. There are few such events.
+//! - *Debug*: details for diagnosis.
+//!
+//! No field contains a credential, or text of a prompt or response.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,17 +19,18 @@ pub fn listening(address: &str, tls: bool) {
     info!(address, tls, "listening");
 }
 
-/// The admin port accepts requests. `restricted`: without a token, only health and metrics are served.
+/// The admin port accepts requests. `restricted` is set if clients without a token only have access to health and
+/// metrics.
 pub fn admin_listening(address: &str, restricted: bool) {
     info!(address, restricted, "admin port listening");
 }
 
-/// The destinations of telemetry, if any signal is exported.
+/// Logs the destination of each exported signal at startup.
 pub fn export_configured(summary: &str) {
     info!("{summary}");
 }
 
-/// A setting is invalid, so its default applies.
+/// A setting is invalid, and its default applies instead.
 pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
@@ -34,7 +40,7 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
-/// A changed configuration is in force. `need_restart`: changed keys that take effect only after a restart.
+/// A changed configuration is in effect. `need_restart` lists changed keys that take effect only after a restart.
 pub fn config_reloaded(need_restart: &[&'static str]) {
     if need_restart.is_empty() {
         info!("configuration reloaded");
@@ -43,49 +49,49 @@ pub fn config_reloaded(need_restart: &[&'static str]) {
     }
 }
 
-/// A changed configuration has errors. The previous configuration stays in force.
+/// A changed configuration has errors. The previous configuration stays in effect.
 pub fn config_reload_failed(errors: &str) {
     error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
 }
 
-/// The process received a stop signal and lets open streams finish for at most `at_most`.
+/// The process received a stop signal. Open streams may continue for at most `at_most`.
 pub fn shutdown_started(exchanges: u64, at_most: Duration) {
     info!(exchanges, ?at_most, "draining before shutdown");
 }
 
-/// A drain was requested. Connections stay open for `delay`. The drain ends after `quiet` without a request.
+/// A drain was requested. Connections stay open for `delay`. Afterwards, the drain ends after `quiet` without a
+/// request.
 pub fn drain_started(exchanges: u64, delay: Duration, quiet: Duration) {
     info!(exchanges, ?delay, ?quiet, "drain started: not ready, still serving");
 }
 
-/// The drain delay is over and connections are closed.
+/// The delay of the drain is over, and connections are being closed.
 pub fn drain_closing_connections(exchanges: u64) {
     info!(exchanges, "drain: closing each connection after its current request");
 }
 
-/// Requests are still in flight after `within`, the time limit of the caller that requested the drain. The drain
-/// continues.
+/// Requests are still in flight after `within`, the time limit that the caller of the drain set. The drain continues.
 pub fn drain_timed_out(exchanges: u64, within: Duration) {
     warn!(exchanges, ?within, "drain timed out, requests still in flight continue");
 }
 
-/// No request is in flight, so the process can be stopped.
+/// No request is in flight, so the process can be stopped without aborting one.
 pub fn drain_completed(took: Duration) {
     info!(?took, "drained");
 }
 
-/// The request log cannot be written. Logged once until a write succeeds.
+/// The request log cannot be written. Logged once, until a write succeeds.
 pub fn request_log_write_failed(problem: &str) {
     error!(problem, "request log write failed, dropping lines");
 }
 
-/// The request log is writable again. `lost`: lines dropped in between.
+/// The request log can be written again. `lost` is the number of lines that were dropped in between.
 pub fn request_log_write_recovered(lost: usize) {
     info!(lost, "request log write recovered");
 }
 
-/// Error budgets were restored from a file. `set_back`: how far the wall clock moved backwards while the process was
-/// down, in which case the downtime counts as zero.
+/// Error budgets were restored from a file. `set_back` is set if the wall clock moved backwards while the process was
+/// down. The time down then counts as zero.
 pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Duration>) {
     match set_back {
         None => info!(objectives, ?down, "error budgets restored"),
@@ -97,23 +103,23 @@ pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Du
     }
 }
 
-/// The SLO state file is unusable and was renamed to `aside`.
+/// The SLO state file cannot be used and was renamed to `aside`.
 pub fn slo_state_rejected(problem: &dyn std::error::Error, aside: &Path) {
     let aside = aside.display();
     warn!(%problem, %aside, "SLO state file rejected and renamed, error budgets start empty");
 }
 
-/// Error budgets cannot be written. Logged once until a write succeeds.
+/// Error budgets cannot be written to the SLO state file. Logged once, until a write succeeds.
 pub fn slo_state_write_failed(error: &std::io::Error) {
     error!(%error, "SLO state write failed, a restart would restore the last written state");
 }
 
-/// Error budgets are writable again.
+/// Error budgets can be written to the SLO state file again.
 pub fn slo_state_write_recovered() {
     info!("SLO state write recovered");
 }
 
-/// An engine's metrics cannot be read. Logged once per kind of failure until a scrape succeeds.
+/// An engine's metrics cannot be read. Logged once per kind of failure, until a scrape succeeds.
 pub fn scrape_failed(upstream: &str, problem: &str) {
     warn!(upstream, problem, "engine metrics scrape failed");
 }
@@ -123,28 +129,29 @@ pub fn scrape_succeeded(upstream: &str, engine: &str) {
     info!(upstream, engine, "engine metrics scrape succeeded");
 }
 
-/// An OTLP export failed. Logged once until an export succeeds.
+/// An OTLP export failed. Logged once, until an export succeeds.
 pub fn export_failed(signal: &str, problem: &str) {
     warn!(signal, problem, "OTLP export failed");
 }
 
-/// OTLP exports succeed again after `failures` failures.
+/// OTLP exports succeed again after this number of failures.
 pub fn export_recovered(signal: &str, failures: u64) {
     info!(signal, failures, "OTLP export recovered");
 }
 
-/// The collector accepted an export except for some items.
+/// The collector accepted an export but rejected some of its items.
 pub fn export_partially_rejected(signal: &str, items: i64, why: &str) {
     warn!(signal, items, why, "collector rejected part of an OTLP export");
 }
 
-/// Telemetry that no collector received, logged at the end because the counters could not be exported either. `spans`
-/// counts since the start of the process.
+/// Telemetry was lost because no collector received it. Logged at shutdown, because the counters of dropped items
+/// cannot be exported in this case. `spans` is the number of lost spans since the start of the process.
 pub fn telemetry_lost(spans: u64, last_metrics_delivered: bool) {
     warn!(spans, last_metrics_delivered, "telemetry was lost");
 }
 
-/// The process ends. `exchanges_cut`: number of aborted requests. `telemetry_flushed`: whether everything was exported.
+/// The process ends. `exchanges_cut` is the number of aborted requests. `telemetry_flushed` is set if all telemetry was
+/// exported.
 pub fn stopped(exchanges_cut: u64, telemetry_flushed: bool) {
     if telemetry_flushed && exchanges_cut == 0 {
         info!("stopped");

@@ -1,8 +1,9 @@
-//! Bounds the number of series, so that the SDK's own limit never applies. The SDK has a limit of 2,000 attribute sets,
-//! and merges all further ones into one point without attributes.
+//! Bounds the number of time series, so that the SDK's own limit never applies. After 2,000 attribute sets of a metric,
+//! the SDK would merge all further sets into one point without attributes.
 //!
-//! The label limiter bounds each value, but combinations of admitted values multiply. Combinations are therefore
-//! admitted first come, first served up to a limit. Beyond the limit, values from outside are replaced by `other`.
+//! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. Combinations
+//! are therefore admitted in order of arrival, up to a limit. Beyond the limit, values from outside (such as the model)
+//! are replaced by `other`.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -16,27 +17,29 @@ use tokengauge_llm::dialect::Operation;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
 
-/// Maximum number of routes. A configuration has few, and reloads add some over the life of a process.
+/// Maximum number of routes. A configuration has few routes, and each reload can add some more.
 const LANES: usize = 512;
 
-/// Maximum series of calls whose provider and model are `other`. They differ by operation, stream and route only.
+/// Maximum number of series for calls whose provider and model were replaced by `other`. They differ only by operation,
+/// stream and route.
 const FOLDED: usize = 256;
 
-/// Maximum combinations of results of exchanges: a few error codes and statuses for each of many models.
+/// Maximum number of combinations of results of exchanges. This allows a few error codes and statuses for each of many
+/// models.
 const COMBINATIONS: usize = 2_048;
 
 /// Maximum number of series of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesLimits {
-    /// Calls with their own provider and model.
+    /// Series of calls with their own provider and model.
     pub series: usize,
-    /// Further calls whose provider and model are `other`.
+    /// Further series of calls whose provider and model were replaced by `other`.
     pub folded: usize,
-    /// Pairs of a call and its response model.
+    /// Pairs of a call's series and a response model.
     pub ended: usize,
     pub lanes: usize,
     pub combinations: usize,
-    /// Whether calls are labelled by length buckets.
+    /// Whether calls have labels for length buckets.
     pub bands: bool,
 }
 
@@ -47,7 +50,7 @@ impl SeriesLimits {
         Self {
             series,
             folded: FOLDED,
-            // A model alias can have a second response model: the dated model behind the alias.
+            // A model alias often has a second response model, the dated model behind the alias.
             ended: 2 * series,
             lanes: LANES,
             combinations: COMBINATIONS,
@@ -55,14 +58,14 @@ impl SeriesLimits {
         }
     }
 
-    /// Returns the SDK's limit for one metric: the maximum number of series that this module admits.
+    /// Returns the SDK's limit for a metric, which is the maximum number of series that this module admits.
     pub fn limit(&self, metric: &Metric) -> usize {
-        // With route and server `other` as well, series differ by operation, stream and position only.
+        // If route and server are `other`, too, series differ only by operation, stream and position.
         let last_resort = Operation::ALL.len() * 2 * ProxyPosition::ALL.len();
         let calls = self.series + self.folded + last_resort;
         let lanes = self.lanes + ProxyPosition::ALL.len();
         let base = if metric.has(key::RESPONSE_MODEL) {
-            // In addition to the pairs, each call without a response model, and with the response model `other`.
+            // In addition to the pairs, each call can have no response model or the response model `other`.
             self.ended + 2 * calls
         } else if metric.has(key::OPERATION) {
             calls + lanes
@@ -89,19 +92,20 @@ impl SeriesLimits {
     }
 }
 
-/// Shared values by key, up to a limit. A client could provoke collisions in the fast hasher. The limit bounds their
-/// cost, and the label limiter has admitted the names in the keys.
+/// A cache of shared values, with a maximum number of keys. A client could provoke collisions in the fast hasher. Their
+/// cost is bounded by the maximum, and the names in the keys were admitted by the cardinality limiter.
 #[derive(Debug)]
 pub struct BoundedCache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
-    /// Returns the value at `key`, and creates it if it is missing.
+    /// Returns the value for `key`. If it is missing, creates it with `make`.
     pub fn obtain(&self, key: &K, make: impl FnOnce(&K) -> V) -> Arc<V> {
         let value = self.obtain_within(key, usize::MAX, make);
         value.expect("no map has `usize::MAX` entries")
     }
 
-    /// Returns the value at `key`, and creates it if there are fewer than `limit`.
+    /// Returns the value for `key`. If it is missing and the cache has fewer than `limit` values, creates it with
+    /// `make`.
     pub fn obtain_within(
         &self,
         key: &K,
@@ -131,8 +135,8 @@ impl<K, V> Default for BoundedCache<K, V> {
     }
 }
 
-/// Admits combinations up to a limit. Stores 64-bit hashes. Two of 2,048 hashes collide with a probability of 10⁻¹³, in
-/// which case one more combination is admitted.
+/// Admits combinations up to a limit. Stores a 64-bit hash of each combination. With 2,048 combinations, the
+/// probability of a collision is 10⁻¹³. After a collision, one combination too many is admitted.
 #[derive(Debug, Default)]
 pub struct CombinationLimiter {
     hasher: RandomState,

@@ -1,4 +1,5 @@
-//! The state that gauges read, taken once per collection.
+//! Defines the state that gauges export. The telemetry thread takes a snapshot of this state once per collection of
+//! metrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,33 +14,33 @@ use tokengauge_measure::load;
 use tokengauge_measure::slo;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Values that are read at each collection, not recorded when they change.
+/// Values that are read once per collection, not recorded when they change.
 #[derive(Clone, Debug, Default)]
 pub struct StateSnapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
-    /// Engines whose metrics are scraped or whose warm-up is tracked.
+    /// Backends whose engine metrics are scraped or whose warm-up is tracked.
     pub backends: Vec<engine::Reading>,
     pub budgets: Vec<BudgetReading>,
-    /// Cost of a million output tokens on hardware that is paid by the hour.
+    /// Cost of a million output tokens on hardware that is rented by the hour.
     pub token_prices: Vec<TokenPrice>,
     pub drift: drift::Reading,
     pub losses: ObserverLosses,
-    /// Requests whose headers were malformed or too large.
+    /// Number of requests that were rejected because their headers were malformed or too large.
     pub refused_requests: u64,
-    /// Number of times that a label value was replaced by `other`:
+    /// How often a label value was replaced by `other`, as counted by
     /// [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub process: ProcessStats,
-    /// Time since a drain was requested. Zero without one.
+    /// Time since a drain was requested. Zero if no drain was requested.
     pub draining: Duration,
-    /// Lines of the request log.
+    /// Counts of the request log's lines.
     pub request_log: request_log::LineCounts,
-    /// Number of times that a *combination* of admitted values exceeded its limit. Set by the metrics reader.
+    /// How often a *combination* of admitted label values exceeded its limit. The metrics reader sets this value.
     pub folded_series: u64,
 }
 
-/// A configured budget.
+/// A configured cost or token budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetReading {
     pub name: Label,
@@ -49,19 +50,19 @@ pub struct BudgetReading {
     pub window: Duration,
 }
 
-/// Data that the observer lost since the start, and its backlog.
+/// Data that the observer has lost since the start of the process, and the data that it has not processed yet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverLosses {
-    /// Body bytes that passed unobserved.
+    /// Number of body bytes that were forwarded unobserved.
     pub bytes: u64,
-    /// Exchanges with at least one unobserved body byte.
+    /// Number of exchanges with at least one unobserved body byte.
     pub exchanges: u64,
-    /// Body bytes that were copied but not yet processed.
+    /// Number of body bytes that were copied for the observer and not processed yet.
     pub backlog: u64,
 }
 
-/// Takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. The closure must not
-/// panic, and should hold locks only briefly.
+/// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. It
+/// must not panic, and should hold locks only briefly.
 #[derive(Clone)]
 pub struct SnapshotSource(Arc<dyn Fn() -> StateSnapshot + Send + Sync>);
 

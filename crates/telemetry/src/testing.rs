@@ -1,4 +1,4 @@
-//! Literal records for the tests of this crate.
+//! Records with literal values, for the tests of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;

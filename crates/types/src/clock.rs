@@ -1,16 +1,16 @@
-//! The only module that reads the clock.
+//! Reads the clock. No other module of this workspace does.
 //!
-//! Time is an argument everywhere else. The tee and the forwarder create a [`MonotonicInstant`], and every later stage
-//! receives it as a parameter. Tests can therefore use literal timestamps and do not sleep.
+//! Elsewhere, time is an argument. The tee (which copies body bytes for the observer) and the forwarder create a
+//! [`MonotonicInstant`] and pass it on. Tests can therefore use literal timestamps and do not sleep.
 
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A timestamp of the process's monotonic clock, in nanoseconds since the process first read the clock.
+/// A time on the monotonic clock, in nanoseconds since the process first read the clock. The range is 584 years.
 ///
-/// Stored as a `u64`, not as an [`Instant`]. A `u64` fits an atomic and takes 8 bytes in every observed event. Tests
-/// can write it as a literal. Range: 584 years.
+/// The type wraps a `u64` and not an [`Instant`], because a `u64` takes 8 bytes in every observed event, fits into an
+/// atomic, and can be written as a literal in tests.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MonotonicInstant(u64);
 
@@ -55,7 +55,7 @@ impl Add<Duration> for MonotonicInstant {
     }
 }
 
-/// Saturates at zero, like [`MonotonicInstant::since`].
+/// Returns the elapsed time, or zero if `earlier` is later.
 impl Sub for MonotonicInstant {
     type Output = Duration;
 
@@ -64,7 +64,7 @@ impl Sub for MonotonicInstant {
     }
 }
 
-/// Wall-clock time in nanoseconds since the Unix epoch. Only for exported data (spans, logs).
+/// A wall-clock time in nanoseconds since 1970. It is only used in exported data such as spans and logs.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct WallTime(u64);
 
@@ -90,14 +90,15 @@ impl Add<Duration> for WallTime {
     }
 }
 
-/// Returns the current monotonic time. Costs about 25 ns.
+/// Returns the current monotonic time. A call takes about 25 ns.
 #[expect(clippy::disallowed_methods, reason = "only this module reads the monotonic clock")]
 pub fn now() -> MonotonicInstant {
     MonotonicInstant(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
-/// Returns the current wall-clock time. Read once per exchange. Later timestamps are this value plus monotonic
-/// durations, so that a wall-clock step cannot make a span end before it starts.
+/// Returns the current wall-clock time. The proxy calls this function once per exchange (a request and its response).
+/// Later timestamps of the exchange are this time plus monotonic durations. A step of the wall clock therefore cannot
+/// make a span end before it starts.
 #[expect(clippy::disallowed_methods, reason = "only this module reads the wall clock")]
 pub fn wall_now() -> WallTime {
     WallTime(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))

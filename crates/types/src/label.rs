@@ -1,9 +1,9 @@
-//! Untrusted text that is safe to keep: bounded names for spans, and bounded *sets* of label values for metrics.
+//! Limits untrusted text before it reaches telemetry: the length of names, and the number of label values of metrics.
 //!
-//! A client can send a million different model names. On a span they are harmless once the length is capped ([`Name`]).
-//! As a metric label, each name would create a permanent series. Every untrusted label value therefore passes through
-//! one [`CardinalityLimiter`]. The limiter admits a bounded number of distinct values per dimension and replaces all
-//! others by `other`. A [`GlobPattern`] matches such names in the configuration.
+//! A client can send a million different model names. On a span, they are harmless once their length is limited
+//! ([`Name`]). As a metric label, each name would create a permanent time series. Every untrusted label value therefore
+//! passes through a [`CardinalityLimiter`], which admits a limited number of values per dimension and replaces all
+//! others by `other`. A [`GlobPattern`] matches names in the configuration.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Implements `ALL`, which lists the variants of an enum in this order, and `as_str`, which returns their label values.
+/// Implements `ALL`, the variants of an enum in the given order, and `as_str`, which returns a variant's label value.
 #[macro_export]
 macro_rules! label_values {
     ($type:ident { $($variant:ident = $label:literal),+ $(,)? }) => {
@@ -30,11 +30,11 @@ macro_rules! label_values {
     };
 }
 
-/// Maximum length in bytes of untrusted text that is kept. Bedrock model names (ARNs) and fine-tune names reach about
+/// Maximum length in bytes of untrusted text. Bedrock model names (ARNs) and names of fine-tuned models reach about
 /// 200.
 pub const LONGEST_NAME: usize = 256;
 
-/// Label value that replaces values above the limit.
+/// Label value that replaces values beyond the limit.
 pub const OTHER: &str = "other";
 
 /// Short untrusted text for spans, logs and `/streams`: at most [`LONGEST_NAME`] bytes, without control characters.
@@ -75,14 +75,14 @@ impl fmt::Display for Name {
     }
 }
 
-/// A metric label value from the program, from the configuration, or admitted by a [`CardinalityLimiter`]. Cheap to
-/// clone.
+/// A label value of a metric. It comes from the program or the configuration, or a [`CardinalityLimiter`] admitted it.
+/// Cloning is cheap, because clones share the text.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Creates a label from a constant or a configured value, which are bounded in number.
+    /// Creates a label from a constant or a configured value. There are only a few of both, so no limit applies.
     pub fn known(text: &str) -> Self {
         Self(text.into())
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// Dimension of a label value. Each dimension has a separate limit.
+/// The kind of a label value. Each dimension has its own limit on the number of values.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Dimension {
     ErrorType,
@@ -144,7 +144,7 @@ pub struct CardinalityLimits {
     pub providers: usize,
     pub tenants: usize,
     pub variants: usize,
-    /// Whether rates and times are also labelled by prompt length bucket and response length bucket.
+    /// Whether rates and times also have labels for the length bucket of the prompt and of the response.
     pub length_bands: bool,
 }
 
@@ -164,9 +164,11 @@ impl CardinalityLimits {
 impl Default for CardinalityLimits {
     /// Returns the default limits.
     ///
-    /// 100 models × 4 operations × streaming or not stays below the SDK limit of 2,000 series per instrument. Providers
-    /// use a few dozen error codes and finish reasons. A tenant has a contract or a budget. Comparisons usually cover
-    /// two or three variants at a time.
+    /// Returns the default limits.
+    ///
+    /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
+    /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. Tenants are limited
+    /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
     fn default() -> Self {
         Self {
             error_types: 64,
@@ -180,7 +182,8 @@ impl Default for CardinalityLimits {
     }
 }
 
-/// Admitted values of one dimension, for finding missing names and counting values.
+/// The admitted values of one dimension, for the admin port. It shows which names reached the limiter and how full the
+/// limit is.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Admitted {
     pub dimension: &'static str,
@@ -198,7 +201,7 @@ pub struct CardinalityLimiter {
     sets: [LabelSet; Dimension::ALL.len()],
 }
 
-/// The values of one dimension.
+/// The admitted values of one dimension.
 #[derive(Debug)]
 struct LabelSet {
     limit: usize,
@@ -217,7 +220,7 @@ impl LabelSet {
 }
 
 impl CardinalityLimiter {
-    /// Creates a limiter. `reserved` values come from the configuration and are always admitted.
+    /// Creates a limiter. The `reserved` values come from the configuration and are admitted regardless of the limit.
     pub fn new(
         limits: CardinalityLimits,
         reserved: impl IntoIterator<Item = (Dimension, Label)>,
@@ -234,8 +237,8 @@ impl CardinalityLimiter {
         limiter
     }
 
-    /// Returns the label of `text` if it is already admitted or the limit is not reached. Otherwise counts a refusal
-    /// and returns [`OTHER`].
+    /// Returns the label for `text` if the value is already admitted, or admits it if the limit allows. Otherwise
+    /// returns [`OTHER`] and counts the refusal.
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
         let set = self.set(dimension);
         let mut admitted = set.admitted();
@@ -251,13 +254,13 @@ impl CardinalityLimiter {
         label
     }
 
-    /// Returns the label of `text` if it is already admitted. Never admits a new value: for names that no upstream has
-    /// accepted yet.
+    /// Returns the label for `text` if the value is already admitted. Never admits a new value, because no upstream has
+    /// accepted this name yet.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
         self.set(dimension).admitted().get(text.as_str()).cloned()
     }
 
-    /// Returns the number of replaced values per dimension since the process started.
+    /// Returns the number of refused values per dimension since the process started.
     pub fn refused(&self) -> [(Dimension, u64); Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| (dimension, self.set(dimension).refused()))
     }
@@ -290,18 +293,18 @@ impl CardinalityLimiter {
     }
 }
 
-/// Allows lookups in label sets by `&str` without creating a label.
+/// Allows a lookup in a set of labels by `&str`, without creating a label.
 impl std::borrow::Borrow<str> for Label {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-/// Pattern in which `*` matches any text, including empty text. ASCII letters match case-insensitively.
+/// A pattern in which `*` matches any text, including empty text. Upper and lower case of ASCII letters are equal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GlobPattern {
-    /// Text before the first `*`, between consecutive `*`, and after the last `*`. A single piece if the pattern has no
-    /// `*`.
+    /// The literal text around each `*`: before the first, between neighbours and after the last. A pattern without `*`
+    /// is a single piece.
     pieces: Box<[Box<[u8]>]>,
 }
 
@@ -311,8 +314,8 @@ impl GlobPattern {
         Self { pieces: pattern.split('*').map(piece).collect() }
     }
 
-    /// Returns whether the pattern matches the whole text. The first match of each inner piece is sufficient, so the
-    /// search never backtracks.
+    /// Returns whether the pattern matches the whole text. The first occurrence of each inner piece is sufficient, so
+    /// the search never backtracks.
     pub fn matches(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let (first, inner, last) = match &*self.pieces {
@@ -335,8 +338,8 @@ impl GlobPattern {
         true
     }
 
-    /// Returns a specificity key for choosing between matching patterns. The pattern with more literal characters ranks
-    /// higher. If both have the same number, the pattern with fewer `*` ranks higher.
+    /// Returns a sort key to choose between several matching patterns. The key of a more specific pattern is greater:
+    /// the pattern has more literal characters, or the same number and fewer `*`.
     pub fn narrowness(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))

@@ -1,22 +1,23 @@
-//! A waker for futures that are driven inside another future's poll.
+//! A waker for an inner future that another future polls. It avoids needless wake-ups of the outer task.
 //!
-//! An inner future can wake its own task during a poll, for example through a channel between its two halves. The
-//! notifier only records such a wake, and the current poll runs another round. Forwarding each wake to the scheduler
-//! would requeue the task and wake an idle worker thread once per chunk.
+//! An inner future can wake its own task while it is polled, for example through a channel between its two halves. The
+//! notifier only records such a wake, and the current poll runs another round. If each wake went to the scheduler, the
+//! scheduler would requeue the task and wake an idle worker thread once per chunk.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// Outside a poll, not woken since the last poll. The inner future does not need a poll.
+/// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
 const QUIET: u8 = 0;
-/// Outside a poll, and woken or never polled.
+/// No poll is running. A wake has occurred since the last poll, or there was no poll yet.
 const DUE: u8 = 1;
 const INSIDE: u8 = 2;
-/// Inside a poll, and woken.
+/// A poll is running, and a wake has occurred during it.
 const WOKEN: u8 = 3;
 
-/// Maximum number of rounds per poll that the inner future causes by waking itself. Afterwards the task yields.
+/// Maximum number of rounds in one poll. An inner future that wakes itself more often waits for the next poll of the
+/// task, so that other tasks can run.
 pub const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug)]
@@ -44,8 +45,8 @@ impl Notifier {
         self.state.swap(INSIDE, Ordering::AcqRel) != QUIET
     }
 
-    /// Ends the poll. Returns `false` if the notifier was woken during the poll. In that case the poll continues and
-    /// the inner future must be polled again.
+    /// Ends the poll. Returns `false` if a wake occurred during the poll. The poll then continues, and the caller must
+    /// poll the inner future again.
     pub fn leave(&self) -> bool {
         let left = self.state.compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {
@@ -54,8 +55,8 @@ impl Notifier {
         left.is_ok()
     }
 
-    /// Ends the poll even if the notifier was woken. A wake during the poll remains pending. For callers that always
-    /// poll again.
+    /// Ends the poll even if a wake occurred during it. The wake remains pending. For callers that poll the inner
+    /// future again in any case.
     pub fn leave_anyway(&self) {
         if !self.leave() {
             self.remind();

@@ -1,21 +1,21 @@
-//! One value per time slot over a rolling window, in bounded memory.
+//! Stores one value per time slot over a rolling window, in bounded memory.
 //!
-//! Slots have a fixed grid: slot *n* of width *w* covers *n·w* ≤ at < (*n* + 1)·*w*. No timer runs. An expired slot is
-//! cleared when its place in the ring is reused. A clock jump of hours therefore costs the same as a jump past
-//! the whole window.
+//! All slots have the same width *w*. Slot *n* covers the times from *n·w* up to, but excluding, (*n* + 1)·*w*. No
+//! timer runs: an expired slot is cleared when its place in the ring buffer is reused. A clock jump of hours therefore
+//! costs no more than a jump by the length of the window.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::clock::MonotonicInstant;
 
-/// Ring buffer of the newest slots.
+/// A ring buffer with the newest slots.
 #[derive(Clone, Debug)]
 pub struct RollingWindow<T> {
     /// Slot width in nanoseconds. Never 0.
     width: u64,
     ring: Box<[T]>,
-    /// Highest slot number written so far.
+    /// Highest slot number that was written.
     newest: u64,
 }
 
@@ -36,7 +36,7 @@ impl<T: Clone + Default> RollingWindow<T> {
 
     /// Returns the slot for writing, or `None` if the slot has already expired.
     ///
-    /// Slot numbers can arrive in any order. A new highest number expires the oldest slots.
+    /// Slot numbers can arrive in any order. If `number` is the highest so far, the oldest slots expire.
     pub fn slot(&mut self, number: u64) -> Option<&mut T> {
         self.make_room(number);
         if number < self.oldest() {
@@ -46,21 +46,21 @@ impl<T: Clone + Default> RollingWindow<T> {
         self.ring.get_mut(place)
     }
 
-    /// Returns the retained slots in `numbers`, oldest first. Slots without a write are defaults or omitted.
+    /// Returns the retained slots with these numbers, oldest first. A slot that was never written is a default value or
+    /// omitted.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
     }
 
-    /// Returns the slot with this number. Returns `None` if the slot has expired or is newer than the newest written
-    /// slot.
+    /// Returns the slot with this number. Returns `None` if the slot has expired or is newer than all written slots.
     pub fn get(&self, number: u64) -> Option<&T> {
         let kept = (self.oldest()..=self.newest).contains(&number);
         let place = self.place(number).filter(|_| kept)?;
         self.ring.get(place)
     }
 
-    /// Returns every retained slot with its number, oldest first. Slots without a write are defaults.
+    /// Returns every retained slot with its number, oldest first. A slot that was never written is a default value.
     pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..=self.newest)
             .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))

@@ -1,8 +1,8 @@
-//! TCP connections and their kernel statistics.
+//! Identifies TCP connections, so that the observer can read their kernel statistics.
 //!
-//! The data path creates a [`TcpConnection`] when it accepts or opens a connection, and does not query the kernel. The
-//! observer queries the kernel a few times per exchange by the two addresses. Nothing needs the socket, which hyper
-//! owns.
+//! The data path creates a [`TcpConnection`] when it accepts or opens a connection, and makes no system calls for
+//! statistics. The observer queries the kernel by the two addresses of the connection, a few times per exchange. The
+//! observer therefore does not need the socket, which belongs to hyper.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,18 +13,18 @@ use std::time::Duration;
 pub struct TcpConnection {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Highest retransmit count that an exchange has already reported.
+    /// Highest number of retransmits that an exchange on this connection has already reported.
     told: AtomicU32,
 }
 
-/// Kernel statistics of a connection.
+/// Kernel statistics of a TCP connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time. `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// Minimum round-trip time over the kernel's window (5 min by default). `None` before the first sample.
+    /// Minimum round-trip time in the kernel's window (5 min by default). `None` before the first sample.
     pub least_rtt: Option<Duration>,
-    /// Segments retransmitted since the connection was opened, including handshake segments.
+    /// Number of retransmitted segments since the connection was opened, including handshake segments.
     pub retransmits: u32,
 }
 
@@ -33,9 +33,9 @@ impl TcpConnection {
         Self { local, remote, told: AtomicU32::new(0) }
     }
 
-    /// Returns the part of `retransmits` (a total since the connection was opened) that no exchange has reported yet,
-    /// and marks it as reported. The values of all exchanges of a connection, including concurrent HTTP/2 streams,
-    /// therefore add up to the total.
+    /// Returns the part of `retransmits` that no exchange has reported yet, and marks this part as reported.
+    /// `retransmits` is the total since the connection was opened. The reported values of all exchanges on a
+    /// connection, including concurrent HTTP/2 streams, therefore add up to the total.
     pub fn tell(&self, retransmits: u32) -> u32 {
         let told = self.told.fetch_max(retransmits, Ordering::Relaxed);
         retransmits.saturating_sub(told)

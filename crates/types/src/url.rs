@@ -1,4 +1,4 @@
-//! Upstream URLs, and the `/PREFIX=URL` form of the command line.
+//! Parses upstream URLs, and the `/PREFIX=URL` form of the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use http::Uri;
 
 use crate::value::ValueError;
 
-/// An upstream URL. Errors never repeat it, because users put keys into URLs.
+/// An upstream URL. Error messages never contain the URL, because users put keys into URLs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Url {
     pub tls: bool,
@@ -96,12 +96,12 @@ impl fmt::Display for Url {
 
 crate::serde_as_str!(Url, { "type": "string", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
 
-/// Location of an HTTP endpoint: a path on the upstream's host, or a separate URL.
+/// Location of an HTTP endpoint: a path on the upstream's host, or a URL on another host.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PathOrUrl {
-    /// Starts with `/`.
+    /// A path that starts with `/`.
     Path(String),
-    /// The URL whose base path is the path of the endpoint. A trailing `/` is significant.
+    /// A URL whose base path is the path of the endpoint. A trailing `/` is kept.
     Url(Url),
 }
 
@@ -159,7 +159,7 @@ impl FromStr for UpstreamTarget {
     }
 }
 
-/// Parses a path prefix and removes the trailing `/`. The result is empty or starts with `/`.
+/// Parses a path prefix and removes a trailing `/`. The result is empty or starts with `/`.
 pub fn prefix(text: &str) -> Result<String, ValueError> {
     let remedy = "write a path such as /openai";
     if !text.starts_with('/') {

@@ -1,6 +1,6 @@
-//! Values of the configuration file and the command line. Each type has one parser for both sources.
+//! Parses values of the configuration file and the command line. Each type has one parser for both sources.
 //!
-//! Every error states the problem and what to write instead. No error repeats a text that may contain a credential.
+//! Every error states what is wrong and what to write instead. No error repeats text that may contain a credential.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Implements `Deserialize` through `FromStr`, and `JsonSchema` with the given schema.
+/// Implements `Deserialize` through `FromStr`, and `JsonSchema` as the given schema.
 #[macro_export]
 macro_rules! deserialize_from_str {
     ($type:ty, $schema:tt) => {
@@ -40,7 +40,7 @@ macro_rules! deserialize_from_str {
     };
 }
 
-/// Implements `Deserialize` through `FromStr`, `Serialize` through `Display`, and `JsonSchema` with the given schema.
+/// Implements `Deserialize` through `FromStr`, `Serialize` through `Display`, and `JsonSchema` as the given schema.
 #[macro_export]
 macro_rules! serde_as_str {
     ($type:ty, $schema:tt) => {
@@ -54,7 +54,7 @@ macro_rules! serde_as_str {
     };
 }
 
-/// A parse error: why the text is invalid, and what to write instead.
+/// An error of parsing a value: why the text is invalid, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct ValueError {
@@ -68,11 +68,11 @@ impl ValueError {
     }
 }
 
-/// A duration: a whole number and a unit (`250ms`, `2s`, `5m`, `1h`, `30d`).
+/// A duration: a whole number and a unit, such as `250ms`, `2s`, `5m`, `1h` or `30d`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct DurationValue(pub Duration);
 
-/// Time units, longest first, in milliseconds.
+/// Time units and their length in milliseconds, longest first.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -109,7 +109,7 @@ impl fmt::Display for DurationValue {
 
 crate::serde_as_str!(DurationValue, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
 
-/// A timeout: a [`DurationValue`], or `off`.
+/// A timeout: a [`DurationValue`], or `off` for no timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TimeLimit(pub Option<Duration>);
 
@@ -138,7 +138,7 @@ impl fmt::Display for TimeLimit {
 
 crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
 
-/// Address that the admin server listens on: `IP:PORT`.
+/// An address to listen on: `IP:PORT`, such as `127.0.0.1:4001`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ListenAddr(pub SocketAddr);
 
@@ -163,7 +163,7 @@ impl fmt::Display for ListenAddr {
 
 crate::serde_as_str!(ListenAddr, { "type": "string" });
 
-/// A non-negative amount of money: `2.5`.
+/// An amount of money without a currency, 0 or more, such as `2.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MoneyAmount(pub f64);
 
@@ -182,7 +182,7 @@ impl FromStr for MoneyAmount {
 
 crate::deserialize_from_str!(MoneyAmount, { "type": "number", "minimum": 0 });
 
-/// A currency code according to ISO 4217: `USD`.
+/// A currency code of ISO 4217, such as `USD`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Currency(pub String);
 
@@ -206,7 +206,7 @@ impl fmt::Display for Currency {
 
 crate::serde_as_str!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
 
-/// A ratio above 0 and below 1: `99.5%` or `0.995`.
+/// A ratio greater than 0 and less than 1, such as `99.5%` or `0.995`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio(pub f64);
 
@@ -216,7 +216,8 @@ impl FromStr for Ratio {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let remedy = "write a ratio above 0 and below 1, such as 99.5% or 0.995";
         let number = match text.strip_suffix('%') {
-            // Dividing by 100 is inexact: 99.9 ÷ 100 is not the same float as 0.999.
+            // The exponent divides the percentage by 100. A division would be inexact: 99.9 ÷ 100 is not the same float
+            // as 0.999.
             Some(percent) => format!("{}e-2", percent.trim_end()).parse::<f64>(),
             None => text.parse::<f64>(),
         };
@@ -244,11 +245,11 @@ crate::deserialize_from_str!(Ratio, {
     ]
 });
 
-/// A size in bytes: a whole number and `KiB`, `MiB` or `GiB`.
+/// A size in bytes: a whole number and `KiB`, `MiB` or `GiB`, such as `32MiB`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ByteSize(pub usize);
 
-/// Size units, largest first, in bytes.
+/// Size units and their length in bytes, largest first.
 const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl FromStr for ByteSize {
@@ -280,7 +281,7 @@ impl fmt::Display for ByteSize {
 
 crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
-/// The threshold of an SLO. The SLI determines the type: a [`DurationValue`], or a number of tokens per second.
+/// The threshold of an SLO. The SLI determines its type: a [`DurationValue`], or a number of tokens per second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ThresholdValue(pub String);
 

@@ -1,4 +1,4 @@
-//! The parts of the demo: a simulated backend, the proxy and an OTLP receiver, all in this process.
+//! Starts the parts of the demo in this process: a simulated backend, the proxy and an OTLP receiver.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::cli::demo::scenario;
 use crate::config::{self, RunArgs, Secret};
 use tokengauge_simulator::Ledger;
 
-/// The running parts. Dropping this stops the backend and the receiver.
+/// The running parts of the demo. Dropping this value stops the backend and the receiver.
 #[derive(Debug)]
 pub struct DemoEnvironment {
     pub app: App,
@@ -25,20 +25,20 @@ pub struct DemoEnvironment {
     serving: [JoinHandle<()>; 2],
 }
 
-/// Addresses of the proxy. `None` is the default port, or any if that is in use.
+/// Addresses of the proxy. `None` means the default port, or any free port if the default is in use.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenAddresses {
     pub listen: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
 }
 
-/// Short enough to show the last second, and long enough to cause no load.
+/// Interval of metric exports: short enough to show the last second, and long enough to cause no load.
 const METRIC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long spans are batched.
+/// Time for which spans wait for a batch.
 const SPAN_DELAY: Duration = Duration::from_millis(500);
 
-/// Exchanges that are open after the clients have disconnected end at once.
+/// Grace period of the proxy's shutdown. After the clients have disconnected, open exchanges end at once.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 impl DemoEnvironment {
@@ -65,7 +65,7 @@ impl DemoEnvironment {
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }
 
-    /// Stops the proxy and exports all telemetry. Returns whether that succeeded in time.
+    /// Stops the proxy and exports all telemetry. Returns whether this succeeded in time.
     pub async fn close(self) -> (bool, Arc<Ledger>, Receiver) {
         let outcome = self.app.shutdown(GRACE_PERIOD).await;
         for task in self.serving {
@@ -82,8 +82,8 @@ async fn bind() -> anyhow::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// The flags of `tokengauge run` for this backend. Environment variables and files are ignored, so that the demo is the
-/// same everywhere.
+/// Returns the flags of `tokengauge run` for this backend. Environment variables and files are ignored, so that the
+/// demo is the same on every machine.
 fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<RunArgs> {
     let address = |requested: Option<SocketAddr>, default: u16| {
         requested.unwrap_or_else(|| default_or_any(default)).to_string()
@@ -96,7 +96,7 @@ fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<R
     })
 }
 
-/// The default port if it is free, otherwise any, so that the demo works beside a running proxy.
+/// Returns the default port if it is free, and otherwise any free port, so that the demo runs next to another proxy.
 fn default_or_any(default: u16) -> SocketAddr {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, default));
     match std::net::TcpListener::bind(default) {
@@ -105,7 +105,7 @@ fn default_or_any(default: u16) -> SocketAddr {
     }
 }
 
-/// Exports to the receiver over OTLP/HTTP.
+/// Returns settings that export to the receiver over OTLP/HTTP.
 fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::Config {
     let mut config = tokengauge_telemetry::Config::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));

@@ -1,5 +1,5 @@
-//! The demo's clients: each sends a request, reads the response, counts its tokens, pauses and repeats. Some disconnect early. Each exchange
-//! is recorded.
+//! The clients of the demo. Each client sends a request, reads the response, counts its tokens, pauses and repeats.
+//! Some clients disconnect early. Each exchange is recorded for the comparison at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,21 +23,21 @@ use crate::cli::demo::scenario::Scenario;
 use tokengauge_simulator::tokens;
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// As many records as the backend's ledger has entries.
+/// Maximum number of records. The backend's ledger has the same limit.
 pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
-/// One exchange as the client saw it.
+/// One exchange from the client's point of view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRecord {
-    /// Sent in `traceparent`, and in hexadecimal as `x-request-id`.
+    /// Trace id, which the client sends in `traceparent` and, in hexadecimal, as `x-request-id`.
     pub trace_id: TraceId,
     pub scenario: &'static str,
     pub stream: bool,
-    /// Just before the request was sent.
+    /// Time just before the client sent the request.
     pub sent_at: MonotonicInstant,
-    /// When the first generated text was received.
+    /// Time at which the client received the first generated text.
     pub first_token: Option<MonotonicInstant>,
-    /// Received tokens, counted in o200k_base.
+    /// Number of received tokens, counted with o200k_base.
     pub tokens: u64,
     pub status: Option<u16>,
     pub outcome: Outcome,
@@ -48,19 +48,19 @@ pub type TraceId = [u8; 16];
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     Complete,
-    /// The client disconnected.
+    /// The client disconnected on purpose.
     Disconnected,
     /// The connection closed before the end of the response.
     Truncated,
-    /// No connection: nothing was sent.
+    /// The client could not connect, so it sent nothing.
     Unsent,
 }
 
-/// What the clients should do.
+/// State of the load, which tells clients what to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Send,
-    /// Finish the current request.
+    /// Finish the current request and stop.
     Finish,
     /// Disconnect now.
     Disconnect,
@@ -81,7 +81,7 @@ struct Shared {
     records: Mutex<ClientRecords>,
 }
 
-/// The newest records of the clients.
+/// The newest records of all clients.
 #[derive(Clone, Debug, Default)]
 pub struct ClientRecords {
     pub kept: VecDeque<ClientRecord>,
@@ -89,7 +89,7 @@ pub struct ClientRecords {
 }
 
 impl Load {
-    /// Starts `clients` clients. Each sends at least one request to `target`, one at a time.
+    /// Starts this number of clients. Each client sends at least one request to `target`, and one request at a time.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
         let (phase, watched) = watch::channel(Phase::Send);
         let shared =
@@ -108,7 +108,7 @@ impl Load {
         Self { clients: tasks, phase, shared }
     }
 
-    /// Lets every client finish its request for up to `timeout`, then disconnects the others.
+    /// Lets the clients finish their requests for up to `timeout`, and then disconnects the rest.
     pub async fn stop(mut self, timeout: Duration) -> ClientRecords {
         self.phase.send_replace(Phase::Finish);
         let finished = tokio::time::timeout(timeout, self.join_all()).await.is_ok();
@@ -204,7 +204,7 @@ impl Client {
         record
     }
 
-    /// Reuses the previous connection if possible.
+    /// Returns a connection to the proxy. Reuses the previous connection if possible.
     async fn connect(&mut self) -> Option<SendRequest<Full<Bytes>>> {
         if let Some(mut sender) = self.connection.take()
             && sender.ready().await.is_ok()
@@ -214,7 +214,7 @@ impl Client {
         let socket = TcpStream::connect(self.shared.target).await.ok()?;
         socket.set_nodelay(true).ok()?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.ok()?;
-        // A connection error shows in the response.
+        // An error of the connection also appears as an error of the response.
         tokio::spawn(async move { drop(connection.await) });
         Some(sender)
     }
@@ -290,23 +290,23 @@ pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Collects the text of a response.
+/// Collects the text of one response.
 #[derive(Debug, Default)]
 struct ResponseText {
-    /// The start of an incomplete line.
+    /// The beginning of a line whose end has not arrived.
     pending: Vec<u8>,
-    /// By choice and field, because each is tokenized separately.
+    /// The text for each choice and field, because each of these texts is tokenized separately.
     texts: BTreeMap<(u64, &'static str), String>,
-    /// Number of text chunks so far.
+    /// Number of chunks with text so far.
     chunks: u32,
     first_token: Option<MonotonicInstant>,
 }
 
-/// Far longer than a line of the demo's models, whose responses have at most 240 tokens.
+/// Maximum length of a line in bytes. Responses of the demo's models have at most 240 tokens, so no line is as long.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 impl ResponseText {
-    /// Adds bytes of an event stream.
+    /// Adds bytes of a stream of server-sent events.
     fn add_stream(&mut self, bytes: &[u8], at: MonotonicInstant) {
         for byte in bytes {
             if *byte == b'\n' {
@@ -325,7 +325,7 @@ impl ResponseText {
         }
     }
 
-    /// Counts the received tokens in o200k_base.
+    /// Returns the number of received tokens, counted with o200k_base.
     fn tokens(&self) -> u64 {
         self.texts.values().map(|text| tokens::count(text)).sum()
     }
@@ -370,7 +370,7 @@ mod tests {
     use crate::cli::demo::scenario::{self, SCENARIOS};
     use tokengauge_simulator::Ledger;
 
-    /// Without the proxy, the records of the clients agree with the backend's ledger.
+    /// If clients are connected without the proxy, their records must agree with the backend's ledger.
     #[tokio::test]
     async fn receipts_agree_with_the_ledger() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,7 @@
-//! `tokengauge demo`: runs a simulated backend, a mixed load, the proxy and an OTLP receiver in one process, with a live
-//! view. At the end it compares the received telemetry with what was sent.
+//! `tokengauge demo`: runs a simulated backend, clients, the proxy and an OTLP receiver in one process, with a live
+//! view.
+//!
+//! At the end, the demo compares the telemetry that the receiver got with the traffic that was really sent.
 
 mod environment;
 mod load;
@@ -25,11 +27,12 @@ use crate::console::{Screen, View, render, render_lines};
 
 /// Run a demo: a simulated backend, clients, the proxy and an OTLP receiver in one process
 ///
-/// Needs no installation or configuration, and sends nothing to other machines. At the end it compares the telemetry that
-/// was received over OTLP with what the backend sent: tokens, time to first token, and each exchange exactly once.
+/// Needs no installation or configuration, and sends nothing to other machines. At the end, it compares the telemetry
+/// received over OTLP with the traffic that the backend sent: tokens, time to first token, and each exchange exactly
+/// once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Exit status: 0 if the received telemetry agrees with what was sent, 1 otherwise.")]
+Exit status: 0 if the received telemetry agrees with the traffic, 1 otherwise.")]
 pub struct Args {
     /// Stop after this time, such as 10s or 2m; otherwise stop with Ctrl-C
     #[arg(long = "for", value_name = "TIME")]
@@ -52,13 +55,13 @@ pub struct Args {
     seed: u64,
 }
 
-/// The demo aborts streams on purpose, so only errors are logged.
+/// Log settings of the demo. Only errors are logged, because the demo aborts streams on purpose.
 pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
-/// The longest request takes about 4 s on an idle machine.
+/// Time limit for requests in flight at the end. The longest request takes about 4 s on an idle machine.
 const LOAD_STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time for the backend to notice every client that disconnected.
+/// Time limit for the backend to notice that clients have disconnected.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the demo. `no_color` disables colours.
@@ -88,10 +91,10 @@ pub async fn run(args: Args, no_color: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Stops the load and the proxy. Returns the report, and whether telemetry and traffic agree.
+/// Stops the load and the proxy. Returns the report, and whether the telemetry agrees with the traffic.
 async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     let records = load.stop(LOAD_STOP_TIMEOUT).await;
-    // If the backend misses a disconnected client, the comparison shows it.
+    // If the backend does not notice a disconnected client, the comparison reports this.
     drop(timeout(SETTLE_TIMEOUT, environment.ledger.settled(0)).await);
     let (flushed, ledger, receiver) = environment.close().await;
     let entries = ledger.entries();
@@ -107,17 +110,17 @@ async fn finish(environment: DemoEnvironment, load: Load) -> (String, bool) {
     let agrees = report.agrees() && flushed;
     let late = if flushed { "" } else { "  FAILED the last export was not received in time\n" };
     let verdict = if agrees {
-        "The received telemetry agrees with what was sent."
+        "The received telemetry agrees with the traffic."
     } else {
-        "The received telemetry does NOT agree with what was sent."
+        "The received telemetry does NOT agree with the traffic."
     };
     let text = format!(
-        "\n{exports} OTLP exports compared with what the backend sent and the clients received:\n{report}{late}{verdict}\n"
+        "\n{exports} OTLP exports compared with the data that the backend sent and the clients received:\n{report}{late}{verdict}\n"
     );
     (text, agrees)
 }
 
-/// Resolves after the given time, or on Ctrl-C or SIGTERM.
+/// Completes after the given time, or on Ctrl-C or SIGTERM.
 async fn finished(stop: &mut Stop, length: Option<DurationValue>) {
     let ended = async {
         match length {
@@ -142,19 +145,19 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
               -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'
   client    OPENAI_BASE_URL=http://{proxy}/v1 OPENAI_API_KEY=none python app.py
   Some requests stall, fail or are aborted on purpose, so error budgets shrink.
-  Press Ctrl-C to stop and compare the measurements with what was sent.
+  Press Ctrl-C to stop and compare the measurements with the traffic.
 
 "
     )
 }
 
-/// Standard output: a view that is redrawn on a terminal, or plain lines.
+/// Writes to standard output: on a terminal, a view that is redrawn in place; otherwise, plain lines.
 struct Output {
     terminal: bool,
     colour: bool,
 }
 
-/// Width of a terminal that does not report it.
+/// Assumed width of a terminal that does not report its width.
 const DEFAULT_WIDTH: usize = 100;
 
 impl Output {
@@ -169,7 +172,7 @@ impl Output {
         out.flush()
     }
 
-    /// Shows the view periodically. Returns only if standard output is not writable.
+    /// Prints the view periodically. Returns only if standard output is not writable.
     async fn run(&mut self, view: impl Fn() -> View) -> io::Result<()> {
         let every = Duration::from_millis(if self.terminal { 250 } else { 1_000 });
         let mut ticks = interval(every);

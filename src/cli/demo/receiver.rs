@@ -1,5 +1,5 @@
-//! An OTLP/HTTP receiver. It keeps the values of each span that the demo checks, and the newest point of each counter
-//! series.
+//! An OTLP/HTTP receiver for the demo. It stores the values of each span that the demo checks, and the newest value of
+//! each counter.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,51 +28,51 @@ use tokio::task::JoinSet;
 
 use crate::cli::demo::load::TraceId;
 
-/// Two spans for each exchange in the backend's ledger; about 40 MB.
+/// Maximum number of stored spans, about 40 MB: two spans for each exchange in the backend's ledger.
 const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::DEFAULT_CAPACITY;
 
-/// The SDK keeps at most 2,000 series per instrument; the demo has a few hundred in total.
+/// Maximum number of stored counter series. The demo has a few hundred series, and the SDK allows 2,000 per instrument.
 const MAX_SERIES: usize = 50_000;
 
-/// Most collectors limit an export to 4 to 20 MiB by default.
+/// Maximum length of an export in bytes. Most collectors have a default limit of 4 to 20 MiB.
 const MAX_EXPORT_BYTES: usize = 20 << 20;
 
-/// The exporter uses one or two.
+/// Maximum number of connections. The exporter uses one or two.
 const MAX_CONNECTIONS: usize = 16;
 
-/// The checked values of a span.
+/// The values of a span that the demo checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span {
     pub server: bool,
-    /// `tokengauge.output_tokens.counted`
+    /// Value of `tokengauge.output_tokens.counted`.
     pub counted: Option<u64>,
-    /// `gen_ai.usage.output_tokens`
+    /// Value of `gen_ai.usage.output_tokens`.
     pub reported: Option<u64>,
-    /// `tokengauge.time_to_first_token`, in seconds.
-    pub time_to_token: Option<f64>,
+    /// Value of `tokengauge.time_to_first_token`, in seconds.
+    pub time_to_first_token: Option<f64>,
 }
 
-/// All received telemetry.
+/// The telemetry received so far.
 #[derive(Debug, Default)]
 pub struct ReceivedTelemetry {
     spans: HashMap<TraceId, Vec<Span>>,
     span_count: usize,
-    /// SERVER spans, including dropped ones.
+    /// Number of SERVER spans, including those that were not stored.
     pub server_spans: u64,
-    /// Spans beyond [`MAX_SPANS`].
+    /// Number of spans that were not stored because of [`MAX_SPANS`].
     pub dropped: u64,
-    /// The newest value of each counter series, by metric and attributes.
+    /// The newest value of each counter series, by metric name and attributes.
     sums: HashMap<(String, String), f64>,
     pub exports: u64,
 }
 
 impl ReceivedTelemetry {
-    /// The spans of one trace.
+    /// Returns the spans of a trace.
     pub fn spans(&self, trace: &TraceId) -> &[Span] {
         self.spans.get(trace).map_or(&[], Vec::as_slice)
     }
 
-    /// The value of a counter, summed over its series. `None` if it was never received.
+    /// Returns the sum of a counter's series, or `None` if the counter was never received.
     pub fn sum(&self, metric: &str) -> Option<f64> {
         let series = self.sums.iter().filter(|((name, _), _)| name == metric);
         series.map(|(_, value)| *value).reduce(|a, b| a + b)
@@ -98,7 +98,7 @@ impl ReceivedTelemetry {
             server,
             counted: int_attribute(received, "tokengauge.output_tokens.counted"),
             reported: int_attribute(received, "gen_ai.usage.output_tokens"),
-            time_to_token: float_attribute(received, "tokengauge.time_to_first_token"),
+            time_to_first_token: float_attribute(received, "tokengauge.time_to_first_token"),
         });
     }
 
@@ -131,14 +131,14 @@ impl ReceivedTelemetry {
     }
 }
 
-/// A key of sorted attributes.
+/// Returns a key for a set of attributes, which does not depend on their order.
 fn series_key(attributes: &[KeyValue]) -> String {
     let mut sorted: Vec<_> = attributes.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut text = String::new();
     for attribute in sorted {
         let written = write!(text, "{}={:?};", attribute.key, attribute.value);
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         debug_assert!(written.is_ok());
     }
     text
@@ -164,17 +164,17 @@ fn float_attribute(span: &Received, name: &str) -> Option<f64> {
     Some(*seconds)
 }
 
-/// The telemetry so far, shared with the server.
+/// The received telemetry, which the server and the demo share.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver(Arc<Mutex<ReceivedTelemetry>>);
 
 impl Receiver {
-    /// Reads the telemetry so far.
+    /// Calls `read` with the telemetry received so far.
     pub fn read<T>(&self, read: impl FnOnce(&ReceivedTelemetry) -> T) -> T {
         read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves `POST /v1/traces` and `/v1/metrics` with protobuf bodies until `shutdown`.
+    /// Serves `POST /v1/traces` and `POST /v1/metrics` with protobuf bodies until `shutdown` completes.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
@@ -196,7 +196,7 @@ impl Receiver {
             async move { Ok::<_, Infallible>(receiver.respond(request).await) }
         });
         let server = hyper::server::conn::http1::Builder::new();
-        // After a failed connection the exporter retries or counts a loss, which the comparison shows.
+        // After a connection error, the exporter retries or counts a loss. The comparison at the end shows lost data.
         drop(server.serve_connection(TokioIo::new(socket), service).await);
     }
 
@@ -209,7 +209,7 @@ impl Receiver {
             None => StatusCode::PAYLOAD_TOO_LARGE,
             Some(body) => self.receive(head.uri.path(), body),
         };
-        // An empty protobuf message means full success.
+        // An empty protobuf message means that all data was accepted.
         let mut response = Response::new(Full::default());
         *response.status_mut() = status;
         response
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     impl ReceivedTelemetry {
-        /// Telemetry for tests.
+        /// Creates telemetry for tests.
         pub fn of(
             spans: impl IntoIterator<Item = (TraceId, Span)>,
             sums: impl IntoIterator<Item = (&'static str, f64)>,
@@ -313,7 +313,7 @@ mod tests {
             let found = telemetry.spans(&[7; 16]);
             assert_eq!((found.len(), found[0].server, found[1].server), (2, true, false));
             assert_eq!(
-                (found[1].counted, found[1].reported, found[1].time_to_token),
+                (found[1].counted, found[1].reported, found[1].time_to_first_token),
                 (Some(42), Some(43), Some(0.25))
             );
             assert_eq!((telemetry.server_spans, telemetry.dropped), (1, 0));

@@ -1,4 +1,4 @@
-//! The requests of the demo's clients: a mix of everything that a proxy encounters.
+//! Defines the requests of the demo's clients: a mix of everything that a proxy encounters.
 
 use fastrand::Rng;
 use serde_json::json;
@@ -12,13 +12,13 @@ pub struct Scenario {
     pub model: &'static str,
     pub api: Api,
     pub stream: bool,
-    /// Relative frequency.
+    /// Relative frequency among all scenarios.
     weight: u32,
     /// `max_tokens` of the request.
     max_tokens: u32,
     /// Headers that control the simulated backend.
     pub simulator_headers: &'static [(&'static str, &'static str)],
-    /// The client disconnects after this many text chunks.
+    /// Number of text chunks after which the client disconnects.
     pub leaves_after: Option<u32>,
     feature: Feature,
 }
@@ -43,7 +43,7 @@ impl Api {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Feature {
     None,
-    /// Requests usage in the stream.
+    /// Requests a usage report at the end of the stream.
     Usage,
     Tool,
     TwoChoices,
@@ -61,7 +61,7 @@ const STREAM: Scenario = Scenario {
     feature: Feature::None,
 };
 
-/// Each occurs at least once within a few seconds, because the first requests use them in order.
+/// All scenarios. The first requests use them in order, so each occurs within a few seconds.
 pub const SCENARIOS: [Scenario; 15] = [
     Scenario { weight: 24, feature: Feature::Usage, ..STREAM },
     Scenario { name: "fast", weight: 30, model: "sim-fast", ..STREAM },
@@ -109,7 +109,7 @@ pub const SCENARIOS: [Scenario; 15] = [
     },
 ];
 
-/// The models of the scenarios.
+/// Returns the models that the scenarios request.
 pub fn models() -> Vec<Profile> {
     let mut models = Profile::defaults();
     models.extend("sim-hidden:hidden=20-60".parse::<Profile>());
@@ -117,7 +117,8 @@ pub fn models() -> Vec<Profile> {
 }
 
 impl Scenario {
-    /// The scenario of the `nth` request: the first ones use all scenarios in order, later ones are random.
+    /// Returns the scenario of the `nth` request. The first requests use all scenarios in order, and later requests a
+    /// random one.
     pub fn choose(nth: usize, random: &mut Rng) -> Self {
         if let Some(scenario) = SCENARIOS.get(nth) {
             return *scenario;
@@ -135,7 +136,7 @@ impl Scenario {
         chosen
     }
 
-    /// The request body. `nth` makes its prompt, and so its response, unique.
+    /// Returns the request body. `nth` makes its prompt unique, and therefore also its response.
     pub fn body(&self, nth: usize) -> String {
         let prompt = format!("Question {nth}: what does a proxy see?");
         let mut body = match self.api {

@@ -1,7 +1,6 @@
-//! Compares the received telemetry with what was sent.
+//! Compares the telemetry that the demo received with the traffic that was really sent.
 //!
-//! Three sources are compared for each exchange: the backend's ledger, the client's record and the spans received over
-//! OTLP.
+//! Each exchange has three sources: the backend's ledger, the client's record and the spans received over OTLP.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use crate::cli::demo::load::{ClientRecord, ClientRecords, Outcome, to_hex};
 use crate::cli::demo::receiver::{ReceivedTelemetry, Span};
 
-/// Mismatches printed per check.
+/// Maximum number of mismatches that each check prints.
 const MAX_MISMATCHES: usize = 5;
 
 /// The data of the three sources.
@@ -18,7 +17,7 @@ const MAX_MISMATCHES: usize = 5;
 pub struct Observations<'a> {
     pub records: &'a ClientRecords,
     pub ledger: &'a [tokengauge_simulator::Entry],
-    /// Ledger entries dropped to limit memory.
+    /// Number of ledger entries that were dropped to limit memory.
     pub dropped: u64,
     pub telemetry: &'a ReceivedTelemetry,
 }
@@ -33,7 +32,7 @@ pub struct Report {
 #[derive(Debug)]
 struct Check {
     name: &'static str,
-    /// The result in numbers.
+    /// A summary of the result in numbers.
     summary: String,
     mismatches: Mismatches,
 }
@@ -58,7 +57,7 @@ impl Report {
         }
     }
 
-    /// Whether every check succeeded, including that there were exchanges.
+    /// Returns whether all checks succeeded. One of them requires that there were exchanges.
     pub fn agrees(&self) -> bool {
         self.checks.iter().all(|check| check.mismatches.count == 0)
     }
@@ -90,7 +89,7 @@ impl Mismatches {
     }
 }
 
-/// One exchange in all sources.
+/// One exchange, with its data from all sources.
 struct Exchange<'a> {
     record: &'a ClientRecord,
     entry: Option<&'a tokengauge_simulator::Entry>,
@@ -98,7 +97,7 @@ struct Exchange<'a> {
 }
 
 impl Observations<'_> {
-    /// The exchanges of the demo's clients, except requests that were not sent.
+    /// Returns the exchanges of the demo's clients, except requests that could not be sent.
     fn exchanges(&self) -> Vec<Exchange<'_>> {
         let ids = self.ledger.iter().map(|entry| (entry.request_id.as_str(), entry));
         let entries: HashMap<&str, &tokengauge_simulator::Entry> = ids.collect();
@@ -111,7 +110,7 @@ impl Observations<'_> {
         .collect()
     }
 
-    /// Whether a source dropped data, so that a missing exchange is not an error.
+    /// Returns whether a source dropped data. A missing exchange is then not an error.
     const fn has_gaps(&self) -> bool {
         self.records.dropped + self.dropped + self.telemetry.dropped > 0
     }
@@ -122,7 +121,7 @@ impl Exchange<'_> {
         self.spans.iter().find(|span| !span.server)
     }
 
-    /// Whether both backend and client saw a complete response.
+    /// Returns whether both the backend and the client saw a complete response.
     fn is_complete(&self) -> bool {
         let sent =
             self.entry.is_some_and(|entry| entry.ended == tokengauge_simulator::Ended::Complete);
@@ -134,7 +133,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Checks that each exchange has one SERVER and one CLIENT span, and that each response is in the ledger.
+/// Checks that each exchange has one SERVER and one CLIENT span, and that the ledger contains each response.
 fn check_spans(observations: &Observations<'_>, exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let gaps = observations.has_gaps();
@@ -176,7 +175,7 @@ fn note(count: usize, what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {what}") }
 }
 
-/// Checks that the counters agree with the spans, including exchanges of other clients.
+/// Checks that the counters agree with the spans. Both include exchanges of other clients.
 fn check_counters(observations: &Observations<'_>) -> Check {
     let mut mismatches = Mismatches::default();
     #[expect(clippy::cast_precision_loss, reason = "a count of the demo stays far below 2^52")]
@@ -195,7 +194,8 @@ fn check_counters(observations: &Observations<'_>) -> Check {
     Check { name: "counters", summary, mismatches }
 }
 
-/// Checks that counted tokens equal those sent. For a truncated response they lie between those received and those sent.
+/// Checks that the counted tokens equal the tokens that were sent. For a truncated response, the count must be between
+/// the tokens received and the tokens sent.
 fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let (mut whole, mut cut, mut tokens) = (0, 0, 0);
@@ -227,7 +227,7 @@ fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "tokens counted", summary, mismatches }
 }
 
-/// Checks that the usage on the span equals the usage that the backend reported.
+/// Checks that the usage on the span equals the usage that the backend sent.
 fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let mut with_usage = 0_usize;
@@ -247,19 +247,22 @@ fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "usage reported", summary, mismatches }
 }
 
-/// Maximum deviation of the reported time to first token.
+/// Tolerance for the time to first token that the proxy reports.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Below this ratio of exchanges with a small error bound, the machine was too busy to judge the accuracy.
+/// Minimum ratio of exchanges with a small error bound. With fewer, the machine was too busy to show the accuracy.
 const MIN_ACCURATE_RATIO: f64 = 0.1;
 
-/// Checks the time to first token, which no single source knows.
+/// Checks the time to first token that the proxy reports. No source knows the exact value, but two sources bound it.
 ///
-/// The proxy's value is token − accept on its own clock. The backend records when it wrote the first token to the socket,
-/// and the client when it received it; both bracket the proxy's time, as do sending and receiving the request:
-/// written − received ≤ token − accept ≤ client received − client sent. A value outside of this bracket by more than the
-/// tolerance is wrong. Inside, `error` is the maximum deviation from written − accept. On an idle machine it is far below
-/// the tolerance; on a busy one it includes the time in which processes waited for a CPU.
+/// The proxy measures the time from accepting the request to observing the first token, T. The backend measures the
+/// time from receiving the request to writing the first token, which cannot be longer than T. The client measures the
+/// time from sending the request to receiving the first token, which cannot be shorter than T. A value outside of these
+/// bounds by more than the tolerance is wrong.
+///
+/// For a value inside the bounds, `error` is the largest possible deviation from the time between accept and the
+/// backend's write. The time of accept is only known to be between the client's send and the backend's receive. On an
+/// idle machine, `error` is much smaller than the tolerance. On a busy machine, it includes waiting for a CPU.
 fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let mut errors = Vec::new();
@@ -293,7 +296,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     }
     errors.sort_unstable();
     let shown = errors.partition_point(|error| *error <= TOLERANCE);
-    // Not an error: each value passed the check above. Only its accuracy is not known.
+    // This is not an error: each value is within its bounds, and only the accuracy is unknown.
     let busy = if ratio(shown, errors.len()) < MIN_ACCURATE_RATIO {
         " (the machine was too busy to show the accuracy)"
     } else {
@@ -310,13 +313,13 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     Check { name: "time to first token", summary, mismatches }
 }
 
-/// Zero if `whole` is zero.
+/// Returns the ratio of `part` to `whole`, or 0 if `whole` is 0.
 #[expect(clippy::cast_precision_loss, reason = "counts of the demo stay far below 2^52")]
 fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The smallest value that at least this ratio of the sorted values do not exceed.
+/// Returns the smallest value that is at least as large as this ratio of the sorted values.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -344,7 +347,8 @@ mod tests {
         MonotonicInstant::from_millis(millis)
     }
 
-    /// Asked at 100, received by the backend at 101, first token written at 150, come at 152; 40 tokens.
+    /// The client sends its request at 100 ms, and the backend receives it at 101 ms. The backend writes the first
+    /// token at 150 ms, and the client receives it at 152 ms. The response has 40 tokens.
     struct Case {
         record: ClientRecord,
         entry: Option<tokengauge_simulator::Entry>,
@@ -388,7 +392,7 @@ mod tests {
         }
     }
 
-    /// The report on a valid case after `spoil`, or `None` if everything agrees.
+    /// Returns the report for a valid case that `spoil` has changed, or `None` if all sources agree.
     fn wrong(spoil: impl FnOnce(&mut Case)) -> Option<String> {
         let mut case = good();
         spoil(&mut case);
@@ -467,7 +471,8 @@ mod tests {
 
     #[test]
     fn accepts_delays_of_a_busy_machine() {
-        // Written at 150, yet it came at 190: the proxy may have had it at any time between.
+        // The backend wrote the token at 150 ms, and the client received it at 190 ms. The proxy can have observed it
+        // at any time between.
         let found = wrong(|case| {
             case.record.first_token = Some(at(190));
             case.spans[1].time_to_token = Some(0.080);

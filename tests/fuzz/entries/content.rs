@@ -1,4 +1,5 @@
-//! Content capture. The result is the same however a request is cut, lists are valid JSON, and their size is bounded.
+//! Fuzzes content capture. The result must be the same for every cut of a request, lists must be valid JSON, and their
+//! size must be bounded.
 
 use std::sync::Arc;
 
@@ -10,14 +11,13 @@ use tokengauge_llm::dialect::Api;
 
 use super::script::{Script, however_cut};
 
-/// Bytes that captured content may take beyond the body limit.
+/// Number of bytes that captured content may have in addition to the body limit.
 ///
-/// They are what capture keeps besides the reported content, and the growth of at most 4,096 parts, each with a type
-/// and a role.
+/// Captured content also contains fields that do not count, and up to 4,096 parts become longer by a type and a role.
 const GROWTH: usize = (4 << 10) + 4_096 * 100;
 
-/// Factor by which redaction may lengthen the content. A short secret gets a longer replacement, and patterns match at
-/// least nine characters.
+/// Factor by which redaction may lengthen the content. The replacement of a short secret is longer than the secret,
+/// which has at least nine characters.
 const LONGER: usize = 2;
 
 pub fn content(input: &[u8]) {

@@ -1,7 +1,7 @@
-//! API formats.
+//! Fuzzes the API formats.
 //!
-//! The events are the same however a response is cut, and no text is empty. An error response yields only an error, and
-//! memory does not grow with the response.
+//! The events must be the same for every cut of a response, and no text may be empty. An error response must yield only
+//! an error, and memory must not grow with the response.
 
 use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
 use tokengauge_llm::frame::{Frame, Framer, MAX_FRAME_BYTES};
@@ -23,17 +23,17 @@ const MODELS: [Option<&str>; 6] = [
     Some("cohere.command-r-v1:0"),
 ];
 
-/// Repetitions of a flood's messages that fill the tables of choices, tool calls and texts. Each table holds at most
-/// 1,024 entries.
+/// Number of repetitions of an endless response's messages that fill the tables of choices, tool calls and texts. Each
+/// table has at most 1,024 entries.
 const FILLING: usize = 1_100;
 
-/// Maximum bytes that a reader may hold during a response, whatever its content.
+/// Maximum number of bytes that a reader may hold during a response.
 const STATE: usize = 80 << 10;
 
-/// Bytes by which a reader may grow after its tables are full, for the buffer of the last message.
+/// Number of bytes by which a reader may grow after its tables are full, for the buffer of the last message.
 const ROOM: usize = 512;
 
-/// Maximum bytes of a flood's messages. More bytes are slow and cover nothing new.
+/// Maximum length in bytes of the messages of an endless response. More bytes would be slow and test nothing new.
 const LONGEST: usize = 600;
 
 /// Tests a response in any framing, of any API.
@@ -54,7 +54,7 @@ pub fn dialects(input: &[u8]) {
     }
 }
 
-/// Tests a response without end. The memory of the framer does not count.
+/// Tests an endless response. The memory of the framer does not count.
 pub fn floods(input: &[u8]) {
     let mut script = Script::new(input);
     let call = Call::of(&mut script);
@@ -102,7 +102,7 @@ impl Call {
 
     fn reader(&self) -> (Framer, ResponseReader, Meter) {
         let framer = Framer::new(self.content_type, self.api.json());
-        // If the script sets a model, the request also asks for the prompt at the start of the text.
+        // If the script sets a model, the request also asks for the prompt before the generated text.
         let asked = RequestFacts {
             model: self.model.clone(),
             echo: self.model.is_some().then_some(true),

@@ -1,7 +1,7 @@
-//! Metrics pages of engines.
+//! Fuzzes the metrics pages of engines.
 //!
-//! Every response of an endpoint is read to its end, and the reported values are plausible. The readings of two pages
-//! yield a ratio between 0 and 1.
+//! Every response of an endpoint must be read to its end, and the reported values must be plausible. The readings of
+//! two pages must yield a ratio between 0 and 1.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Framers.
+//! Fuzzes the framers.
 //!
-//! The frames are the same however a body is cut, memory stays within the cap, and no state carries over to the next
-//! body.
+//! The frames must be the same for every cut of a body, memory must stay within the cap, and no state may remain for
+//! the next body.
 
 use tokengauge_llm::frame::{
     AwsEventStream, Frame, Framer, JsonFraming, JsonValues, MAX_FRAME_BYTES, Sse,
@@ -31,7 +31,8 @@ pub const JSON: [JsonFraming; 3] = [JsonFraming::Single, JsonFraming::Lines, Jso
 
 /// Tests server-sent events.
 ///
-/// The event's data and the current line each grow by doubling. Their combined length is at most the cap.
+/// The data of the event and the current line are two buffers that grow by doubling. Their combined length is at most
+/// the cap.
 pub fn sse(input: &[u8]) {
     of_stream(input, |cap| Reading {
         holds: 2 * cap,

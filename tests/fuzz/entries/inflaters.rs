@@ -1,23 +1,23 @@
-//! Decompressors.
+//! Fuzzes the decompressors.
 //!
-//! The plain bytes up to an error are the same however the encoded bytes are cut. Memory and output stay within the
-//! bounds that `decode` states.
+//! The plain bytes up to an error must be the same for every cut of the encoded bytes. Memory and output must stay
+//! within the limits that `decode` documents.
 
 use tokengauge_llm::decode::{DecodeError, Decompressor};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};
 
-/// Bytes to which any body may decompress, and the additional bytes for each byte on the wire.
+/// Number of bytes to which any body may decompress, and number of further bytes for each compressed byte.
 const FREE: u64 = 4 << 20;
 const RATIO: u64 = 250;
 
-/// Maximum bytes for deflate, and the overhead of each decompressor.
+/// Maximum memory of deflate in bytes, and the overhead of each decompressor.
 const FLATE: usize = (48 << 10) + SLACK;
 const SLACK: usize = 1 << 10;
 
-/// Maximum bytes for br, with its largest window, the tables of a hostile body, and its own state. The header of a
-/// block suffices to allocate the window.
+/// Maximum memory of br in bytes: its largest window, the tables of a hostile body, and its own state. A block's header
+/// alone can make it allocate the window.
 const BROTLI: usize = (16 << 20) + (7 << 19) + (20 << 10) + SLACK;
 
 pub fn gzip(input: &[u8]) {

@@ -1,7 +1,7 @@
-//! YAML text and a patch.
+//! Fuzzes the YAML patcher with a text and a patch.
 //!
-//! The documents of any text add up to that text, an empty patch changes nothing, and a patched text parses to the
-//! patched value.
+//! The documents of a text must add up to the text, an empty patch must change nothing, and a patched text must have
+//! the patched value.
 
 use json_patch::Patch;
 use serde_json::{Value, json};

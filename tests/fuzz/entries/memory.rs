@@ -1,4 +1,4 @@
-//! Measures held memory by allocator requests. The code under test takes no part in the counting.
+//! Measures the memory that code holds, by counting requests to the allocator. The measured code needs no changes.
 
 /// Memory held by code that runs within [`Meter::during`], accumulated over its runs.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
-//! Bodies made of messages, in each framing, because random bytes almost never have a valid checksum.
+//! Builds bodies from messages, for each framing. Random bytes would almost never have a valid checksum.
 //!
-//! Each line of the input is a message. A word before a `{` is its name, and a `!` before the name makes the message an
-//! exception if the framing supports exceptions.
+//! Each line of the input is a message. A word before a `{` is its name. A `!` before the name makes the message an
+//! exception, if the framing supports exceptions.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub enum Framed {
 /// Type byte of a header whose value is a string.
 const STRING: u8 = 7;
 
-/// Bytes of an AWS message outside its headers and payload, which are two lengths and two checksums.
+/// Number of bytes of an AWS message in addition to its headers and payload: two lengths and two checksums.
 const AROUND: usize = 16;
 
 impl Framed {

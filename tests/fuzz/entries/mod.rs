@@ -1,9 +1,10 @@
-//! Entry points of the fuzzers.
+//! Entry points of the fuzz targets.
 //!
-//! The first bytes of an input select the operation and its subject. Each entry point asserts the invariants for every
-//! input, in addition to the absence of panics.
+//! The first bytes of an input select the operation and its subject. Each entry point asserts properties that must hold
+//! for every input, in addition to the absence of panics.
 //!
-//! libFuzzer drives the entry points (`fuzz/`, which includes this folder), and so do the tests in the parent folder.
+//! libFuzzer calls the entry points through `fuzz/`, which includes this folder. The tests in the parent folder call
+//! them, too.
 
 mod content;
 mod dialects;

@@ -1,4 +1,5 @@
-//! Request readers. The facts are the same however a request is cut, and a reader holds little memory.
+//! Fuzzes the request readers. The facts must be the same for every cut of a request, and a reader must hold little
+//! memory.
 
 use tokengauge_llm::dialect::{
     Api, DetectedApi, RequestFacts, RequestReader, RequestTarget, detect,
@@ -9,8 +10,8 @@ use super::memory::Meter;
 use super::messages::flood;
 use super::script::{Script, however_cut};
 
-/// Maximum bytes of a reader. It holds the path to the current value, the short words among the facts, and a form
-/// field's piece of 4 KiB.
+/// Maximum memory of a reader in bytes. It holds the path to the current value, short words among the facts, and a
+/// piece of 4 KiB of a form field.
 const STATE: usize = 10 << 10;
 
 /// Number of repetitions of a part of a request.

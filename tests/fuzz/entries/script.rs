@@ -1,6 +1,6 @@
-//! Choices read from the front of an input, so that one byte array selects the operation and its subject.
+//! Reads choices from the beginning of an input, so that one byte array selects the operation and its subject.
 
-/// Reads an input. Past its end every choice is the first one.
+/// Reads an input. After the end of the input, every choice is the first option.
 #[derive(Clone, Debug)]
 pub struct Script<'a> {
     rest: &'a [u8],

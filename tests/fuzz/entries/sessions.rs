@@ -1,4 +1,4 @@
-//! Realtime sessions. No text is empty, and memory does not grow with the session.
+//! Fuzzes Realtime sessions. No text may be empty, and memory must not grow with the session.
 
 use tokengauge_llm::dialect::{Event, Realtime};
 
@@ -7,7 +7,7 @@ use super::memory::{Meter, aside};
 use super::messages::flood;
 use super::script::Script;
 
-/// Maximum bytes of a session, for 64 concurrent responses and transcriptions, each with 64 texts in pieces.
+/// Maximum memory of a session in bytes, for 64 concurrent responses and transcriptions with 64 texts in pieces each.
 const STATE: usize = 64 << 10;
 
 /// Repetitions of a session's messages that fill those 64 entries.

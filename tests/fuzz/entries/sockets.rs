@@ -1,4 +1,4 @@
-//! WebSocket frames. The messages are the same however the bytes are cut, and memory stays within the cap.
+//! Fuzzes WebSocket frames. The messages must be the same for every cut, and memory must stay within the cap.
 
 use tokengauge_llm::frame::{MAX_FRAME_BYTES, Message, WebSocket};
 

@@ -1,4 +1,5 @@
-//! Token counting. The count of the pieces equals the count of the whole text, and both equal the reference's count.
+//! Fuzzes token counting. The count of the pieces must equal the count of the whole text, and both must equal the
+//! reference's count.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tests a drain whose deadline passes. Every exchange that it aborts is reported, in whichever task the exchange ends.
+//! Tests a drain that reaches its time limit. Every exchange that it aborts must be reported.
 
 use bytes::Bytes;
 use http::Request;
@@ -37,7 +37,7 @@ async fn a_drain_records_every_exchange_that_it_aborts() {
         let asked = tokio::spawn(async move { sender.send_request(request).await });
         let mut upstream = backend.accept().await;
         upstream.read_until(BODY).await;
-        // Half of the streams wait for their response headers.
+        // Half of the streams are still waiting for their response headers.
         if number % 2 == 0 {
             let body = until("mid-stream").unwrap();
             let length = body.len() + 1;

@@ -1,4 +1,4 @@
-//! Tests every row of `docs/reference/outcomes.md` over HTTP/1.1 on both sides.
+//! Tests every row of `docs/reference/outcomes.md`, with HTTP/1.1 on both sides of the proxy.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::stream::{BODY, PATH, until};
 use super::table::{Cell, cells};
 use crate::support::{Backend, Raw, Setup, within};
 
-/// Ways to produce the same end on the wire.
+/// How a peer ends the connection. All ways must give the same outcome.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Way {
-    /// With a FIN.
+    /// With a FIN packet.
     Close,
-    /// With a RST.
+    /// With a RST packet.
     Reset,
-    /// With a FIN of the sending side only, while the side goes on reading.
+    /// With a FIN of the sending direction only. The peer continues to read.
     HalfClose,
-    /// With the end of the connection, because the body has no framing.
+    /// With the end of the connection, which is also the end of a body without a length.
     Unframed,
 }
 
@@ -37,8 +37,8 @@ impl Way {
     }
 }
 
-/// Short time limits, for rows that wait for nothing else, and a long one for a limit that runs from the start of the
-/// exchange.
+/// Short time limits for rows whose limit is the only thing that they wait for. A long limit for rows whose limit
+/// starts at the beginning of the exchange.
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(3);
 
@@ -105,8 +105,8 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
     facts(&told)
 }
 
-/// Sends the response up to the row's moment and waits until the client has it. The response is one piece, so that no
-/// time limit expires in between.
+/// Sends the response up to the row's moment, and waits until the client has received it. The response is written at
+/// once, so that no time limit expires in between.
 async fn answer(cell: &Cell, way: Way, client: &mut Raw<TcpStream>, upstream: &mut Raw<TcpStream>) {
     let Some(body) = until(cell.when) else { return };
     let (framing, body) = match way {
@@ -181,10 +181,10 @@ async fn end(
     }
 }
 
-/// Tests a client that leaves with a second request in hyper's buffer behind the first.
+/// Tests a client that disconnects while hyper has buffered a second request behind the first one.
 ///
-/// In that state hyper does not read, so it does not detect the client's close. The next writes of the upstream reveal
-/// it.
+/// In this state, hyper does not read from the connection and cannot detect that the client has closed it. The next
+/// writes from the upstream reveal it.
 #[tokio::test]
 async fn detects_a_disconnected_client_with_unread_data_on_the_next_writes() {
     let backend = Backend::start().await;
@@ -218,7 +218,7 @@ async fn released(upstream: &mut Raw<TcpStream>) {
 /// Asserts that the client never receives the end of the body.
 async fn unfinished(cell: &Cell, client: &mut Raw<TcpStream>) {
     if cell.when == "before the head" && cell.facts.status.is_some() {
-        // The proxy sends the response and keeps the connection.
+        // The proxy sends the whole response and keeps the connection open.
         client.read_head().await;
         return;
     }
@@ -234,7 +234,7 @@ async fn nobody() -> SocketAddr {
     Backend::start().await.address
 }
 
-/// A listener with a full backlog, so that the next connection is neither accepted nor refused.
+/// A listener with a full backlog. The kernel neither accepts nor refuses the next connection.
 struct Unaccepting {
     address: SocketAddr,
     _held: (tokio::net::TcpListener, TcpStream),

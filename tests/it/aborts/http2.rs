@@ -1,6 +1,6 @@
-//! Tests rows of `docs/reference/outcomes.md` over HTTP/2, on one side and then on the other.
+//! Tests rows of `docs/reference/outcomes.md` with HTTP/2, on one side of the proxy and then on the other.
 //!
-//! With HTTP/2, a side leaves by resetting its stream or by closing its connection.
+//! With HTTP/2, a peer ends an exchange by resetting its stream or by closing its connection.
 
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -75,7 +75,7 @@ async fn every_row_with_http2_upstreams() {
 
 /// A call over a separate connection.
 struct Call {
-    /// The socket, for closing it without hyper's knowledge.
+    /// The socket of the connection, so that the test can close it while hyper does not notice.
     socket: std::net::TcpStream,
     asked: JoinHandle<hyper::Result<Response<Incoming>>>,
 }
@@ -135,7 +135,7 @@ async fn from_http2(cell: &Cell, way: Way) -> Facts {
     facts(&rig.told().await)
 }
 
-/// Performs the action of the upstream or the proxy.
+/// Performs the action of the upstream or of the proxy.
 async fn leave(cell: &Cell, way: Way, rig: &mut Rig, upstream: &mut Raw<TcpStream>) {
     if cell.what == "upstream ends its body" {
         return upstream.write("0\r\n\r\n").await;
@@ -147,11 +147,12 @@ async fn leave(cell: &Cell, way: Way, rig: &mut Rig, upstream: &mut Raw<TcpStrea
         reset_when_dropped(&upstream.0);
     }
     let gone = Backend::start().await;
-    // The replacement drops the old connection here.
+    // Assigning the replacement drops the old connection.
     *upstream = Raw::connect(gone.address).await;
 }
 
-/// Asserts that the proxy has closed the upstream's connection without further data, if the upstream has not left.
+/// Asserts that the proxy has closed the upstream's connection and sent nothing else, unless the upstream itself has
+/// closed it.
 async fn released(cell: &Cell, mut upstream: Raw<TcpStream>) {
     if matches!(cell.what, "client leaves" | "drain") {
         assert_eq!(upstream.read_to_end().await, b"");
@@ -165,7 +166,7 @@ async fn drain(rig: &mut Rig) {
     connections.cut().await;
 }
 
-/// Reads as many bytes of `answer` as `body` has.
+/// Reads as many bytes of `answer` as `body` contains.
 async fn read(answer: &mut Incoming, body: &str) {
     let mut read = 0;
     while read < body.len() {
@@ -178,7 +179,7 @@ fn reset_when_dropped(stream: &TcpStream) {
     stream.set_zero_linger().unwrap();
 }
 
-/// Next step of an upstream.
+/// What the upstream does next.
 #[derive(Debug)]
 enum Step {
     Head,
@@ -187,7 +188,7 @@ enum Step {
     End,
 }
 
-/// A body that the test feeds.
+/// A body whose data the test provides step by step.
 #[derive(Debug)]
 struct Fed(mpsc::UnboundedReceiver<Step>);
 
@@ -207,7 +208,7 @@ impl Body for Fed {
     }
 }
 
-/// An upstream with HTTP/2 that has read the only request.
+/// An HTTP/2 upstream that has read its only request.
 struct Upstream {
     connection: JoinHandle<()>,
     /// Closed once the stream has ended.

@@ -1,6 +1,6 @@
-//! Tests exchanges that break off.
+//! Tests exchanges that end early.
 //!
-//! Each one is reported correctly, its upstream connection is released, and no state remains.
+//! Each one must be reported correctly and release its upstream connection, and no state may remain.
 
 mod drain;
 mod http1;

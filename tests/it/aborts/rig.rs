@@ -1,4 +1,5 @@
-//! A proxy with the real program's observer and exporter, and the exported data of one exchange.
+//! Runs a proxy with the observer and exporter of the real program, and collects the data that it exports for one
+//! exchange.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ impl Rig {
         Self::with(setup, collector, Some(endpoint)).await
     }
 
-    /// Starts a rig that does not export spans.
+    /// Starts a proxy that does not export spans.
     pub async fn unexported(setup: Setup) -> Self {
         Self::with(setup, Collector::start().await, None).await
     }
@@ -85,7 +86,7 @@ impl Rig {
     }
 }
 
-/// Returns the facts of the only exchange from its spans and metrics.
+/// Returns the facts of the only exchange, as its spans and metrics report them.
 pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
     let of_kind = |kind| spans.iter().filter(move |span| span.kind == kind);
     let server = of_kind(SERVER).next().expect("a SERVER span");

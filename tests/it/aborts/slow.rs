@@ -1,7 +1,7 @@
-//! Tests the attribution of slowness, with a client that hardly reads and an upstream that never pauses.
+//! Tests which peer is reported as slow: a client that hardly reads, or an upstream that never pauses.
 //!
-//! The client's socket buffer, the proxy's socket buffer and hyper's buffer lie between the tee and a client. The tee
-//! detects slowness only if the stream is larger than all three.
+//! Between the tee and a client are the client's socket buffer, the proxy's socket buffer and hyper's buffer. The tee
+//! can detect a slow client only if the stream is larger than all three buffers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::rig::Rig;
 use super::stream::{BODY, PATH, until};
 use crate::support::{Backend, Raw, Setup, within};
 
-/// Number of events, which are 16 MiB in all. The buffers between the tee and the client take 2.7 MB on loopback.
+/// Number of events in the stream, 16 MiB in total. The buffers between the tee and the client hold 2.7 MB on loopback.
 const EVENTS: usize = 512;
 const EVENT: usize = 32 * 1024;
 
-/// Receive buffer in bytes, for the smallest window that Linux allows.
+/// Receive buffer in bytes. It results in the smallest window that Linux allows.
 const WINDOW: u32 = 4 * 1024;
 
 /// Returns an event with one token and a padding field like OpenAI's, but longer.
@@ -67,7 +67,7 @@ fn metric(metrics: &str, name: &str, label: &str) -> f64 {
 
 const STREAM_TIME: &str = "tokengauge_stream_active_time_seconds_total{";
 
-/// Seconds for which the client hardly reads. The stream itself takes a small fraction of this time.
+/// Time in seconds for which the client hardly reads. Without this, the stream would take a small part of this time.
 const HELD: f64 = 3.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
         }
     })
     .await;
-    // The client then reads the rest of the stream.
+    // Afterwards, the client reads the rest of the stream.
     let mut tail = Vec::new();
     within("the end", async {
         while !tail.ends_with(b"0\r\n\r\n") {
@@ -123,7 +123,7 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
         slow < blocked / 2.0,
         "decode {decode} s, of which {slow} s without and {blocked} s with backpressure"
     );
-    // The next token is overdue by the route's stall threshold, but the client causes the delay.
+    // The next token is later than the stall threshold of the route, but the client causes the delay.
     let stalls = metric(&metrics, "tokengauge_stream_stalls_total{", "");
     assert!(stalls < 1.0, "{stalls} stalls");
     let gaps = metric(&metrics, "tokengauge_inter_chunk_latency_seconds_sum", "");
@@ -134,7 +134,8 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
 
 /// Tests a stream that fits into the buffers between the tee and the client.
 ///
-/// The tee regards such a stream as delivered. The client reads nothing, and the stream is neither slow nor blocked.
+/// For the tee, such a stream is already delivered. The client reads nothing, but the stream is reported neither as
+/// slow nor as blocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not_read() {
     let backend = Backend::start().await;

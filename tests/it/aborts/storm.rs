@@ -1,4 +1,4 @@
-//! Tests that a thousand aborts of each kind leave no state behind.
+//! Tests that a thousand aborted exchanges of each kind leave no state behind.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::support::{Setup, within};
 /// Number of aborts of each kind.
 const TIMES: u64 = 1_000;
 
-/// Number of concurrent clients, which is large enough for aborts to overlap in every part of the proxy.
+/// Number of concurrent clients. It is large enough for aborts to overlap in every part of the proxy.
 const CLIENTS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,7 +28,7 @@ enum Who {
     Client,
     UpstreamCloses,
     UpstreamResets,
-    /// The proxy, when a time limit expires.
+    /// The proxy ends the exchange, because a time limit has expired.
     Proxy,
 }
 
@@ -57,14 +57,14 @@ const KINDS: [Kind; 11] = [
     kind(Who::Proxy, "mid-stream", "timeout"),
 ];
 
-/// Kinds that need no time limit, and then the kinds that a limit ends.
+/// Kinds of aborts that need no time limit, and kinds that a time limit ends.
 ///
-/// They run separately, because a limit that expires in another kind would be reported as the cause.
+/// They run separately. A limit that expired during another kind would be reported as its cause.
 const UNLIMITED: Range<usize> = 0..9;
 const UNTIL_HEAD: Range<usize> = 9..10;
 const WHILE_IDLE: Range<usize> = 10..11;
 
-/// Time limit for a thousand waits that never succeed, twenty at a time.
+/// Time limit in which a thousand waits, twenty at a time, must end without success.
 const LIMIT: Duration = Duration::from_millis(20);
 
 /// An upstream that selects its response by the request's `x-kind`.
@@ -136,7 +136,7 @@ async fn read_past(stream: &mut TcpStream, mark: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
-/// Makes the drop send a RST, so that no port stays in TIME-WAIT after the connection.
+/// Makes the kernel send a RST when the socket is dropped, so that no port remains in the state TIME-WAIT.
 fn reset_when_dropped(stream: &TcpStream) {
     stream.set_zero_linger().unwrap();
 }
@@ -187,7 +187,7 @@ async fn abort(proxy: SocketAddr, number: usize, came: &[Notify], client: u64) {
     }
 }
 
-/// Waits until `holds` returns true.
+/// Waits until `holds` returns `true`.
 async fn come_to(what: &str, holds: impl Fn() -> bool) {
     within(what, async {
         while !holds() {
@@ -206,7 +206,7 @@ fn finished(metrics: &str, outcome: &str) -> u64 {
     values.map(|value| value.parse::<u64>().unwrap()).sum()
 }
 
-/// Plays `kinds` against a proxy in this process, and asserts that no state remains.
+/// Runs `kinds` against a proxy in this process. Asserts that no state remains.
 async fn leaves_nothing(kinds: Range<usize>) {
     let upstream = Upstream::start().await;
     let mut setup = Setup::to(upstream.address);
@@ -246,13 +246,13 @@ async fn a_thousand_aborts_by_a_limit_leave_no_state() {
     leaves_nothing(WHILE_IDLE).await;
 }
 
-/// Number of aborts of each kind before the first memory reading, and between the two readings.
+/// Number of aborts of each kind before the first reading of the memory, and between the first and the second.
 const HALF: u64 = TIMES / 2;
 
-/// Limit for the growth of the real program's peak memory in the second half, which is 1 KiB for each abort.
+/// Maximum growth of the real program's peak memory between the two readings: 1 KiB for each abort.
 ///
-/// Without a leak, the growth is at most half of the limit, once, for concurrent work of busy threads. A leaked
-/// exchange holds several KiB.
+/// Without a leak, memory grows once by at most half of this limit, for the concurrent work of busy threads. A leaked
+/// exchange takes several KiB.
 const GROWTH: u64 = UNLIMITED.end as u64 * HALF * 1024;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,10 @@
-//! The stream of `docs/reference/outcomes.md`, up to each of its moments.
+//! Provides the stream of `docs/reference/outcomes.md`, up to each of the moments at which it can end.
 
 pub const PATH: &str = "/v1/chat/completions";
 pub const BODY: &str =
     r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Say hello"}]}"#;
 
-/// Moments after the response headers in order, each with the events between the previous moment and this one.
+/// The moments after the response headers, in order. Each one comes with the events since the previous moment.
 const MOMENTS: [(&str, &[&str]); 5] = [
     ("before the first byte", &[]),
     (
@@ -35,7 +35,7 @@ const MOMENTS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Returns the response body up to `moment`, or `None` before the headers.
+/// Returns the response body up to `moment`, or `None` for a moment before the response headers.
 pub fn until(moment: &str) -> Option<String> {
     let last = MOMENTS.iter().position(|(name, _)| *name == moment);
     if last.is_none() {

@@ -1,8 +1,9 @@
-//! The table of `docs/reference/outcomes.md`, with the reported facts of an exchange that ends early, by moment and by cause.
+//! Reads the table of `docs/reference/outcomes.md`: the facts that are reported for an exchange that ends early, by
+//! moment and cause.
 //!
-//! The tests over sockets and the tests at fixed timestamps play the same rows.
+//! The tests over sockets and the tests with fixed timestamps both use these rows.
 
-/// One row. A field is `None` where the page has a dash.
+/// One row of the table. A field is `None` if the page has a dash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cell {
     pub when: &'static str,
@@ -10,7 +11,7 @@ pub struct Cell {
     pub facts: Facts,
 }
 
-/// Reported facts, in the notation of spans and metrics.
+/// The reported facts, in the notation of spans and metrics.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Facts {
     pub status: Option<String>,
@@ -19,9 +20,9 @@ pub struct Facts {
     pub error: Option<String>,
     /// The stage in which the exchange ended.
     pub stage: String,
-    /// Counted output tokens.
+    /// Output tokens that tokengauge counted.
     pub tokens: Option<String>,
-    /// Reported output tokens.
+    /// Output tokens that the provider reported.
     pub usage: Option<String>,
     pub complete: Option<String>,
     pub finish: Option<String>,
@@ -33,7 +34,7 @@ const PAGE: &str = include_str!("../../../docs/reference/outcomes.md");
 /// Returns every row of the page's first table, in order.
 pub fn cells() -> Vec<Cell> {
     let table = PAGE.lines().skip_while(|line| !line.starts_with('|'));
-    // The first two lines are the column names and the delimiter.
+    // The first two lines are the names of the columns and the delimiter.
     table.take_while(|line| line.starts_with('|')).skip(2).map(cell).collect()
 }
 

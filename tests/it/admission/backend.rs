@@ -1,4 +1,4 @@
-//! A backend that counts concurrent requests and answers each one when the test requests it.
+//! A backend that counts concurrent requests, and responds to a request when the test tells it to.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::support::within;
 
-/// Name of the header that numbers a request.
+/// Name of the header with the number of a request.
 const NUMBER: &str = "x-number: ";
 
 pub struct Holding {
@@ -46,22 +46,22 @@ impl Holding {
         within("a request", self.came.recv()).await.unwrap()
     }
 
-    /// Returns whether a further request has arrived.
+    /// Returns whether another request has arrived.
     pub fn has_another(&mut self) -> bool {
         self.came.try_recv().is_ok()
     }
 
-    /// Answers the request with this number.
+    /// Responds to the request with this number.
     pub fn answer(&self, number: usize) {
         self.held.take(number).unwrap().send(()).unwrap();
     }
 
-    /// Stops counting the request with this number, because its client is about to leave.
+    /// Stops counting the request with this number, because its client is about to disconnect.
     pub fn forget(&self, number: usize) {
         drop(self.held.take(number).unwrap());
     }
 
-    /// Returns the maximum number of concurrent requests.
+    /// Returns the highest number of concurrent requests so far.
     pub fn most(&self) -> usize {
         *self.held.most.lock().unwrap()
     }
@@ -97,7 +97,7 @@ async fn serve(mut stream: TcpStream, held: Arc<Held>, came: mpsc::UnboundedSend
         let answer = held.add(number);
         came.send(number).ok();
         if answer.await.is_err() {
-            // The client leaves, so the proxy closes this connection without sending anything else.
+            // The client has disconnected, so the proxy closes this connection and sends nothing else.
             stream.read_buf(&mut read).await.ok();
             return;
         }

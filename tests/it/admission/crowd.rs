@@ -1,4 +1,4 @@
-//! Tests a thousand clients in front of a backend that accepts eight requests at a time.
+//! Tests a thousand clients in front of a backend with a concurrency limit of eight.
 
 use tokio::net::TcpStream;
 
@@ -19,8 +19,8 @@ fn request(number: usize) -> String {
     )
 }
 
-/// Sends the requests one after the other, so that their order is known. The first ones get permits and the others
-/// wait.
+/// Sends the requests one after the other, so that their order is known. The first ones get permits, and the others are
+/// queued.
 async fn gather(rig: &Rig, backend: &mut Holding) -> Vec<Option<Raw<TcpStream>>> {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
@@ -49,7 +49,7 @@ async fn admits_a_thousand_clients_eight_at_a_time_in_order_of_arrival() {
     let mut clients = gather(&rig, &mut backend).await;
     assert!(!backend.has_another(), "a queued request was forwarded");
 
-    // Every seventh of the waiting clients leaves, and its request leaves the queue at once.
+    // Every seventh waiting client disconnects, and its request leaves the queue at once.
     let leaves = |number: usize| number >= PLACES && number.is_multiple_of(7);
     let mut queued = CLIENTS - PLACES;
     for number in (0..CLIENTS).filter(|number| leaves(*number)) {
@@ -58,8 +58,8 @@ async fn admits_a_thousand_clients_eight_at_a_time_in_order_of_arrival() {
         until_gauges(&rig.observer, wide(queued, PLACES)).await;
     }
 
-    // Each remaining request is answered, or its client leaves during the request. Each time the next request in the
-    // queue gets a permit.
+    // Each of the other requests gets its response, or its client disconnects during the request. Each time, the next
+    // request in the queue gets a permit.
     let staying = (0..CLIENTS).filter(|number| !leaves(*number));
     let mut coming = staying.clone().skip(PLACES);
     for number in staying {
@@ -81,7 +81,7 @@ async fn admits_a_thousand_clients_eight_at_a_time_in_order_of_arrival() {
     until_gauges(&rig.observer, (0, 0)).await;
     assert_eq!(backend.most(), PLACES);
 
-    // The number of permits is still exactly eight.
+    // The number of permits must still be exactly eight.
     let mut again = Vec::new();
     for number in 0..=PLACES {
         let mut client = rig.proxy.client().await;

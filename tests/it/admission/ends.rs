@@ -1,4 +1,5 @@
-//! Tests that every end of an exchange releases its permit. With a single permit, the next request gets it.
+//! Tests that an exchange releases its permit regardless of how it ends. With a single permit, the next request then
+//! gets it.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const UPGRADE: &str =
 const SWITCHING: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A client and an upstream with one exchange between them, which holds the only permit.
+/// A client and an upstream. The exchange between them holds the only permit.
 struct Scene {
     backend: Backend,
     proxy: Proxy,
@@ -28,7 +29,7 @@ impl Scene {
         let backend = Backend::start().await;
         let mut setup = Setup::to(backend.address);
         setup.admission = limit(1, 1, LONG);
-        // Each exchange gets a separate connection.
+        // Each exchange has a separate connection.
         setup.upstream.pool_size = 0;
         change(&mut setup);
         let proxy = setup.start().await;
@@ -36,7 +37,7 @@ impl Scene {
         Self { backend, proxy, client, upstream }
     }
 
-    /// Asserts that the next request waits until the exchange ends, and no longer.
+    /// Asserts that the next request is queued until the exchange ends, and admitted then.
     async fn then(mut self, end: impl AsyncFnOnce(&mut Self)) {
         let mut next = self.proxy.client().await;
         next.write(GET).await;
@@ -47,7 +48,7 @@ impl Scene {
     }
 
     fn leave(&mut self) {
-        // The replacement drops the client's connection, which closes it.
+        // The assignment drops the client's connection, which closes it.
         let client = std::mem::replace(&mut self.client.0, unconnected());
         drop(client);
     }
@@ -57,7 +58,7 @@ impl Scene {
     }
 }
 
-/// Returns a stream that replaces a closed connection.
+/// Returns a stream that can replace a closed connection.
 fn unconnected() -> TcpStream {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

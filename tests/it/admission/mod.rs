@@ -1,6 +1,5 @@
-//! Tests a route's concurrency limit.
-//!
-//! The tests cover which requests are admitted, queued and rejected, and that no permit is ever lost.
+//! Tests the concurrency limit of a route: which requests are admitted, queued and rejected, and that no permit is
+//! lost.
 
 mod backend;
 mod crowd;
@@ -14,17 +13,17 @@ use std::time::Duration;
 use tokengauge::route::ConcurrencyLimit;
 use tokengauge_observe::{InFlightRequests, Observer};
 
-/// Timeout that turns gauges with wrong values into a failure that shows the values.
+/// Timeout for waiting until gauges have the expected values. A test then fails and shows the wrong values.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Queue timeout that no test reaches, so that no request gets 429 because of it.
+/// A queue timeout that no test reaches, so that no request is rejected because of it.
 const LONG: Duration = Duration::from_secs(3_600);
 
 const fn limit(max_in_flight: usize, queue: usize, wait: Duration) -> Option<ConcurrencyLimit> {
     Some(ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: wait })
 }
 
-/// Returns the gauges for queued exchanges and for admitted exchanges that have not ended.
+/// Returns the gauges for queued exchanges and for admitted exchanges in progress.
 fn gauges(observer: &Observer) -> (u64, u64) {
     let (load, _) = observer.with_current_state(InFlightRequests::reading);
     let active = load.lanes.iter().map(|lane| lane.active);

@@ -1,4 +1,4 @@
-//! Tests the limit in the real program.
+//! Tests the concurrency limit in the real program.
 //!
 //! The configuration sets the limit, a reload changes it, and a drain releases the queue.
 
@@ -16,7 +16,7 @@ fn write(file: &Path, backend: &Backend, admission: &str) {
     std::fs::write(file, text).unwrap();
 }
 
-/// Opens a client whose request is queued according to `/streams`.
+/// Connects a client and sends a request. Returns when `/streams` shows that the request is queued.
 async fn queued(process: &Process) -> Raw<TcpStream> {
     let mut client = process.client().await;
     client.write(format!("GET {CALL} HTTP/1.1\r\nHost: a\r\n\r\n")).await;

@@ -1,4 +1,4 @@
-//! Tests queued requests.
+//! Tests requests that wait in the queue of a concurrency limit.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::{Backend, Proxy, Raw, Setup, settle, within};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const DONE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// A proxy with one active exchange between the client and the upstream.
+/// A proxy with one active exchange, and the client and the upstream of this exchange.
 struct Busy {
     backend: Backend,
     proxy: Proxy,
@@ -38,7 +38,7 @@ impl Busy {
         Self { backend, proxy, first, upstream }
     }
 
-    /// Sends a request that waits in the queue. The client writes as much of it as the proxy reads.
+    /// Sends a request that is queued. The client writes as much of the request as the proxy reads.
     async fn waiting(&self, request: impl AsRef<[u8]>) -> JoinHandle<Raw<TcpStream>> {
         let before = self.proxy.channel.open_exchanges();
         let mut client = self.proxy.client().await;
@@ -116,8 +116,8 @@ async fn a_full_queue_and_a_queue_timeout_return_429_with_retry_after() {
 
 #[tokio::test]
 async fn a_queued_request_continues_with_a_free_permit_and_an_unchanged_body() {
-    // The large body exceeds hyper's buffers and the proxy's buffer for queued bodies, and the short one fits. Both are
-    // sent with and without a length.
+    // The large body is larger than the buffers of hyper and the proxy's buffer for queued bodies. The short body fits
+    // into them. Each is sent with a length and without one.
     let large = "0123456789abcdef".repeat(64 * 1024);
     for body in [large.as_str(), "short"] {
         let length = body.len();
@@ -244,7 +244,7 @@ async fn a_reload_changes_the_limit_for_queued_and_running_requests() {
     settle().await;
     assert!(!busy.backend.has_another().await, "one request is running, which is the limit");
     busy.proxy.limit(None);
-    // These requests may reuse connections that have become idle.
+    // These requests can use connections that have become idle.
     within("all requests to be admitted", async {
         while busy.proxy.admitted() < 5 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Tests bodies with every framing, in both directions, with separate writes.
+//! Tests that bodies with every framing pass unchanged in both directions, in separate writes.
 
 use tokengauge_types::event::Direction;
 
@@ -6,7 +6,7 @@ use crate::support::{Proxy, lines};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: proxy.local\r\n\r\n";
 
-/// Events of a successful exchange without a request body.
+/// The events of a successful exchange whose request has no body.
 const PLAIN: &str =
     "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete";
 
@@ -122,7 +122,7 @@ async fn a_large_body_passes_completely_both_ways() {
     assert!(proxy.observed(Direction::Response) == body);
 }
 
-/// Tests that an active upload does not wait until the client reads the response.
+/// Tests that an upload in progress does not depend on the client reading the response.
 #[tokio::test]
 async fn an_early_echo_response_does_not_stop_the_upload() {
     const LEN: usize = 16 * 1024 * 1024;

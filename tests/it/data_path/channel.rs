@@ -82,7 +82,7 @@ async fn aborts_and_records_exchanges_that_outlast_the_drain() {
     assert!(words[0].ends_with("Arrival(Response) End(Drained)"), "{words:?}");
 }
 
-/// Tests 2,000 chunks in one shard, which stay in order regardless of the drain's timing.
+/// Tests that 2,000 chunks in one shard stay in order, regardless of when the observer drains the shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_an_exchange_stay_in_order_while_drained() {
     let (backend, mut proxy) = Proxy::with_backend().await;

@@ -1,4 +1,4 @@
-//! Tests failures, as the client and the upstream see them, and their error source.
+//! Tests failures: the result that the client and the upstream get, and the reported error source.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests which headers are preserved, hop-by-hop or rewritten.
+//! Tests which headers the proxy forwards unchanged, removes because they are hop-by-hop, or rewrites.
 
 use http::Version;
 use tokengauge_types::label::Name;

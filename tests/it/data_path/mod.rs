@@ -1,6 +1,6 @@
 //! Tests the data path.
 //!
-//! Every byte passes unchanged and in time, and each exchange emits each of its events once.
+//! Every byte must pass unchanged and in time, and each exchange must emit each of its events once.
 
 mod bodies;
 mod channel;

@@ -1,4 +1,4 @@
-//! Tests upgrades, HTTP/2, TLS, proxies and Unix sockets.
+//! Tests upgrades, HTTP/2, TLS, HTTP proxies and Unix sockets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ where
 
 /// Tests that the proxy does not offer WebSockets over HTTP/2.
 ///
-/// Such a WebSocket is an extended CONNECT (RFC 8441), which a client may send only after an offer.
+/// Such a WebSocket is an extended CONNECT request (RFC 8441). A client may send it only if the server offers it.
 #[tokio::test]
 async fn does_not_offer_websockets_over_http2() {
     let (backend, proxy) = Proxy::with_backend().await;

@@ -9,7 +9,7 @@ use crate::support::{Backend, Setup, lines};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
-/// Returns every header that can carry a trace, each with an oddity, and other headers.
+/// Returns all headers that can contain a trace context, each with an unusual value, and some other headers.
 fn headers() -> Vec<String> {
     [
         "X-First: 1",
@@ -28,7 +28,7 @@ fn headers() -> Vec<String> {
     .to_vec()
 }
 
-/// Returns the header lines that the upstream receives, without request line and host.
+/// Returns the header lines that the upstream receives, without the request line and the host.
 async fn passed_on(setup: Setup, backend: &Backend, headers: &[String]) -> Vec<String> {
     let mut proxy = setup.start().await;
     let mut client = proxy.client().await;
@@ -64,7 +64,7 @@ async fn continuing_a_trace_changes_only_trace_headers() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.trace = TraceHeaders::Continue;
-    // The caller does not sample and the proxy does. The flag is the proxy's own decision.
+    // The caller does not sample the trace, but the proxy does. The flag is the proxy's decision.
     setup.propagation = everything(|| true);
     let got = passed_on(setup, &backend, &headers()).await;
     let span = got[1]
@@ -86,7 +86,7 @@ async fn continuing_a_trace_changes_only_trace_headers() {
         "X-Last: padded".to_owned(),
     ];
     let (mut got, mut expected) = (got, expected.to_vec());
-    // Removing one header moves another, since hyper determines the order across names.
+    // If one header is removed, another header moves, because hyper determines the order of names.
     got.sort();
     expected.sort();
     assert_eq!(got, expected);

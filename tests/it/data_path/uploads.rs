@@ -1,11 +1,11 @@
-//! Tests when a long prompt counts as uploaded, by the order of actions of the client, the proxy and the upstream.
+//! Tests when the body of a request counts as uploaded, for different orders of actions of client, proxy and upstream.
 
 use tokengauge_types::event::ObserverEvent;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{Proxy, settle, within};
 
-/// Larger than all buffers between the client and an upstream that does not read.
+/// Size of a body in bytes that is larger than all buffers between the client and an upstream that does not read.
 const LENGTH: usize = 20 * 1024 * 1024;
 
 fn head() -> String {
@@ -44,7 +44,7 @@ async fn an_upload_stays_open_while_the_upstream_does_not_read() {
     let (mut reading, mut writing) = client.0.split();
     let body = vec![b'x'; LENGTH];
     let mut sent = 0;
-    // The client writes until the proxy no longer reads.
+    // The client writes until the proxy stops reading.
     loop {
         let before = sent;
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Encodes AWS event-streams for fixtures.
+//! Encodes AWS event streams for fixtures.
 
 /// Encodes each line `event-type {json}` as one message. A leading `!` makes the message an exception.
 pub fn encoded(lines: &str) -> Vec<u8> {
@@ -37,5 +37,5 @@ fn message(kind: &str, name: &str, value: &str, payload: &str) -> Vec<u8> {
 /// Type byte of a header whose value is a string.
 const STRING: u8 = 7;
 
-/// Bytes of a message outside its headers and payload, which are two lengths and two checksums.
+/// Number of bytes of a message in addition to its headers and payload: two lengths and two checksums.
 const AROUND: usize = 16;

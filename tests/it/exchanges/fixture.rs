@@ -43,7 +43,7 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 
 use super::eventstream;
 
-/// Status code of an upgrade.
+/// Status code of a protocol upgrade.
 pub const SWITCHING: u16 = 101;
 
 const TEXT: OpCode = OpCode::Data(Data::Text);
@@ -83,7 +83,7 @@ impl Fixture {
         format!("{}/{}", self.api, self.shape)
     }
 
-    /// Returns the API that the request line and headers determine, and the request body if necessary.
+    /// Returns the API according to the request line and headers, and to the request body if these are ambiguous.
     pub fn detected(&self) -> Option<Api> {
         let found = dialect::detect(&RequestTarget {
             hint: None,
@@ -100,7 +100,7 @@ impl Fixture {
         reader.facts().api
     }
 
-    /// Returns the record of the exchange if its response body arrives in these pieces.
+    /// Returns the record of the exchange for a response body that arrives in these pieces.
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
         let at = MonotonicInstant::from_millis;
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
@@ -135,7 +135,7 @@ impl Fixture {
         exchange.end(at(4), Ending::Complete, &mut |_| {})
     }
 
-    /// Returns the request in the form that a client of this process sends.
+    /// Returns the request as a client in this process sends it.
     pub fn http_request(&self) -> http::Request<Full<Bytes>> {
         let mut request = http::Request::builder().method(&self.method).uri(&self.path);
         for (name, value) in &self.request_headers {
@@ -262,7 +262,7 @@ impl Fixture {
     }
 }
 
-/// Encodes the bytes that a server sends, with a text message for each line and a normal close.
+/// Encodes the WebSocket bytes that a server sends: a text message for each line, and a normal close.
 fn websocket(lines: &str) -> Vec<u8> {
     let messages = lines.lines().map(|line| PeerFrame::message(line.to_owned(), TEXT, true));
     let (code, reason) = (CloseCode::Normal, "".into());
@@ -294,7 +294,7 @@ fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
     (first, headers)
 }
 
-/// Returns the headers that may cross the observation channel.
+/// Returns the headers that may pass the observation channel.
 fn picked(headers: &[(String, String)], allowed: &'static [&'static str]) -> Headers {
     let known = |name: &str| allowed.iter().copied().find(|known| *known == name);
     headers.iter().filter_map(|(name, value)| Some((known(name)?, Name::new(value)?))).collect()

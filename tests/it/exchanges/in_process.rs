@@ -1,6 +1,6 @@
-//! Plays the recordings through the public layer, around a service in this process.
+//! Plays the recorded exchanges through the public layer, around a service in this process.
 //!
-//! Every number must equal the result of the proxy's observer for the same bytes.
+//! Every number must equal the number that the proxy's observer computes from the same bytes.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use super::summary;
 /// Size of each frame of a response, in bytes.
 const FRAME: usize = 100;
 
-/// Returns the facts of a record that do not depend on the duration of anything.
+/// Returns the facts of a record that do not depend on durations.
 fn facts(record: &Record) -> Value {
     let points = &record.points;
     json!({
@@ -44,7 +44,7 @@ async fn layer_measures_what_the_proxy_measures() {
     let (sender, records) = mpsc::channel();
     let observation =
         Observation::start(move |record| sender.send(facts(record)).unwrap()).unwrap();
-    // An upgraded connection leaves HTTP, so the layer does not observe it.
+    // An upgraded connection is no longer HTTP, so the layer does not observe it.
     for fixture in Fixture::all().iter().filter(|fixture| fixture.status != SWITCHING) {
         let frames: Vec<&[u8]> = fixture.body.chunks(FRAME).collect();
         let expected = facts(&fixture.play(&frames));

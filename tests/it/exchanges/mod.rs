@@ -1,10 +1,10 @@
-//! Plays whole exchanges at fixed timestamps, from the first request byte to the record.
+//! Plays recorded exchanges with fixed timestamps, from the first byte of the request to the record.
 //!
-//! The tests cover every supported API in every shape, with bodies cut at many places.
+//! The tests cover all forms of all supported APIs, with bodies that are cut at many places.
 //!
-//! Each fixture (`tests/fixtures/exchanges/API/SHAPE.http`) is written by hand after the provider's published
-//! reference, and its golden record is in the same folder. `INSTA_UPDATE=always cargo test --test it exchanges`
-//! rewrites the golden records for review.
+//! Each fixture (`tests/fixtures/exchanges/API/SHAPE.http`) is written by hand from the provider's published reference.
+//! Its expected record is in the same folder. `INSTA_UPDATE=always cargo test --test it exchanges` rewrites the
+//! expected records. Review the difference afterwards.
 
 mod eventstream;
 mod fixture;
@@ -18,8 +18,8 @@ use tokengauge_llm::dialect::Api;
 
 use fixture::Fixture;
 
-/// Longest body that is cut in two at every byte. Longer bodies are cut at every multiple of a step, so that the test
-/// takes seconds.
+/// Maximum length of a body that is cut in two at every byte. Longer bodies are cut only at every n-th byte, so that
+/// the test takes seconds.
 const EVERY_SPLIT: usize = 2_000;
 
 #[test]
@@ -72,8 +72,8 @@ fn every_api_has_its_fixtures_and_is_detected_as_itself() {
     }
 }
 
-/// Tests the documentation's table, which is generated from the golden records and lists the values that are read from
-/// each API.
+/// Tests the table in the documentation that lists the values read from each API. The table is generated from the
+/// expected records.
 #[test]
 fn the_documentation_lists_the_values_of_each_api() {
     let table = table();

@@ -1,6 +1,6 @@
-//! Plays the recordings through `ResponseParser`, the public parser of `tokengauge-llm`.
+//! Plays the recorded exchanges through `ResponseParser`, the public parser of `tokengauge-llm`.
 //!
-//! Every fact must equal the observer's fact for the same bytes.
+//! Every fact must equal the fact that the observer reads from the same bytes.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use super::fixture::{Fixture, SWITCHING};
 /// Size of each piece of a response, in bytes.
 const PIECE: usize = 100;
 
-/// Finish reason that the observer gives to a choice of a truncated stream.
+/// Finish reason that the observer assigns to a choice of a truncated stream.
 const TRUNCATED: &str = "error";
 
 #[test]
@@ -32,7 +32,7 @@ fn parser_reads_what_the_observer_reads() {
     }
 }
 
-/// Returns the summary and the sum of the token increases that the parser reported with the events.
+/// Returns the summary, and the sum of the tokens that the parser reported with its events.
 fn parse(fixture: &Fixture, pieces: &[&[u8]]) -> (ResponseSummary, u64) {
     let request = fixture.http_request();
     let response = fixture.http_response(Bytes::new());
@@ -95,14 +95,14 @@ fn facts_of_record(record: &Record) -> Value {
     })
 }
 
-/// Returns the reasons that the provider gives. The observer adds its own reason to a truncated stream.
+/// Returns the provider's finish reasons. The observer adds a reason to a truncated stream.
 fn provider_reasons<'a>(reasons: impl Iterator<Item = &'a Name>, complete: bool) -> Value {
     let given = reasons.map(Name::as_str).filter(|reason| complete || *reason != TRUNCATED);
     json!(given.collect::<Vec<_>>())
 }
 
-/// Returns the counts in the model's encoding, in the standard encoding and by kind. Returns null if no text was
-/// generated, because the observer's record then may have no output.
+/// Returns the token counts: in the model's encoding, in the standard encoding and by kind. Returns null if no text was
+/// generated, because the observer's record then can have no output.
 fn tokens_or_none((native, standard, by_kind): (u64, u64, [u64; 5]), source: Source) -> Value {
     if native == 0 { Value::Null } else { json!([native, standard, by_kind, source.as_str()]) }
 }

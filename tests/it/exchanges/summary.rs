@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::{Call, Record};
 
-/// Facts that the observer can read from a response, in the order of the documentation.
+/// Facts that the observer reads from a response, in the order of the documentation.
 pub const FACTS: [&str; 27] = [
     "model",
     "id",

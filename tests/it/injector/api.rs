@@ -1,5 +1,4 @@
-//! A minimal Kubernetes API server over TLS, with one Secret, one webhook configuration and events, as the injector
-//! requires.
+//! A minimal Kubernetes API server over TLS for the injector: it has one Secret, one webhook configuration and events.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -28,16 +27,16 @@ const SECRET: &str = "/api/v1/namespaces/tokengauge/secrets/tokengauge-injector-
 const WEBHOOKS: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tokengauge-injector";
 
-/// Objects of the server.
+/// The objects of the server.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub secret: Option<Value>,
     pub webhooks: Value,
     pub events: Vec<Value>,
-    /// Received requests as `METHOD path status`, in order of arrival.
+    /// The requests received so far as `METHOD path status`, in order of arrival.
     pub log: Vec<String>,
     version: u64,
-    /// Number of first reads of the Secret that wait for each other, so that both replicas find no Secret.
+    /// Number of reads of the Secret that wait for each other at the start, so that both replicas find no Secret.
     together: usize,
 }
 
@@ -49,7 +48,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Starts a server that answers reads of the Secret only after `together` replicas have sent one.
+    /// Starts a server that responds to reads of the Secret only after `together` replicas have sent one.
     pub async fn start(together: usize) -> Self {
         let authority = Authority::new("the cluster");
         let acceptor = acceptor(&authority);

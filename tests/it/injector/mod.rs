@@ -28,7 +28,7 @@ use self::tls::{Answered, Authority, Client, Mounted, SERVICE};
 use crate::support::process::Process;
 use crate::support::within;
 
-/// An injector that uses a certificate of the test.
+/// An injector that uses a certificate from the test.
 struct Injector {
     process: Process,
     mounted: Mounted,
@@ -73,7 +73,7 @@ fn review(name: &str) -> String {
     std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()
 }
 
-/// Returns the certificate of a pair in DER, as a TLS server presents it.
+/// Returns the certificate of a pair in DER format, as a TLS server sends it.
 fn shown((certificate, _): &(String, String)) -> Vec<u8> {
     let der = CertificateDer::from_pem_slice(certificate.as_bytes());
     der.unwrap().to_vec()
@@ -92,7 +92,7 @@ fn reason(response: &Value) -> &str {
     response["auditAnnotations"]["reason"].as_str().unwrap()
 }
 
-/// Asserts that the response changes the pod as the outcome does.
+/// Asserts that the response changes the pod in the same way as the outcome.
 fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
     let (why, warns) = match outcome {
         Ok(Change { patch, .. }) => {
@@ -193,7 +193,7 @@ async fn allows_every_pod_or_returns_an_error_status() {
 async fn answers_reviews_with_values_of_wrong_types() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
     let good = review("outbound");
-    // The objects have parts of other types than a pod has. The process must survive every result of `inject`.
+    // Parts of these objects have other types than a pod's. The process must survive every result of `inject`.
     let pod: Value = serde_json::from_str(&good).unwrap();
     for path in [
         "/metadata",
@@ -224,7 +224,7 @@ async fn answers_reviews_with_values_of_wrong_types() {
             assert_ne!(reason(&response), "panicked", "{path}: {wrong}");
         }
     }
-    // The pod has as many containers as the limit on values of an object allows. Any response is accepted.
+    // The pod has as many containers as an object's value limit allows. Any response is accepted.
     let mut crowded = pod.clone();
     let container = json!({"name": "a", "image": "b", "ports": [{"containerPort": 4_000}]});
     crowded["request"]["object"]["spec"]["containers"] = Value::Array(vec![container; 7_000]);
@@ -287,7 +287,7 @@ async fn explains_why_other_requests_are_rejected() {
             assert_eq!(answer.status.as_u16(), status, "{method} {path} {kind}");
         }
     }
-    // One body never arrives, one breaks off, and one connection sends bytes that are not HTTP.
+    // One body never arrives, one is cut off, and one connection sends bytes that are not HTTP.
     let head = "POST /inject HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     let mut slow = injector.client(false).connect(injector.process.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
@@ -336,7 +336,7 @@ async fn no_review_fails_while_certificates_change_under_load() {
     let second = other.sign(SERVICE);
     injector.mounted.swap(&second);
     within("the second certificate", until_shown(shown(&second))).await;
-    // The certificate and the key do not match. The injector rejects them and keeps the second certificate.
+    // This certificate and this key do not belong together. The injector rejects them and keeps the second certificate.
     let broken = (injector.authority.sign(SERVICE).0, second.1.clone());
     injector.mounted.swap(&broken);
     injector.process.logged(&["new certificate rejected, the old one stays in use"]).await;
@@ -401,13 +401,13 @@ async fn replicas_share_one_secret_and_repair_the_bundle() {
     let first = client.post(one.address, review("outbound")).await;
     let second = client.post(two.address, review("outbound")).await;
     assert_eq!(first.shown, second.shown);
-    // The test empties the bundle, as another client of the API server might.
+    // The test empties the bundle, as another client of the API server could.
     api.state.send_modify(|state| {
         state.webhooks["webhooks"][1]["clientConfig"]["caBundle"] = "".into();
     });
     let right = state.bundle();
     api.until("the bundle", |state| state.bundle() == right).await;
-    // The test deletes the Secret. A replica creates a new one, and both switch once the bundle trusts it.
+    // The test deletes the Secret. A replica creates a new one, and both replicas use it after the bundle trusts it.
     api.state.send_modify(|state| state.secret = None);
     let state =
         api.until("a new bundle", |now| now.bundle().is_some_and(|it| Some(it) != right)).await;

@@ -1,4 +1,4 @@
-//! Certificates of the test, and a client that records the server's certificate.
+//! Creates the certificates of the test, and a client that records the server's certificate.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Authority {
     }
 }
 
-/// A Secret as kubelet mounts it, with links to links. An update swaps one of them.
+/// A Secret as the kubelet mounts it: a link to a link to the files. An update replaces one of the links.
 pub struct Mounted {
     folder: tempfile::TempDir,
     version: std::cell::Cell<u32>,
@@ -100,7 +100,7 @@ pub struct Client {
 pub struct Answered {
     pub status: StatusCode,
     pub body: Bytes,
-    /// The first of the server's certificates (DER).
+    /// The first certificate that the server sent (DER).
     pub shown: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! A collector that keeps every export unchanged.
+//! A collector that stores all exports unchanged.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 
 use super::{Backend, Raw};
 
-/// Path and body of each export.
+/// The path and the body of each export.
 type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A server for OTLP over HTTP in protobuf.
+/// A server for OTLP over HTTP with protobuf.
 pub struct Collector {
     pub address: SocketAddr,
     exports: Exports,
@@ -44,14 +44,14 @@ impl Collector {
             .collect()
     }
 
-    /// Returns all bytes of the exports that are not spans.
+    /// Returns the bytes of all exports except spans.
     pub fn metrics(&self) -> Vec<u8> {
         let exports = self.exports.lock().unwrap();
         let metrics = exports.iter().filter(|(path, _)| path != "/v1/traces");
         metrics.flat_map(|(_, body)| body.clone()).collect()
     }
 
-    /// Returns all bytes of all exports. Protobuf does not transform text.
+    /// Returns the bytes of all exports. Protobuf stores text unchanged, so the bytes can be searched.
     pub fn bytes(&self) -> Vec<u8> {
         let exports = self.exports.lock().unwrap();
         exports.iter().flat_map(|(_, body)| body.clone()).collect()

@@ -1,4 +1,4 @@
-//! Raw sockets on both ends of a real proxy, and the events in its observation channel.
+//! Runs a real proxy between raw sockets on both sides, with access to the events in its observation channel.
 
 pub mod collector;
 pub mod process;
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Timeout that only turns a hang into a failure. Every test takes less than a tenth of it.
+/// Timeout that only turns a hang into a failure. Every test takes less than a tenth of this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Awaits `future`, and fails the test if it hangs.
@@ -34,7 +34,7 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
-/// An upstream whose every byte the test writes.
+/// An upstream that the test controls byte by byte.
 pub struct Backend {
     listener: TcpListener,
     pub address: SocketAddr,
@@ -63,7 +63,7 @@ impl Backend {
     }
 }
 
-/// A stream that a test reads and writes byte by byte.
+/// A stream that the test reads and writes byte by byte.
 pub struct Raw<T>(pub T);
 
 impl Raw<TcpStream> {
@@ -95,7 +95,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         text
     }
 
-    /// Returns the next request or response headers on this connection, or none if the connection closes first. Waits
+    /// Returns the next request or response headers on this connection, or `None` if the connection closes first. Waits
     /// without a time limit.
     pub async fn next_head(&mut self) -> Option<String> {
         let first = self.0.read_u8().await.ok()?;
@@ -112,7 +112,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         bytes
     }
 
-    /// Returns everything up to the other side's close. A reset counts as a close.
+    /// Returns all bytes until the peer closes the connection. A reset counts as a close.
     pub async fn read_to_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         drop(within("close", self.0.read_to_end(&mut bytes)).await);
@@ -120,12 +120,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
     }
 }
 
-/// Returns the lines of the headers, beginning with the status or request line.
+/// Returns the lines of the headers. The first one is the status line or the request line.
 pub fn lines(head: &str) -> Vec<&str> {
     head.trim_end().split("\r\n").collect()
 }
 
-/// A proxy in front of one upstream, with an observation channel that only the test drains.
+/// A proxy in front of one upstream. Only the test drains its observation channel.
 pub struct Proxy {
     pub address: SocketAddr,
     pub channel: Arc<ObservationChannel>,
@@ -249,7 +249,7 @@ impl Proxy {
         Raw::connect(self.address).await
     }
 
-    /// Sends `request` and reads its headers at the backend. Returns the connections of client and backend.
+    /// Sends `request` and reads its headers at the backend. Returns the connections of the client and of the backend.
     pub async fn exchange(
         &self,
         backend: &Backend,
@@ -262,7 +262,7 @@ impl Proxy {
         (client, upstream)
     }
 
-    /// Changes the route's concurrency limit as a reload does.
+    /// Changes the route's concurrency limit, as a reload would.
     pub fn limit(&self, admission: Option<ConcurrencyLimit>) {
         let route = route::Config { admission, ..self.route.clone() };
         let table = RouteMatcher::new(vec![route]).unwrap();
@@ -274,7 +274,7 @@ impl Proxy {
         ways.apply_limits(&before);
     }
 
-    /// Returns the number of exchanges that have been admitted.
+    /// Returns the number of exchanges that were admitted.
     pub fn admitted(&mut self) -> usize {
         self.drain();
         self.said(|word| matches!(word, ObserverEvent::Admitted))
@@ -286,7 +286,8 @@ impl Proxy {
         within("stop", &mut self.serving).await.unwrap()
     }
 
-    /// Waits until every exchange has ended. Returns a short form of each one's events, in the order of the exchanges.
+    /// Waits until all exchanges have ended. Returns a short form of the events of each exchange, in the order of
+    /// exchanges.
     pub async fn words(&mut self) -> Vec<String> {
         within("the exchanges' ends", async {
             while self.channel.open_exchanges() > 0 {
@@ -308,7 +309,7 @@ impl Proxy {
         told.into_iter().map(|(_, words)| words).collect()
     }
 
-    /// Returns all body bytes of one direction, from all exchanges in their order.
+    /// Returns all body bytes of one direction, in the order of exchanges.
     pub fn observed(&self, direction: Direction) -> Vec<u8> {
         let of_direction =
             |(_, of, bytes): &(_, Direction, Vec<u8>)| (*of == direction).then(|| bytes.clone());
@@ -330,7 +331,7 @@ impl Proxy {
         self.said.iter().filter(|entry| kind(&entry.event)).count()
     }
 
-    /// Returns every event drained so far, with its timestamp.
+    /// Returns all events drained so far, with their timestamps.
     pub fn entries(&self) -> &[TimestampedEvent] {
         &self.said
     }
@@ -353,7 +354,8 @@ impl Proxy {
     }
 }
 
-/// Returns a short form of an event. Arrivals have no length, since the sockets decide how bytes are cut.
+/// Returns a short form of an event. Events of body bytes have no length, because the sockets decide how bytes are
+/// divided.
 fn short(word: &ObserverEvent) -> String {
     match word {
         ObserverEvent::RequestHead(_) => "Open".to_owned(),
@@ -377,7 +379,7 @@ fn short(word: &ObserverEvent) -> String {
     }
 }
 
-/// Lets every runnable task run, for assertions that something does *not* happen.
+/// Lets all runnable tasks run, for assertions that something does *not* occur.
 pub async fn settle() {
     for _ in 0..2_000 {
         tokio::task::yield_now().await;

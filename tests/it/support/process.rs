@@ -1,4 +1,4 @@
-//! The real program as a child process, with access to its log, pages, memory and signals.
+//! Runs the real program as a child process, with access to its log, admin pages, memory and signals.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 pub const CALL: &str = "/v1/chat/completions";
 
-/// An event of a chat stream with one token.
+/// A chat event with one token.
 pub const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
     \"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
 /// The end of the stream.
 pub const DONE: &str = "data: [DONE]\n\n";
 
-/// Starts a stream and returns the client's and the upstream's end after the first chunk has arrived.
+/// Starts a stream. Returns the connections of the client and of the upstream after the first chunk has arrived.
 pub async fn open(
     process: &Process,
     backend: &Backend,
@@ -45,7 +45,7 @@ pub async fn open(
     (client, upstream)
 }
 
-/// A process that runs `tokengauge run` and is killed on drop.
+/// A process that runs `tokengauge run`. Dropping this value kills the process.
 pub struct Process {
     child: Option<Child>,
     id: u32,
@@ -55,15 +55,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the program and returns when it accepts requests.
+    /// Starts the program. Returns when it accepts requests.
     ///
-    /// `arguments` are added to the options that choose free ports, except for the admin port if `arguments` set it.
-    /// The process has only the variables in `environment`.
+    /// `arguments` are added to the options that select free ports. They can replace the option for the admin port. The
+    /// process has no other environment variables than `environment`.
     pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::spawn("run", arguments, environment).await
     }
 
-    /// Starts `tokengauge injector`, and returns when it listens.
+    /// Starts `tokengauge injector`. Returns when it listens.
     pub async fn injector(arguments: &[&str]) -> Self {
         Self::spawn("injector", arguments, &[]).await
     }
@@ -118,7 +118,7 @@ impl Process {
         self.page_with(path, "").await
     }
 
-    /// Returns an admin page for a request with further header lines.
+    /// Returns an admin page. The request has additional header lines.
     pub async fn page_with(&self, path: &str, headers: &str) -> (String, String) {
         let mut client = Raw::connect(self.admin).await;
         let request =
@@ -133,14 +133,14 @@ impl Process {
         serde_json::from_str(&self.page("/streams").await.1).unwrap()
     }
 
-    /// Returns the sum of a counter over the series of `/metrics` whose name and labels contain each of `parts`. The
+    /// Returns the sum of a counter over all series in `/metrics` whose name and labels contain each of `parts`. The
     /// sum is 0 if no series matches.
     pub async fn count(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts).await;
         values.iter().map(|it| it.parse::<u64>().unwrap()).sum()
     }
 
-    /// Returns the same sum for a counter of seconds.
+    /// Returns the same sum for a counter that counts seconds.
     pub async fn seconds(&self, parts: &[&str]) -> f64 {
         let values = self.values(parts).await;
         values.iter().map(|it| it.parse::<f64>().unwrap()).sum()
@@ -180,8 +180,8 @@ impl Process {
             lines.any(|line| parts.iter().all(|part| line.contains(part)))
         };
         let what = format!("{parts:?} in the log");
-        // A borrowed value of a watch channel blocks its writer, so the value is copied at once and never borrowed
-        // twice.
+        // A value borrowed from a watch channel blocks its writer. The value is therefore copied at once, and never
+        // borrowed twice.
         let found = within(&what, log.wait_for(has)).await;
         let found = found.ok().map(|log| log.clone());
         found.unwrap_or_else(|| panic!("{what}, but it ended: {}", self.log()))

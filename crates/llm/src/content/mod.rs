@@ -1,9 +1,9 @@
-//! Captures prompts and responses verbatim, only for routes that enable content capture.
+//! Captures prompts and responses verbatim, for routes that enable content capture.
 //!
-//! When capture is disabled, no buffer is allocated, and the cost is one branch per piece of a body. When it is
-//! enabled, a request holds a bounded part of its body and of the response text until the exchange ends. Both are then
-//! converted to the messages of the GenAI semantic conventions, redacted, and exported on the CLIENT span. Content that
-//! is not understood is omitted and counted, never guessed.
+//! Without content capture, no buffer is allocated, and the cost is one branch per piece of a body. With content
+//! capture, each request keeps a bounded part of its body and of the response text until the exchange ends. Both are
+//! then converted to the messages of OpenTelemetry's GenAI semantic conventions, redacted, and exported on the CLIENT
+//! span. Content of unknown types is left out and counted.
 
 mod parts;
 mod prefix;
@@ -24,41 +24,41 @@ use crate::dialect::Api;
 use crate::memory::MemoryBudget;
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum bytes that all active captures hold together: 1,000 requests with prompts of 64 KiB. A request that arrives
-/// when the budget is exhausted is not captured and is marked as truncated.
+/// Maximum number of bytes that all captures together keep: 1,000 requests with prompts of 64 KiB. If the budget is
+/// used up, a new request is not captured and is marked as truncated.
 const MOST_HELD: usize = 64 << 20;
 
-/// Number of bytes scanned beyond the kept part. Redaction removes the same number from the end of a truncated text.
-/// A secret that the truncation cuts in two is therefore either recognized or removed.
+/// Number of bytes by which the scanned text exceeds the exported text. If a text is truncated, redaction removes this
+/// number of bytes from its end. A secret that is cut in two is therefore either recognized or removed.
 const MARGIN: usize = 4 << 10;
 
-/// Maximum number of messages and parts of a request, and of a response. An empty part takes a byte or two in a request
-/// and sixty bytes in the captured content.
+/// Maximum number of messages and parts in a request, and in a response. An empty part takes one or two bytes in a
+/// request, but sixty bytes in the captured content.
 const MOST_PARTS: usize = 4_096;
 
-/// The replacement for a secret.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The capture settings of a route.
+/// The settings of content capture for a route.
 #[derive(Clone, Debug)]
 pub struct CapturePolicy {
-    /// Maximum captured bytes of the request body, and of the response text.
+    /// Maximum number of captured bytes of the request body, and of the response text.
     pub max_bytes: usize,
     pub redact: Redactor,
 }
 
 impl CapturePolicy {
-    /// 64 KiB is about 16,000 tokens. Most prompts fit completely, but an agent's whole repository does not.
+    /// Default limit: about 16,000 tokens. Most prompts fit completely, but an agent's whole repository does not.
     pub const MAX_BYTES: usize = 64 << 10;
 }
 
-/// The routes with content capture.
+/// The settings of all routes that enable content capture.
 #[derive(Clone, Debug, Default)]
 pub struct CapturePolicies(HashMap<Label, Arc<CapturePolicy>>);
 
 impl CapturePolicies {
     pub fn of(&self, route: &Label) -> Option<&Arc<CapturePolicy>> {
-        // Most configurations have no such route.
+        // In most configurations, no route enables content capture.
         (!self.0.is_empty()).then(|| self.0.get(route)).flatten()
     }
 
@@ -74,16 +74,16 @@ impl FromIterator<(Label, CapturePolicy)> for CapturePolicies {
     }
 }
 
-/// The redacted content of one exchange, in the JSON schemas of the semantic conventions. Empty content is absent.
+/// The redacted content of one exchange, as JSON of the semantic conventions. Empty content is absent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CapturedContent {
     pub input_messages: Option<String>,
     pub output_messages: Option<String>,
     pub system_instructions: Option<String>,
     pub tool_definitions: Option<String>,
-    /// Whether a part of the content exceeded the limit.
+    /// Whether the content exceeded the limit, so that a part is missing.
     pub truncated: bool,
-    /// Number of messages and message parts that were not understood: images, audio, and new types.
+    /// Number of messages and message parts that were left out: images, audio and unknown types.
     pub left_out: u64,
 }
 
@@ -101,12 +101,12 @@ impl Default for CaptureBudget {
 #[derive(Debug, Default)]
 struct Bounded {
     text: String,
-    /// A part of the text exceeded the limit.
+    /// Whether a part of the text exceeded the limit.
     cut: bool,
 }
 
 impl Bounded {
-    /// Appends as much of `piece` as fits into `room`, and reduces `room` by that amount.
+    /// Appends as much of `piece` as fits into `room` (bytes), and reduces `room` accordingly.
     fn push(&mut self, piece: &str, room: &mut usize) {
         let fits = floor(piece, *room);
         if !self.cut {
@@ -121,7 +121,7 @@ impl Bounded {
     }
 }
 
-/// Combines the request and the response of an exchange.
+/// Converts the captured request and response of an exchange.
 pub fn assemble(
     api: Api,
     asked: RequestCapture,
@@ -143,7 +143,7 @@ pub fn assemble(
     content
 }
 
-/// Returns the last character boundary at or before `at`.
+/// Returns the last character boundary in `text` at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut place = at.min(text.len());
     while !text.is_char_boundary(place) {
@@ -152,7 +152,7 @@ fn floor(text: &str, at: usize) -> usize {
     place
 }
 
-/// Serializes a list as the text of a span attribute. Returns `None` for an empty list.
+/// Serializes a list for a span attribute. Returns `None` for an empty list.
 fn written(list: Vec<Value>) -> Option<String> {
     (!list.is_empty()).then(|| Value::Array(list).to_string())
 }

@@ -1,4 +1,4 @@
-//! Builds message parts in the format of the semantic conventions.
+//! Builds message parts in the JSON format of OpenTelemetry's GenAI semantic conventions.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ pub fn reasoning(content: &str) -> Value {
     json!({"type": "reasoning", "content": content})
 }
 
-/// Returns a refusal. The semantic conventions define no type for it, but allow any type.
+/// Returns a refusal. The semantic conventions define no type for a refusal, but allow further types.
 pub fn refusal(content: &str) -> Value {
     json!({"type": "refusal", "content": content})
 }
 
-/// Returns a tool call. The name is required, and empty if the message has none.
+/// Returns a tool call. The conventions require a name, so it is empty if the message has none.
 pub fn tool_call(id: Option<&str>, name: Option<&str>, arguments: Value) -> Value {
     let name = name.unwrap_or_default();
     let mut part = json!({"type": "tool_call", "name": name});
@@ -55,12 +55,12 @@ pub fn function(name: &str, description: Option<&str>, parameters: Option<&Value
     tool
 }
 
-/// Returns a tool that the provider implements. Its type is its name unless it has another name.
+/// Returns the definition of a tool that the provider implements. Without a name, its type is used as its name.
 pub fn tool(kind: &str, name: Option<&str>) -> Value {
     json!({"type": kind, "name": name.unwrap_or(kind)})
 }
 
-/// Returns the arguments as JSON if they parse, and as text otherwise.
+/// Returns tool arguments as JSON if `text` is valid JSON, and otherwise as text.
 pub fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,9 +1,9 @@
-//! Repairs truncated JSON: closes open values and drops incomplete ones.
+//! Parses truncated JSON: closes values that are open at the end, and drops incomplete values.
 
 use serde_json::Value;
 
-/// Marks the end of a truncated text until redaction. It is not an assigned character. If a client sends it, the
-/// captured content lacks the end of that text.
+/// Marks the end of a truncated text until redaction. The character is not assigned. If a client sends it, the captured
+/// text ends there.
 pub const CUT: char = '\u{10ffff}';
 
 /// Parses the beginning of a JSON text. Returns `None` if it is not JSON.
@@ -14,7 +14,8 @@ pub fn read(bytes: &[u8]) -> Option<Value> {
     };
     let mut open = Open::default();
     text.chars().for_each(|character| open.take(character));
-    // A prefix that ends inside a key, inside a literal, or before a value is parsed again without its last step.
+    // If the text ends inside a key or a literal, or before a value, closing it does not give valid JSON. The text up
+    // to the last complete value is then parsed instead.
     let whole = open.closed(text);
     serde_json::from_str(&whole).ok().or_else(|| {
         let kept = text.get(..open.complete)?;
@@ -29,12 +30,12 @@ pub fn read(bytes: &[u8]) -> Option<Value> {
 struct Open {
     brackets: Vec<char>,
     in_string: bool,
-    /// The length in bytes of an incomplete escape.
+    /// Length in bytes of an incomplete escape sequence.
     escape: usize,
-    /// Number of missing digits of an escape.
+    /// Number of missing digits of the escape sequence.
     digits: usize,
     at: usize,
-    /// The last position at which the text can be closed directly: after a bracket, or before a comma.
+    /// The last position at which the text can be closed without dropping anything: after a bracket or before a comma.
     complete: usize,
 }
 
@@ -77,7 +78,7 @@ impl Open {
     fn closed(&self, text: &str) -> String {
         let mut whole = text.get(..text.len() - self.escape).unwrap_or(text).to_owned();
         if self.in_string {
-            // Half of a surrogate pair is also an incomplete escape.
+            // The first half of a surrogate pair is an incomplete escape sequence, too.
             if let Some(at) = whole.len().checked_sub(6)
                 && whole.get(at..at + 3).is_some_and(|start| start.eq_ignore_ascii_case("\\ud"))
             {
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_was_whole_at_the_cut_is_read() {
+    fn reads_everything_that_is_complete_at_the_cut() {
         let text = r#"{"a": [1, {"b": "x\u00e9\"y\ud83d\ude00"}], "c": true, "d": {"e": null}}"#;
         let whole: Value = serde_json::from_str(text).unwrap();
         assert_eq!(read(text.as_bytes()), Some(whole.clone()));
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(read(br#"{"a": 1, "b"#).unwrap(), serde_json::json!({"a": 1}));
     }
 
-    /// Reports whether `part` contradicts nothing in `whole`.
+    /// Returns whether `part` can be the beginning of `whole`.
     fn is_beginning(part: &Value, whole: &Value) -> bool {
         match (part, whole) {
             (Value::Object(part), Value::Object(whole)) => part
@@ -127,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_not_read() {
+    fn rejects_text_that_is_not_json() {
         for text in ["", "hello", "<html>", "{]", "}", "\u{0}"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
-        assert!(read(b"{\"a\": \"\xff\"").is_some(), "up to what is no text");
+        assert!(read(b"{\"a\": \"\xff\"").is_some(), "the text up to invalid UTF-8 is read");
     }
 }

@@ -1,7 +1,8 @@
-//! Redacts sensitive text from captured content.
+//! Redacts secrets and personal data in captured content.
 //!
-//! Matching takes time proportional to the text for every pattern, because the engine does not backtrack. A pattern
-//! matches one text at a time: of a part, an argument or a key. A secret split across two texts is not found.
+//! The time is proportional to the length of the text for each pattern, because the regular expression engine does not
+//! backtrack. A pattern is applied to each text (a message part, an argument or a key) separately. A secret that is
+//! split across two texts is therefore not found.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use serde_json::Value;
 use super::prefix::CUT;
 use super::{MARGIN, REDACTED, floor};
 
-/// Maximum memory in bytes of a compiled pattern. Patterns with large counted repetitions are rejected.
+/// Maximum memory of a compiled pattern in bytes. Patterns with large counted repetitions are rejected.
 const LARGEST_PATTERN: usize = 1 << 20;
 
-/// The named pattern sets.
+/// The pattern sets that the configuration can name.
 pub const BUILT_IN_PATTERNS: &[(&str, &[&str])] = &[
     ("secrets", &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS]),
     ("api_keys", &[API_KEY]),
@@ -39,7 +40,7 @@ const BEARER: &str = r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/-]{16,}=*";
 
 const JWT: &str = r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*";
 
-/// Matches up to the end of the key, or to the end of a truncated text.
+/// Matches up to the end of the key, or to the end of the text if the key is truncated.
 const PRIVATE_KEY: &str =
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)";
 
@@ -47,18 +48,18 @@ const URL_CREDENTIALS: &str = r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+@";
 
 const EMAIL: &str = r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b";
 
-/// Reason why a configured entry is not a valid pattern.
+/// Why a configured entry is not a valid pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PatternError {
-    #[error("there is no pattern called \"{0}\"")]
+    #[error("unknown pattern \"{0}\"")]
     Unknown(String),
-    #[error("this pattern cannot be read: {0}")]
+    #[error("invalid pattern: {0}")]
     Pattern(String),
-    #[error("this pattern fits the empty text, so it would redact everywhere")]
+    #[error("the pattern matches the empty text, so it would redact everywhere")]
     FitsNothing,
 }
 
-/// Replaces sensitive text.
+/// Replaces text that matches one of the configured patterns by [`REDACTED`](super::REDACTED).
 #[derive(Clone, Debug)]
 pub struct Redactor {
     /// The entries as written in the configuration.
@@ -67,13 +68,13 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// The default pattern set: secrets of any origin.
+    /// The default pattern set: secrets of all providers.
     pub const USUAL: &str = "secrets";
 
     /// Creates a redactor. Each entry is the name of a pattern set, or a regular expression between two `/`.
     ///
     /// # Errors
-    /// Returns an error for the first invalid entry, with its index in the list.
+    /// Returns the error of the first invalid entry, and its index in the list.
     pub fn new(entries: &[String]) -> Result<Self, (usize, PatternError)> {
         let mut patterns = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
@@ -86,7 +87,7 @@ impl Redactor {
         &self.entries
     }
 
-    /// Returns the redacted text. `cut` states that the original text continues beyond `text`.
+    /// Returns the redacted text. `cut` is set if the original text continues after `text`.
     pub(super) fn text(&self, text: &str, cut: bool) -> String {
         let mut text = text.to_owned();
         for pattern in self.patterns.iter() {
@@ -102,7 +103,7 @@ impl Redactor {
         text
     }
 
-    /// Redacts every text of a value, including keys. Returns whether a text was truncated.
+    /// Redacts all texts of a JSON value, including keys. Returns whether one of the texts was truncated.
     pub(super) fn value(&self, value: &mut Value) -> bool {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_found_by_their_form_and_other_text_stays() {
+    fn redacts_secrets_and_keeps_other_text() {
         let secrets = redactor(&["secrets"]);
         for (text, expected) in [
             ("key sk-proj-abcdefghijklmnop1234 end", "key [redacted] end"),
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_loses_its_end_so_that_no_half_of_a_secret_is_left() {
+    fn removes_the_end_of_truncated_text() {
         let secrets = redactor(&["secrets"]);
         let text = "a".repeat(MARGIN) + "é sk-abc";
         assert_eq!(secrets.text(&text, true), "a".repeat(9));
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_a_value_is_looked_at() {
+    fn redacts_every_text_of_a_value() {
         let mut value = serde_json::json!({
             "sk-abcdefghijklmnop": [1, "sk-abcdefghijklmnop"],
             "b": {"c": format!("x{CUT}")},
@@ -204,12 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_told() {
+    fn errors_name_invalid_patterns() {
         let problem = |entry: &str| Redactor::new(&[entry.to_owned()]).unwrap_err().1;
         assert_eq!(problem("secret"), PatternError::Unknown("secret".into()));
         assert_eq!(problem("/a*/"), PatternError::FitsNothing);
         assert!(matches!(problem("/(/"), PatternError::Pattern(_)));
         assert!(matches!(problem("/(?:a{1000}){1000}/"), PatternError::Pattern(_)));
-        assert!(matches!(problem("/(a)\\1/"), PatternError::Pattern(_)), "it could not be linear");
+        assert!(
+            matches!(problem("/(a)\\1/"), PatternError::Pattern(_)),
+            "back references cannot be matched in linear time"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Assembles the response from the parsed events.
+//! Assembles the captured response from the parsed events.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use super::{Bounded, CapturePolicy, MARGIN, MOST_PARTS, Redactor, parts};
 use crate::dialect::{Event, Part};
 use tokengauge_types::label::Name;
 
-/// Maximum number of distinct choices, equal to the limit for finish reasons.
+/// Maximum number of captured choices, the same as for finish reasons.
 const MOST_CHOICES: u32 = 128;
 
-/// The response content received so far.
+/// The content of the response received so far.
 #[derive(Debug)]
 pub struct ResponseCapture {
-    /// Bytes that may still be captured.
+    /// Number of bytes that can still be captured.
     room: usize,
     pieces: Vec<Piece>,
     cut: bool,
 }
 
-/// One part of one choice.
+/// One part of one choice: text, reasoning, a refusal or a tool call.
 #[derive(Debug)]
 struct Piece {
     choice: u32,
@@ -64,7 +64,7 @@ impl ResponseCapture {
         self.cut
     }
 
-    /// Returns one message for each choice with content, in order.
+    /// Returns one message for each choice that has content, in the order of choices.
     pub(super) fn messages(&self, redact: &Redactor, reasons: &[Name]) -> Vec<Value> {
         let mut choices: Vec<u32> = self.pieces.iter().map(|piece| piece.choice).collect();
         choices.sort_unstable();
@@ -80,8 +80,8 @@ impl ResponseCapture {
         messages
     }
 
-    /// Returns the piece to which text of this part belongs: the piece of a tool call at any position. Other parts
-    /// continue only the last piece of the choice.
+    /// Returns the piece that the text of `part` continues. A tool call continues its piece even after other pieces.
+    /// Any other part continues only the last piece of its choice.
     fn piece(&mut self, choice: u32, part: Part) -> Option<&mut Piece> {
         let same = |piece: &Piece| piece.choice == choice && piece.part == part;
         let known = match part {

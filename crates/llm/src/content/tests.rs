@@ -1,4 +1,4 @@
-//! Tests the captured content of requests and responses of each family against the schemas of the semantic conventions.
+//! Tests the content captured from requests and responses of each API family against the GenAI semantic conventions.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn policy(max_bytes: usize, redact: &[&str]) -> Arc<CapturePolicy> {
     Arc::new(CapturePolicy { max_bytes, redact })
 }
 
-/// Returns the captured content of an exchange whose bodies arrive in pieces of a given size.
+/// Returns the content captured from an exchange whose bodies arrive in pieces of the given size.
 fn captured(
     api: Api,
     policy: &Arc<CapturePolicy>,
@@ -43,11 +43,11 @@ fn captured(
     answer.as_bytes().chunks(pieces).for_each(|piece| framer.push(piece, &mut take));
     framer.finish(&mut take);
     let content = assemble(api, asked, heard.as_ref(), &reasons);
-    holds_to_the_standard(&content);
+    assert_valid(&content);
     content
 }
 
-/// Returns the captured content and asserts that it is the same for every piece size.
+/// Returns the captured content. Asserts that it is the same for every piece size.
 fn call(api: Api, request: &str, answer: &str) -> CapturedContent {
     let policy = policy(CapturePolicy::MAX_BYTES, &["secrets"]);
     let whole = captured(api, &policy, request, answer, usize::MAX);
@@ -66,8 +66,8 @@ fn sse(messages: &[&str]) -> String {
 }
 
 /// The requirements of the JSON schemas of gen_ai.input.messages, gen_ai.output.messages, gen_ai.system_instructions
-/// and gen_ai.tool.definitions, restated: the required fields of each kind of part, and their types. Parts of other
-/// types are allowed and require only their type.
+/// and gen_ai.tool.definitions: the required fields of each type of part, and their types. Parts of other types are
+/// allowed and require only their type.
 const REQUIRED: &[(&str, &[(&str, &str)])] = &[
     ("text", &[("content", "string")]),
     ("reasoning", &[("content", "string")]),
@@ -78,11 +78,14 @@ const REQUIRED: &[(&str, &[(&str, &str)])] = &[
     ("blob", &[("modality", "string"), ("content", "string")]),
 ];
 
-fn holds_to_the_standard(content: &CapturedContent) {
+fn assert_valid(content: &CapturedContent) {
     let list = |text: &Option<String>| {
         let list: Option<Vec<Value>> =
             text.as_ref().map(|text| serde_json::from_str(text).unwrap());
-        assert!(list.as_ref().is_none_or(|items| !items.is_empty()), "an empty list is none");
+        assert!(
+            list.as_ref().is_none_or(|items| !items.is_empty()),
+            "an empty list must be absent"
+        );
         list.unwrap_or_default()
     };
     for message in list(&content.input_messages).iter().chain(&list(&content.output_messages)) {
@@ -147,7 +150,7 @@ fn chat_answer() -> String {
 }
 
 #[test]
-fn a_chat_with_tools_is_captured_in_the_standards_words() {
+fn captures_a_chat_with_tools() {
     let content = call(Api::OpenAiChat, &chat_request().to_string(), &chat_answer());
     assert_eq!(
         read(content.input_messages.as_ref()),
@@ -181,11 +184,15 @@ fn a_chat_with_tools_is_captured_in_the_standards_words() {
             {"type": "web_search", "name": "web_search"},
         ])
     );
-    assert_eq!((content.truncated, content.left_out), (false, 1), "the picture in the request");
+    assert_eq!(
+        (content.truncated, content.left_out),
+        (false, 1),
+        "the image in the request is left out"
+    );
 }
 
 #[test]
-fn a_whole_chat_names_its_calls_too() {
+fn captures_tool_calls_of_a_non_streaming_chat() {
     let answer = json!({"id": "x", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
         "role": "assistant", "content": "Hi", "tool_calls": [
             {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}}]});
@@ -196,7 +203,7 @@ fn a_whole_chat_names_its_calls_too() {
 }
 
 #[test]
-fn responses_items_become_messages() {
+fn converts_responses_items() {
     let request = json!({"instructions": "Be kind.", "text": {"format": {"type": "text"}}, "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {"type": "function_call", "call_id": "c0", "name": "f", "arguments": "{}"},
@@ -230,11 +237,11 @@ fn responses_items_become_messages() {
             {"type": "tool_call", "id": "c1", "name": "g", "arguments": {"a": 1}},
         ]}])
     );
-    assert_eq!(content.left_out, 1, "a type that is not known");
+    assert_eq!(content.left_out, 1, "an unknown type is left out");
 }
 
 #[test]
-fn anthropics_blocks_become_parts() {
+fn converts_anthropic_blocks() {
     let request = json!({"system": [{"type": "text", "text": "Be kind."}], "messages": [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": [
@@ -286,7 +293,7 @@ fn anthropics_blocks_become_parts() {
 }
 
 #[test]
-fn geminis_contents_become_messages() {
+fn converts_gemini_contents() {
     let request = json!({"systemInstruction": {"parts": [{"text": "Be kind."}]}, "contents": [
         {"role": "user", "parts": [{"text": "Hi"}, {"inlineData": {"data": "AAAA"}},
             {"fileData": {"mimeType": "audio/wav", "fileUri": "gs://a/b"}}]},
@@ -327,7 +334,7 @@ fn geminis_contents_become_messages() {
 }
 
 #[test]
-fn bedrocks_blocks_become_parts() {
+fn converts_bedrock_blocks() {
     let request = json!({"system": [{"text": "Be kind."}], "messages": [
         {"role": "user", "content": [{"text": "Hi"}, {"image": {"format": "png"}}]},
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t0", "name": "f", "input": {"a": 1}}}]},
@@ -353,7 +360,7 @@ fn bedrocks_blocks_become_parts() {
 }
 
 #[test]
-fn cohere_ollama_and_others_have_chats_and_prompts() {
+fn converts_chats_and_prompts_of_cohere_ollama_and_others() {
     let input = |api, request: Value, answer: &str| {
         let content = call(api, &request.to_string(), answer);
         (read(content.input_messages.as_ref()), read(content.output_messages.as_ref()))
@@ -400,7 +407,7 @@ fn cohere_ollama_and_others_have_chats_and_prompts() {
 }
 
 #[test]
-fn what_is_not_understood_is_left_out_and_counted() {
+fn counts_content_that_is_left_out() {
     let none = |request: &str| {
         let content = call(Api::OpenAiChat, request, "");
         (content.input_messages, content.left_out)
@@ -412,14 +419,14 @@ fn what_is_not_understood_is_left_out_and_counted() {
 }
 
 #[test]
-fn text_beyond_the_bound_is_cut_and_marked_and_no_half_of_a_secret_is_left() {
+fn truncates_long_text_and_removes_partial_secrets() {
     let key = "sk-abcdefghijklmnopqrstuvwxyz0123456789";
     let long = |text: &str| json!({"messages": [{"role": "user", "content": text}]}).to_string();
     let chunk = |text: &str| {
         sse(&[&json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string()])
     };
     let policy = policy(1 << 10, &["secrets"]);
-    // The key begins at each position around the limits.
+    // The key begins at each position around the two limits.
     for before in (960..1100).chain(5_040..5_160) {
         let text = format!("{} {key} {}", "a".repeat(before), "b".repeat(6_000));
         let content = captured(Api::OpenAiChat, &policy, &long(&text), &chunk(&text), usize::MAX);
@@ -435,7 +442,7 @@ fn text_beyond_the_bound_is_cut_and_marked_and_no_half_of_a_secret_is_left() {
 }
 
 #[test]
-fn secrets_are_redacted_wherever_they_stand() {
+fn redacts_secrets_in_every_field() {
     let key = "sk-abcdefghijklmnopqrstuvwxyz";
     let request = json!({"messages": [
         {"role": "user", "name": key, "content": key},
@@ -458,7 +465,7 @@ fn secrets_are_redacted_wherever_they_stand() {
 }
 
 #[test]
-fn all_captures_together_are_bounded_and_give_back_what_they_had() {
+fn all_captures_share_a_budget_and_return_it() {
     let policy = policy(1 << 20, &[]);
     let budget = CaptureBudget::default();
     let mut held: Vec<RequestCapture> = Vec::new();
@@ -481,7 +488,7 @@ fn all_captures_together_are_bounded_and_give_back_what_they_had() {
 }
 
 #[test]
-fn a_request_with_a_gap_is_told_up_to_it() {
+fn captures_a_request_up_to_a_gap() {
     let policy = policy(1 << 10, &[]);
     let mut asked = RequestCapture::new(&policy, &CaptureBudget::default());
     asked.push(br#"{"messages":[{"role":"user","content":"one"},{"role":"us"#);

@@ -1,4 +1,4 @@
-//! Counts all text that one exchange generates. Each part of each choice is counted separately, in the model's own
+//! Counts the text of one exchange. Text and reasoning of each choice are counted separately, in the model's own
 //! encoding and in the standard encoding.
 
 use super::held_text::HeldText;
@@ -7,38 +7,39 @@ use super::{Source, TokenDelta, Tokenizer, Tokenizers, estimate};
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
-/// Maximum number of separately counted texts per exchange: 128 choices, OpenAI's limit, each with text and reasoning.
-/// Further texts are estimated from their bytes. A hostile upstream can open a tool call per event.
+/// Maximum number of separately counted texts per exchange: text and reasoning of 128 choices, which is OpenAI's limit.
+/// Further texts are estimated from their bytes, because a hostile upstream can open a tool call with every event.
 const MOST_STREAMS: usize = 256;
 
-/// The exact counts of a finished exchange.
+/// The token counts of a response at its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenTotals {
-    /// Tokens in the model's own encoding.
+    /// Tokens in the encoding of the model.
     pub native: u64,
-    /// Tokens in the standard encoding.
+    /// Tokens in the standard encoding, o200k.
     pub standard: u64,
-    /// `native` by kind, in the order of [`TextKind::ALL`].
+    /// The tokens of `native` for each kind of text, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
-    /// The part of `standard` that no [`TokenDelta`] has reported.
+    /// The part of `standard` that was not part of any [`TokenDelta`].
     pub standard_unreported: u32,
     pub source: Source,
 }
 
-/// Counts the generated text of one exchange.
+/// Counts the tokens of the text that one exchange generates.
 #[derive(Debug)]
 pub struct TokenCounter {
     tokenizers: Tokenizers,
-    /// The tokenizer of the model that was named last. `None` if it is unknown.
+    /// The tokenizer of the model named last. `None` if it is unknown.
     own: Option<Tokenizer>,
-    /// The tokenizer in use.
+    /// The tokenizer that counts `native`.
     native: Tokenizer,
     streams: Vec<Stream>,
-    /// Index of the stream that received the last text. The next text nearly always belongs to the same stream.
+    /// Index of the stream that received the last text. The next text nearly always continues this stream.
     latest: usize,
     beyond: Beyond,
     held: HeldText,
-    /// Whether every count so far covers its text without estimated or arbitrarily cut parts.
+    /// Whether all counts so far are exact. A count is inexact if a part was estimated or the text was cut at an
+    /// arbitrary position.
     exact: bool,
 }
 
@@ -56,10 +57,10 @@ impl TokenCounter {
         }
     }
 
-    /// Sets the model. The last name applies.
+    /// Sets the model. Of several names, the last one applies.
     ///
-    /// The model selects the tokenizer only before any text is counted, because one tokenizer counts a text from start
-    /// to end. If a later name implies another tokenizer, the count is an estimate.
+    /// The model selects the tokenizer only before the first text, because one tokenizer has to count the whole text.
+    /// If a later name requires another tokenizer, the source of the count becomes [`Source::Estimated`].
     pub fn set_model(&mut self, model: &str) {
         self.own = self.tokenizers.of(model);
         if self.streams.is_empty() {
@@ -67,7 +68,7 @@ impl TokenCounter {
         }
     }
 
-    /// Counts `text`, which continues the given part of the given choice.
+    /// Counts `text`, which continues the given part of the choice. Returns the tokens that it adds.
     pub fn push(&mut self, choice: u32, part: Part, text: &str) -> TokenDelta {
         if text.is_empty() {
             return TokenDelta::default();
@@ -80,7 +81,7 @@ impl TokenCounter {
         added
     }
 
-    /// Returns the totals as if the text ended here.
+    /// Returns the counts of the text received so far.
     pub fn finish(&mut self) -> TokenTotals {
         let mut by_kind = self.beyond.by_kind();
         let mut standard = self.beyond.total();
@@ -103,7 +104,7 @@ impl TokenCounter {
         }
     }
 
-    /// Returns the source of the counts, as known so far.
+    /// Returns the source of the counts so far.
     pub fn source(&self) -> Source {
         let is_own = self.own.as_ref() == Some(&self.native);
         if is_own && self.exact && self.beyond.total() == 0 {
@@ -113,12 +114,13 @@ impl TokenCounter {
         }
     }
 
-    /// Returns the name of the tokenizer in use.
+    /// Returns the name of the tokenizer that counts `native`.
     pub fn tokenizer(&self) -> Label {
         self.native.name()
     }
 
-    /// Enforces the memory limit: if the stream that grew last exceeds it, counts its pending text as if it ended here.
+    /// Enforces the memory limit. If the stream that grew last exceeds the limit, its pending text is counted as if it
+    /// ended here.
     fn enforce_budget(&mut self) {
         let Some(stream) = self.streams.get_mut(self.latest) else {
             return;
@@ -154,16 +156,16 @@ impl Default for TokenCounter {
     }
 }
 
-/// Bytes, by kind, of texts beyond the maximum number of streams.
+/// Number of bytes, by kind, of the texts beyond [`MOST_STREAMS`].
 #[derive(Clone, Debug)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],
-    told: u64,
+    reported: u64,
 }
 
 impl Beyond {
     const fn new() -> Self {
-        Self { bytes: [0; TextKind::ALL.len()], told: 0 }
+        Self { bytes: [0; TextKind::ALL.len()], reported: 0 }
     }
 
     fn push(&mut self, kind: TextKind, text: &str) -> TokenDelta {
@@ -171,7 +173,7 @@ impl Beyond {
             *bytes += text.len() as u64;
         }
         let total = self.total();
-        let added = rise(&mut self.told, total);
+        let added = rise(&mut self.reported, total);
         TokenDelta { native: added, standard: added }
     }
 
@@ -193,17 +195,17 @@ mod tests {
 
     /// Pushes `text` character by character. Returns the sum of the reported increases.
     fn push_all(counter: &mut TokenCounter, choice: u32, part: Part, text: &str) -> (u64, u64) {
-        let mut told = (0, 0);
+        let mut reported = (0, 0);
         for character in text.chars() {
             let added = counter.push(choice, part, character.encode_utf8(&mut [0; 4]));
-            told.0 += u64::from(added.native);
-            told.1 += u64::from(added.standard);
+            reported.0 += u64::from(added.native);
+            reported.1 += u64::from(added.standard);
         }
-        told
+        reported
     }
 
     #[test]
-    fn both_encodings_are_counted_and_told_standard_adds_up() {
+    fn counts_both_encodings_and_reports_all_standard_tokens() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4");
         let (native, standard) = push_all(&mut counter, 0, Part::Text, TEXT);
@@ -214,11 +216,11 @@ mod tests {
         assert_eq!(totals.source, Source::Counted);
         assert_eq!(standard + u64::from(totals.standard_unreported), totals.standard);
         assert!(standard > 0 && native >= totals.native);
-        assert_eq!(counter.finish().standard_unreported, 0, "told once");
+        assert_eq!(counter.finish().standard_unreported, 0, "reported once");
     }
 
     #[test]
-    fn native_and_standard_are_one_count_where_they_are_one_encoding() {
+    fn native_equals_standard_for_models_with_the_standard_encoding() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         push_all(&mut counter, 0, Part::Text, TEXT);
@@ -228,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_never_taken_back() {
-        // `'v` is two tokens, `'ve` is one, and a following ` v` makes three.
+    fn reported_tokens_are_never_withdrawn() {
+        // `'v` is two tokens, and `'ve` is one. A following ` v` makes three.
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         let rises = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text).native);
@@ -238,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_choices_are_counted_apart() {
+    fn parts_and_choices_are_counted_separately() {
         let mut counter = TokenCounter::default();
-        // Concatenated with the halves of other streams, these halves would form other tokens.
+        // If halves of different streams were concatenated, they would form other tokens.
         let pieces = [
             (0, Part::Text),
             (1, Part::Text),
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_known_encoding_is_estimated_in_the_standard_one() {
+    fn a_model_without_known_encoding_is_estimated_with_the_standard() {
         let mut counter = TokenCounter::default();
         counter.set_model("claude-sonnet-4-5");
         counter.push(0, Part::Text, TEXT);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_model_does_not_recount_but_says_whether_the_count_is_its_own() {
+    fn a_late_model_changes_the_source_and_not_the_count() {
         let late = |first: &str, then: &str| {
             let mut counter = TokenCounter::default();
             counter.set_model(first);
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_named_again_before_any_text_decides_anew() {
+    fn the_last_model_before_any_text_applies() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, "");
@@ -301,27 +303,27 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_texts_are_estimated_from_their_bytes() {
+    fn texts_beyond_the_limit_are_estimated_from_their_bytes() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
-        let mut told = (0, 0);
+        let mut reported = (0, 0);
         for tool in 0..1_000 {
             let added = counter.push(0, Part::Tool(tool), "{}\n");
-            told.0 += u64::from(added.native);
-            told.1 += u64::from(added.standard);
+            reported.0 += u64::from(added.native);
+            reported.1 += u64::from(added.standard);
         }
         assert_eq!(counter.streams.len(), MOST_STREAMS);
         let totals = counter.finish();
         let counted = MOST_STREAMS as u64 * Encoding::O200k.count("{}\n");
         assert_eq!(totals.native, counted + estimate(3 * (1_000 - 256)));
         assert_eq!(totals.by_kind[TextKind::Tool as usize], totals.native);
-        assert_eq!(told.0, totals.native);
-        assert_eq!(told.1 + u64::from(totals.standard_unreported), totals.standard);
+        assert_eq!(reported.0, totals.native);
+        assert_eq!(reported.1 + u64::from(totals.standard_unreported), totals.standard);
         assert_eq!(totals.source, Source::Estimated);
     }
 
     #[test]
-    fn an_exchange_holds_no_more_than_its_share_and_says_what_that_costs() {
+    fn an_exchange_at_its_memory_limit_is_estimated() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4");
         let run = "=".repeat(48 * 1024);
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_room_is_full_others_still_count_exactly_what_is_a_word_long() {
+    fn words_are_exact_if_the_shared_budget_is_used_up() {
         let tokenizers = Tokenizers::with_budget(64 * 1024);
         let mut greedy: Vec<TokenCounter> = Vec::new();
         for _ in 0..20 {
@@ -361,12 +363,12 @@ mod tests {
         let mut counter = TokenCounter::new(&tokenizers);
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, &"=".repeat(20 * 1024));
-        assert_eq!(counter.source(), Source::Counted, "the room came back");
+        assert_eq!(counter.source(), Source::Counted, "the budget was returned");
     }
 
     #[cfg(feature = "hf-tokenizers")]
     #[test]
-    fn a_model_with_a_given_tokeniser_is_counted_with_it_and_the_count_is_its_own() {
+    fn a_configured_tokenizer_counts_exactly() {
         use crate::count::{CustomTokenizer, TokenizerAssignment};
 
         let file = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
@@ -380,15 +382,19 @@ mod tests {
         let mut counter = TokenCounter::new(&tokenizers);
         counter.set_model("meta-llama/Llama-3.3-70B-Instruct");
         let text = "every word is a token here ";
-        let (told, _) = push_all(&mut counter, 0, Part::Text, text);
+        let (reported, _) = push_all(&mut counter, 0, Part::Text, text);
         push_all(&mut counter, 0, Part::Reasoning, text);
         let totals = counter.finish();
-        assert_eq!((told, totals.native), (6, 12));
+        assert_eq!((reported, totals.native), (6, 12));
         assert_eq!(totals.standard, 2 * Encoding::O200k.count(text));
         assert_eq!(totals.source, Source::Counted);
         assert_eq!(counter.tokenizer().as_str(), "llama");
         counter.set_model("gpt-4o");
         assert_eq!(counter.source(), Source::Estimated);
-        assert_eq!(counter.tokenizer().as_str(), "llama", "as it was counted");
+        assert_eq!(
+            counter.tokenizer().as_str(),
+            "llama",
+            "the tokenizer does not change after the first text"
+        );
     }
 }

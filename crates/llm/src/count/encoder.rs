@@ -1,9 +1,9 @@
-//! Counts the tokens of a growing text. The total is the same for every way of splitting the text into deltas.
+//! Counts the tokens of a growing text. The count does not depend on how the text is divided into deltas.
 //!
-//! The sum of separately encoded deltas is wrong by up to a factor of two, because tokens span deltas. Encoding the
-//! whole text at each delta is quadratic. An encoding first splits the text into pieces, and later text can change only
-//! the last one or two boundaries. The decided pieces are therefore counted once. Only the tail, usually one word, is
-//! counted again for each query.
+//! It would be wrong to encode each delta separately, because tokens span deltas: the sum can be wrong by a factor of
+//! two. To encode the whole text at each delta would take quadratic time. An encoding first splits the text into
+//! pieces, and later text can change only the last one or two pieces. The pieces before are *decided* and counted once.
+//! The rest of the text is the *tail*, usually one word. Only the tail is counted again for each query.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,43 +14,44 @@ use super::split::OpenPiece;
 use super::table::Vocabulary;
 use super::{CustomTokenizer, Encoding, estimate};
 
-/// Maximum tail length in bytes that is counted at every query. No word is longer.
+/// Maximum length in bytes of a tail that is counted at every query. No word is longer.
 const SHORT_TAIL: usize = 256;
 
-/// A longer tail (a run of `=` or blanks, a base64 blob) is counted again only after it has grown by an eighth.
-/// Otherwise the cost would be quadratic.
+/// A longer tail, such as a run of `=` or base64 data, is counted again only after it has grown by an eighth. Otherwise
+/// the cost would be quadratic.
 const GROWTH: usize = 8;
 
-/// Maximum tail length in bytes, which bounds the memory of a stream. A longer tail is cut off and counted as if the
-/// text ended there, and the count becomes an estimate. A cut may add a token or two per 64 KiB, out of the 8,000 or
-/// more tokens of such a run.
+/// Maximum length of a tail in bytes, which bounds the memory of a stream. A longer tail is cut off and counted as if
+/// the text ended there. The count is then an estimate. Each cut can add one or two tokens per 64 KiB, and such a run
+/// has 8,000 tokens or more.
 pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
-/// Number of bytes of a delta processed at a time, so that a long delta is not copied into the tail at once.
+/// Number of bytes of a delta that are processed at a time, so that a long delta is not copied into the tail at once.
 const STRETCH: usize = 4 * 1024;
 
-/// Capacity in bytes to which a tail shrinks after it was longer. Thousands of streams may be open at a time.
+/// Capacity in bytes to which a longer tail shrinks, because thousands of streams can be open at the same time.
 const ROOMY: usize = 1024;
 
-/// Counts the tokens of one growing text.
+/// Counts the tokens of one text, to which text is appended.
 #[derive(Clone, Debug)]
 pub struct TextCounter {
     rules: Rules,
-    /// Tokens of the text before the tail.
+    /// Number of tokens in the text before the tail.
     decided: u64,
-    /// The text that is not decided, after [`LEAD`] once a custom tokenizer has decided some text.
+    /// The text that is not decided. After a custom tokenizer has decided some text, the tail begins with [`LEAD`].
     tail: Vec<u8>,
-    /// The last count of the tail.
+    /// The result of the last count of the tail.
     counted: Counted,
     exact: bool,
 }
 
-/// How text is decided and counted.
+/// How text is divided and counted, depending on the tokenizer.
 #[derive(Clone, Debug)]
 enum Rules {
-    /// `open` is the first piece of the tail.
+    /// A built-in encoding. `open` is the first piece of the tail.
     BuiltIn { encoding: Encoding, open: OpenPiece },
-    /// Text before a safe position is decided. If the tokenizer has no such positions, the tail is the whole text.
+    /// A custom tokenizer. Text before a safe cut position is decided. If the tokenizer has no such positions, the tail
+    /// is the whole text.
     Custom { tokenizer: Arc<CustomTokenizer>, has_lead: bool },
 }
 
@@ -69,7 +70,7 @@ impl TextCounter {
 
     /// Appends `delta` to the text.
     pub fn push(&mut self, delta: &str) {
-        for now in in_stretches(delta) {
+        for now in in_parts(delta) {
             let from = self.tail.len();
             self.tail.extend_from_slice(now.as_bytes());
             match &self.rules {
@@ -82,8 +83,8 @@ impl TextCounter {
         }
     }
 
-    /// Returns the token count of the text so far. It may fall by a few when text arrives (`'v` is two tokens, `'ve`
-    /// one). While the tail is longer than 256 bytes, the count may lag by an eighth of the tail.
+    /// Returns the number of tokens in the text so far. The count can decrease by a few when text arrives: `'v` is two
+    /// tokens, and `'ve` is one. While the tail is longer than 256 bytes, the count can lag by an eighth of the tail.
     pub fn count(&mut self) -> u64 {
         let (length, before) = (self.tail.len(), self.counted.length);
         if length <= SHORT_TAIL || length >= before + before / GROWTH {
@@ -92,26 +93,27 @@ impl TextCounter {
         self.decided + self.counted.tokens
     }
 
-    /// Returns the token count of the text so far at any cost. Intended for the end of the text.
+    /// Returns the exact number of tokens in the text so far, even if a long tail has to be counted again. Intended for
+    /// the end of the text.
     pub fn total(&mut self) -> u64 {
-        // A tail only grows between counts, so an equal length means an equal tail.
+        // A tail only grows between two counts. If its length is the same, the tail is the same.
         if self.tail.len() != self.counted.length {
             self.counted = self.count_tail();
         }
         self.decided + self.counted.tokens
     }
 
-    /// Returns the tokens that no later text can change. The value never falls and never exceeds a later total.
+    /// Returns the number of tokens that later text cannot change. It never decreases and never exceeds a later total.
     pub const fn decided(&self) -> u64 {
         self.decided
     }
 
-    /// Reports whether the count is exact: the text was cut only at safe positions, and all of it could be encoded.
+    /// Returns whether the count is exact: the text was cut only at safe positions, and all of it could be encoded.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// Returns the allocated memory in bytes.
+    /// Returns the memory that the tail uses, in bytes.
     pub const fn held(&self) -> usize {
         self.tail.capacity()
     }
@@ -130,7 +132,7 @@ impl TextCounter {
         }
     }
 
-    /// Counts the decided pieces of the tail and removes them.
+    /// Counts the decided pieces at the start of the tail and removes them.
     fn decide_pieces(&mut self) {
         let Self { rules: Rules::BuiltIn { encoding, open }, decided, tail, counted, .. } = self
         else {
@@ -153,13 +155,13 @@ impl TextCounter {
         }
     }
 
-    /// Counts the text before the last safe position after `from`, and removes it.
+    /// Counts the text before the last safe position after `from` and removes it.
     fn decide_to_last_cut(&mut self, from: usize) {
         let Rules::Custom { tokenizer, .. } = &self.rules else { return };
         let text = std::str::from_utf8(&self.tail).unwrap_or_default();
         let place = tokenizer.cuts().last(text, from).filter(|place| *place > LEAD.len());
         let Some(place) = place else { return };
-        // If each delta is one word, the text before `place` was just counted.
+        // If each delta is one word, the text before `place` was counted by the previous query.
         self.decided += if self.counted.length == place {
             self.counted.tokens
         } else {
@@ -169,7 +171,7 @@ impl TextCounter {
         self.shrink_tail();
     }
 
-    /// Replaces the first `bytes` of the tail by [`LEAD`].
+    /// Replaces the first `bytes` bytes of the tail by [`LEAD`].
     fn begin_with_lead(&mut self, bytes: usize) {
         drop(self.tail.splice(..bytes, LEAD.bytes()));
         self.counted = Counted { length: LEAD.len(), ..Counted::NOTHING };
@@ -200,7 +202,7 @@ impl TextCounter {
             return Counted::NOTHING;
         };
         let first = merge(&encoding.tables().vocabulary, first, self.counted.first);
-        // The existing encodings have at most one more piece here.
+        // In the existing encodings, at most one more piece follows.
         Counted { length, tokens: first.tokens() + encoding.count_bytes(rest), first }
     }
 
@@ -219,17 +221,17 @@ impl TextCounter {
     }
 }
 
-/// Merges `piece`. `before` is an earlier merge, which may cover a prefix of the piece or more than the piece.
+/// Merges `piece`. `before` is an earlier merge of a prefix of the piece, or of a longer text.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
-        // If each delta is one token, the piece was counted just before the next delta decides it.
+        // If each delta is one token, the previous query counted the piece just before this delta decided it.
         Ordering::Equal => before,
         Ordering::Less => vocabulary.merge(piece, before),
         Ordering::Greater => vocabulary.merge(piece, Merged::NOTHING),
     }
 }
 
-/// The result of counting the tail. Its first piece is separate, because it is usually decided next or grows.
+/// The result of counting the tail. The first piece has a separate result, because it is usually decided next or grows.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     length: usize,
@@ -241,8 +243,8 @@ impl Counted {
     const NOTHING: Self = Self { length: 0, tokens: 0, first: Merged::NOTHING };
 }
 
-/// Splits `delta` between characters into parts that are processed one at a time.
-fn in_stretches(delta: &str) -> impl Iterator<Item = &str> {
+/// Divides `delta` between characters into parts that are processed one after the other.
+fn in_parts(delta: &str) -> impl Iterator<Item = &str> {
     let mut rest = delta;
     std::iter::from_fn(move || {
         let mut end = rest.len().min(STRETCH);
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_without_end_holds_a_bounded_tail_and_costs_a_token_or_two_per_cut() {
+    fn an_endless_run_takes_bounded_memory_and_one_or_two_tokens_per_cut() {
         for run in ["=", "中A"] {
             let text = run.repeat(300 * 1024 / run.len());
             let mut encoder = TextCounter::new(Encoding::Cl100k);
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_of_any_size_leaves_only_the_open_piece_and_little_memory() {
+    fn a_delta_of_any_size_leaves_only_the_open_piece() {
         let mut encoder = TextCounter::new(Encoding::O200k);
         encoder.push(&"All work and no play. ".repeat(10_000));
         assert_eq!(encoder.tail, b" ");
@@ -289,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_delta_is_cut_between_characters() {
+    fn long_deltas_are_divided_between_characters() {
         let text = "a".to_owned() + &"é".repeat(STRETCH);
-        let parts: Vec<&str> = in_stretches(&text).collect();
+        let parts: Vec<&str> = in_parts(&text).collect();
         assert_eq!(parts[0].len(), STRETCH - 1);
         assert_eq!(parts.concat(), text);
-        assert_eq!(in_stretches("").count(), 0);
+        assert_eq!(in_parts("").count(), 0);
     }
 }

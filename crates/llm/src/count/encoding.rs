@@ -1,4 +1,4 @@
-//! The built-in encodings, and counting of complete texts.
+//! Loads the built-in encodings, and counts the tokens of complete texts.
 
 use std::io;
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use super::layout::Packed;
 use super::split::Splitter;
 use super::table::Vocabulary;
 
-/// The rules by which a family of models splits text into tokens.
+/// An encoding: the rules by which a family of models divides text into tokens.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Encoding {
-    /// The encoding of GPT-4o, the o series and all later models. It is also the standard for comparing models of all
-    /// providers.
+    /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding, in which the text of
+    /// every model is counted so that providers can be compared.
     O200k,
     /// The encoding of GPT-3.5 and GPT-4.
     Cl100k,
@@ -36,7 +36,7 @@ impl Encoding {
     }
 
     /// Returns the number of tokens in `text`. Special tokens such as `<|endoftext|>` count as ordinary text, because
-    /// the model generated them as text.
+    /// in a response they are text that the model generated.
     pub fn count(self, text: &str) -> u64 {
         self.count_bytes(text.as_bytes())
     }
@@ -45,7 +45,7 @@ impl Encoding {
         self.tables().count(text)
     }
 
-    /// Returns the tables of the encoding. The first access unpacks them, which takes 2 to 14 ms.
+    /// Returns the tables of the encoding. The first call unpacks them, which takes 2 to 14 ms.
     pub(super) fn tables(self) -> &'static Tables {
         match self {
             Self::O200k => &O200K,
@@ -56,7 +56,7 @@ impl Encoding {
     }
 }
 
-/// The tables that split text into pieces and pieces into tokens.
+/// The tables of an encoding: one splits text into pieces, and the other divides pieces into tokens.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) splitter: Splitter,
@@ -76,7 +76,7 @@ impl Tables {
         tokens
     }
 
-    /// Unpacks the tables. `ranks` is the number of tokens to keep, counted from rank 0.
+    /// Unpacks the tables. Keeps only the first `ranks` tokens.
     fn unpack(packed: &[u8], ranks: usize) -> io::Result<Self> {
         let Packed { mut lengths, tokens, classes, steps } =
             Packed::read(&mut DeflateDecoder::new(packed))?;
@@ -88,7 +88,7 @@ impl Tables {
     }
 }
 
-/// Unpacks the tables from a file that `build.rs` wrote.
+/// Unpacks the tables from a file that `build.rs` has written.
 macro_rules! unpacked {
     ($name:literal, $ranks:expr) => {
         LazyLock::new(|| {
@@ -103,5 +103,6 @@ macro_rules! unpacked {
 static O200K: LazyLock<Tables> = unpacked!("o200k_base", usize::MAX);
 static CL100K: LazyLock<Tables> = unpacked!("cl100k_base", usize::MAX);
 static P50K: LazyLock<Tables> = unpacked!("p50k_base", usize::MAX);
-/// p50k is r50k plus 24 runs of blanks for code, which have the highest ranks.
+/// p50k consists of r50k and 24 runs of blanks for code. The runs have the highest ranks, so r50k is the beginning of
+/// p50k.
 static R50K: LazyLock<Tables> = unpacked!("p50k_base", 50_256);

@@ -1,29 +1,30 @@
-//! Limits the text that token counters hold, per exchange and in total.
+//! Limits the text that token counters hold, for each exchange and for all exchanges together.
 //!
-//! Text is held until its token boundaries are decided, usually for one word. A run without a gap, or a tokenizer that
-//! needs whole texts, may hold 64 KiB for each part of each choice. An upstream can open 256 of these parts at will.
+//! A counter holds text until later text cannot change its tokens, usually for one word. For a long text without
+//! blanks, or with a tokenizer that needs whole texts, this can be 64 KiB for each part of each choice. A hostile
+//! upstream can open 256 such parts per exchange.
 
 use std::sync::Arc;
 
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// Bytes reserved for every exchange and never refused: one word for each of 30 choices. 10,000 exchanges hold at most
-/// 40 MiB of these reserves.
+/// Number of bytes that every exchange may hold without asking the shared budget: one word for each of 30 choices.
+/// 10,000 exchanges hold at most 40 MiB in this way.
 const OWN: usize = 4 * 1024;
 
-/// Maximum bytes per exchange: text and reasoning, each as long as [`super::encoder::LONGEST_TAIL`]. This limit
-/// prevents one hostile response from using up the budget of all others.
+/// Maximum number of bytes that one exchange holds: text and reasoning, each as long as
+/// [`super::encoder::LONGEST_TAIL`]. Without this limit, one hostile response could use up the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// Maximum bytes of all exchanges together beyond [`OWN`]. It equals the default limit for unread data on the
-/// observation path (`limits.observer_memory`).
+/// Maximum number of bytes that all exchanges together hold beyond [`OWN`]. It equals the default limit for unread data
+/// in the observer (`limits.observer_memory`).
 pub(super) const MOST_OF_ALL: usize = 32 << 20;
 
-/// The text that one exchange holds.
+/// Accounts for the text that the counters of one exchange hold.
 #[derive(Debug)]
 pub(super) struct HeldText {
     bytes: usize,
-    /// The part beyond [`OWN`].
+    /// The bytes beyond [`OWN`], taken from the shared budget.
     permit: MemoryPermit<Arc<MemoryBudget>>,
 }
 
@@ -38,7 +39,7 @@ impl HeldText {
     }
 
     /// Records that a text of `before` bytes now takes `after` bytes. Returns whether the limits allow the new size. If
-    /// not, the caller must free the text and record that with another call.
+    /// not, the caller must free the text and record its new size.
     pub(super) fn resize(&mut self, before: usize, after: usize) -> bool {
         if before == after {
             return true;
@@ -53,42 +54,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_takes_nothing_from_the_room_and_what_is_taken_comes_back() {
-        let room = Arc::new(MemoryBudget::new(MOST_OF_ALL));
-        let mut share = HeldText::new(Arc::clone(&room));
+    fn a_word_takes_nothing_from_the_budget_and_text_is_returned() {
+        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
+        let mut share = HeldText::new(Arc::clone(&budget));
         assert!(share.resize(0, OWN));
-        assert_eq!(room.taken(), 0);
+        assert_eq!(budget.taken(), 0);
         assert!(share.resize(0, 10));
         assert!(share.resize(10, 300));
-        assert_eq!(room.taken(), 300);
+        assert_eq!(budget.taken(), 300);
         assert!(share.resize(300, 20));
-        assert_eq!(room.taken(), 20);
+        assert_eq!(budget.taken(), 20);
         drop(share);
-        assert_eq!(room.taken(), 0);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]
-    fn one_exchange_has_a_bound_of_its_own() {
-        let room = Arc::new(MemoryBudget::new(MOST_OF_ALL));
-        let mut share = HeldText::new(Arc::clone(&room));
+    fn one_exchange_has_a_separate_limit() {
+        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
+        let mut share = HeldText::new(Arc::clone(&budget));
         assert!(share.resize(0, MOST_OF_ONE));
         assert!(!share.resize(0, 1), "one byte too many");
-        assert!(share.resize(1, 0), "it was let go of");
+        assert!(share.resize(1, 0), "the text was freed");
         assert!(share.resize(MOST_OF_ONE, 0));
-        assert_eq!(room.taken(), 0);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]
-    fn when_the_room_is_full_every_exchange_still_has_its_own() {
-        let room = Arc::new(MemoryBudget::new(1_000));
-        let mut greedy = HeldText::new(Arc::clone(&room));
+    fn every_exchange_has_its_reserve_if_the_budget_is_used_up() {
+        let budget = Arc::new(MemoryBudget::new(1_000));
+        let mut greedy = HeldText::new(Arc::clone(&budget));
         assert!(greedy.resize(0, OWN + 1_000));
-        let mut modest = HeldText::new(Arc::clone(&room));
+        let mut modest = HeldText::new(Arc::clone(&budget));
         assert!(modest.resize(0, OWN));
         assert!(!modest.resize(0, 1));
         assert!(modest.resize(1, 0));
         drop(greedy);
         assert!(modest.resize(0, 1_000));
-        assert_eq!(room.taken(), 1_000);
+        assert_eq!(budget.taken(), 1_000);
     }
 }

@@ -1,23 +1,24 @@
-//! Definitions shared by the build script and the program: the packed form of an encoding, and the cells of its tables.
+//! Defines the format of the packed encodings and of their tables. The build script writes this format, and the program
+//! reads it.
 
 use std::io;
 
-/// The packed form of an encoding. It is deflated to a third of its size. It omits data that can be rebuilt quickly:
-/// the token ends, the hash table and the pairs.
+/// An encoding as it is stored in the program. Compression reduces it to a third of its size. Data that can be computed
+/// quickly is left out: the ends of tokens, the hash table and the table of pairs.
 #[derive(Debug, Default, PartialEq)]
 pub struct Packed {
-    /// Length in bytes of each token, by rank. 0 marks a rank that never occurs in text.
+    /// Length in bytes of each token, in the order of ranks. 0 marks a rank that never occurs in text.
     pub lengths: Vec<u8>,
     /// All tokens, concatenated.
     pub tokens: Vec<u8>,
     /// The class of each byte.
     pub classes: Vec<u8>,
-    /// The split automaton: one row per state, one step per class.
+    /// The split automaton: one row per state, with one step per class.
     pub steps: Vec<u8>,
 }
 
 impl Packed {
-    /// Writes each part after its length, in little-endian order.
+    /// Writes each part after its length in bytes. Numbers are little-endian.
     pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
         for part in [&self.lengths, &self.tokens, &self.classes, &self.steps] {
             to.write_all(&(part.len() as u64).to_le_bytes())?;
@@ -39,31 +40,32 @@ impl Packed {
     }
 }
 
-/// One step of the split automaton in 16 bits: the number of the target state, and flags for the text since the piece
-/// began.
+/// One step of the split automaton in 16 bits: the number of the next state, and flags for the text since the start of
+/// the piece.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step(u16);
 
 impl Step {
-    /// The start state 1, before any byte was read. State 0 is the dead state.
+    /// The start state, number 1, before any byte was read. State 0 is the dead state, from which no longer piece is
+    /// possible.
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
-    /// Replaces a missing step and ends every piece.
+    /// Replaces a missing step. It ends every piece.
     pub const CUT_SHORT: Self = Self(u16::MAX);
-    /// Flag: the text read so far is a piece.
+    /// Flag: the text read so far can be a piece.
     pub const ACCEPTS: u16 = 1;
-    /// Flag: the piece excludes its last character, which begins the next piece (`\s+(?!\S)` before a visible
-    /// character).
+    /// Flag: the piece does not include its last character, which begins the next piece. The pattern `\s+(?!\S)`
+    /// requires this before a visible character.
     pub const DROPS_LAST: u16 = 1 << 1;
-    /// Flag: later text cannot change the length of the piece.
+    /// Flag: the piece is decided. Later text cannot change its length.
     pub const IS_OVER: u16 = 1 << 2;
-    /// Flag: if the text ends here, all of it is the piece.
+    /// Flag: if no text follows, all of the text read so far is the piece.
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
     /// The number of states that 12 bits can represent. The largest automaton has 2,700 states.
     pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
-    /// Creates a step. `state` must be below [`Self::MOST_STATES`].
+    /// Creates a step. `state` must be less than [`Self::MOST_STATES`].
     pub const fn new(state: u16, verdict: u16) -> Self {
         Self(state << Self::STATE_SHIFT | verdict)
     }
@@ -85,18 +87,19 @@ impl Step {
     }
 }
 
-/// One slot of the open-addressing hash table from token bytes to rank. It holds a tag of hash bits and the rank + 1. 0
-/// marks an empty slot. The tag avoids nearly all comparisons with the bytes of other tokens.
+/// One slot of the hash table that maps the bytes of tokens to ranks. The slot contains a tag, which is a part of the
+/// hash, and the rank + 1. 0 marks an empty slot. Comparing the tag avoids nearly all comparisons with the bytes of
+/// other tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slot(u32);
 
 impl Slot {
     pub const EMPTY: Self = Self(0);
-    /// The largest vocabulary has 199,998 ranks.
+    /// Number of bits for a rank. The largest vocabulary has 199,998 ranks.
     const RANK_BITS: u32 = 18;
     pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
 
-    /// Creates a slot. `rank` must be below [`Self::MOST_RANKS`].
+    /// Creates a slot. `rank` must be less than [`Self::MOST_RANKS`].
     pub const fn new(hash: u64, rank: u32) -> Self {
         Self(Self::tag(hash) | (rank + 1))
     }
@@ -110,23 +113,22 @@ impl Slot {
         self.0 & !Self::MOST_RANKS == Self::tag(hash)
     }
 
-    /// Returns the top bits of the hash. The lowest bits select the slot in the table.
+    /// Returns the tag: the highest bits of the hash's lower half. The lowest bits select the slot.
     const fn tag(hash: u64) -> u32 {
         (hash >> 32) as u32 & !Self::MOST_RANKS
     }
 }
 
-/// Size of the separate table for byte pairs, because a merge starts with all adjacent pairs. Entries are rank + 1, or
-/// 0.
+/// Number of entries in a separate table for pairs of bytes. The table speeds up the start of a merge, which looks up
+/// all pairs of adjacent bytes. An entry is the rank + 1, or 0 if the pair is not a token.
 pub const PAIRS: usize = 1 << 16;
 
-/// Returns the index of a pair in that table.
+/// Returns the index of a pair in the table of pairs.
 pub const fn pair(first: u8, second: u8) -> usize {
     u16::from_be_bytes([first, second]) as usize
 }
 
-/// Hashes the bytes of a token. Tokens are short, 6 bytes on average, so short inputs are read as two overlapping
-/// words.
+/// Hashes the bytes of a token. Tokens have 6 bytes on average, so a short token is read as two overlapping words.
 pub fn hash(bytes: &[u8]) -> u64 {
     let length = bytes.len() as u64;
     if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
@@ -145,8 +147,8 @@ pub fn hash(bytes: &[u8]) -> u64 {
     mix(u64::from_le_bytes(*tail), hash)
 }
 
-/// Multiplies to 128 bits and folds the halves, so that every input bit affects every output bit. The constants are the
-/// first bits of π and e.
+/// Multiplies two words and combines the halves of the 128-bit product, so that every input bit affects every output
+/// bit. The constants are the first bits of π and e.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the half that is cut off is the other operand"

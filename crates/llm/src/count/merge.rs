@@ -1,44 +1,48 @@
-//! Byte pair encoding of one piece. It repeatedly joins the neighbours whose joined bytes are the token of the lowest
-//! rank. The leftmost pair wins a tie. The parts that remain are the tokens. This module needs only their lengths.
+//! Divides one piece of text into tokens by byte pair encoding, and returns the lengths of the tokens.
+//!
+//! At first, each byte is a part. The algorithm repeatedly joins two neighbouring parts. It selects the pair whose
+//! joined bytes are the token of the lowest rank, and the leftmost pair on a tie. If no pair forms a token, the
+//! remaining parts are the tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::table::Vocabulary;
 
-/// Maximum length in bytes for a linear search of the lowest rank, which is faster than a heap up to this length.
-/// Pieces of Chinese and Japanese prose are rarely longer.
+/// Maximum length of a piece in bytes for a linear search of the lowest rank. Up to this length, the search is faster
+/// than a heap. Pieces of Chinese and Japanese prose are rarely longer.
 const SHORT: usize = 128;
 
-/// The key of neighbours that form no token, higher than all other keys. Keys are signed because the baseline x86-64
-/// instructions compare several numbers at once only if they are signed.
+/// The key of two neighbours that form no token. It is higher than all other keys. Keys are signed, because the
+/// baseline instruction set of x86-64 can compare several numbers at once only if they are signed.
 const NEVER: i32 = i32::MAX;
 
-/// The result of merging a piece, with the state needed to resume when the piece grows.
+/// The result of merging a piece, from which the merge can be resumed when the piece grows.
 ///
-/// A sequence of tokens is the merge of its bytes exactly if the same holds for every two adjacent tokens. When bytes
-/// are added, the last few tokens are therefore merged again together with the new bytes. If the first of these tokens
-/// is unchanged, everything before it is unchanged too, which is nearly always the case. Otherwise, more tokens are
-/// merged again.
+/// A sequence of tokens is the result of a merge exactly if every two adjacent tokens are the result of merging their
+/// bytes. When bytes are added, it therefore suffices to merge the last few tokens again, together with the new bytes.
+/// If this leaves the first of these tokens unchanged, the tokens before it are unchanged, too. This is nearly always
+/// the case. Otherwise, more tokens are merged again.
 #[derive(Clone, Copy, Debug)]
 pub struct Merged {
-    /// Bytes of the piece.
+    /// Length of the piece, in bytes.
     length: usize,
     tokens: u64,
-    /// Lengths of the last eight tokens, one byte each, the last token in the lowest byte. 0 marks an unknown length.
+    /// Lengths of the last eight tokens, one byte each, with the last token in the lowest byte. 0 marks an unknown
+    /// length.
     last: u64,
 }
 
-/// Minimum length in bytes for resuming a merge. Merging a shorter piece from scratch is as fast.
+/// Minimum length in bytes of a merge that is resumed. To merge a shorter piece again from the start is as fast.
 const WORTH_RESUMING: usize = 8;
 
-/// Number of tokens to merge again in each attempt.
+/// Number of tokens that each attempt merges again.
 const ATTEMPTS: [u32; 3] = [2, 4, 8];
 
 impl Vocabulary {
-    /// Returns the merge of `piece`, which begins with the bytes that `before` covers.
+    /// Returns the merge of `piece`. `before` is the merge of a prefix of the piece.
     pub fn merge(&self, piece: &[u8], before: Merged) -> Merged {
-        // Nine of ten pieces of English text are single tokens.
+        // In English text, nine of ten pieces are a single token.
         if self.rank(piece).is_some() {
             let mut whole = Merged::NOTHING;
             whole.add(piece.len());
@@ -48,7 +52,7 @@ impl Vocabulary {
         }
     }
 
-    /// Returns the number of tokens in a piece.
+    /// Returns the number of tokens in `piece`.
     pub fn count(&self, piece: &[u8]) -> u64 {
         self.merge(piece, Merged::NOTHING).tokens()
     }
@@ -65,7 +69,7 @@ impl Merged {
         self.tokens
     }
 
-    /// Returns the merge of `piece`, which begins with the bytes of this one.
+    /// Returns the merge of `piece`. This merge covers a prefix of the piece.
     pub fn grown_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
         let again = |last: &u32| self.merged_again(*last, vocabulary, piece);
         let resumed = (self.length >= WORTH_RESUMING).then(|| ATTEMPTS.iter().find_map(again));
@@ -76,8 +80,8 @@ impl Merged {
         })
     }
 
-    /// Merges the `last` tokens again, together with the additional bytes of `piece`. Returns `None` if the first of
-    /// these tokens changes, or if not enough token lengths are known.
+    /// Merges the last `last` tokens again, together with the new bytes of `piece`. Returns `None` if the first of
+    /// these tokens changes, or if too few token lengths are known.
     fn merged_again(mut self, last: u32, vocabulary: &Vocabulary, piece: &[u8]) -> Option<Self> {
         let mut first_was = 0;
         for _ in 0..last {
@@ -101,7 +105,8 @@ impl Merged {
         (length > 0).then_some(length)
     }
 
-    /// Appends a token. No vocabulary has tokens of 256 bytes. Such a token would only prevent resuming the merge.
+    /// Appends a token. A token of 256 or more bytes, which no vocabulary has, would only prevent the merge from being
+    /// resumed.
     pub fn add(&mut self, length: usize) {
         self.length += length;
         self.tokens += 1;
@@ -109,36 +114,36 @@ impl Merged {
     }
 }
 
-/// Merges `piece` and passes the length of each token to `told`.
-fn each_token(vocabulary: &Vocabulary, piece: &[u8], told: impl FnMut(usize)) {
+/// Merges `piece` and calls `out` with the length of each token.
+fn each_token(vocabulary: &Vocabulary, piece: &[u8], out: impl FnMut(usize)) {
     #[cfg(test)]
     super::tests::work::add(piece.len());
     if piece.len() <= SHORT {
         let mut row = Row::new(vocabulary, piece);
         row.merge();
-        row.each_length(told);
+        row.each_length(out);
     } else {
         let mut chain = Chain::new(vocabulary, piece);
         chain.merge();
-        chain.each_length(told);
+        chain.each_length(out);
     }
 }
 
-/// The parts of a short piece: a linked list in arrays, indexed by start.
+/// The parts of a short piece, as a linked list in arrays. The index is the start of a part.
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    /// The rank of each part joined with the next, shifted above its start. The minimum is the leftmost pair of lowest
-    /// rank.
+    /// The rank of each part joined with the next part, in the bits above the part's start. The minimum is therefore
+    /// the leftmost pair of the lowest rank.
     keys: [i32; SHORT],
-    /// Start of the preceding part. Meaningless for the first part.
+    /// Start of the preceding part. Undefined for the first part.
     befores: [u8; SHORT],
-    /// End of each part, which is the start of the next part.
+    /// End of each part. The next part starts there.
     ends: [u8; SHORT],
 }
 
 impl<'a> Row<'a> {
-    /// Initially, each byte is a part.
+    /// The arrays at the beginning, when each byte is a part.
     const BEFORES: [u8; SHORT] = numbered(0, 1);
     const ENDS: [u8; SHORT] = numbered(1, 0);
 
@@ -164,17 +169,17 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn each_length(&self, mut told: impl FnMut(usize)) {
+    fn each_length(&self, mut out: impl FnMut(usize)) {
         let mut start = 0;
         while usize::from(start) < self.piece.len()
             && let Some(end) = self.end(start)
         {
-            told(usize::from(end - start));
+            out(usize::from(end - start));
             start = end;
         }
     }
 
-    /// Returns the start of the part to join with the next part.
+    /// Returns the start of the part to join with the next part, or `None` if no pair forms a token.
     fn lowest(&self) -> Option<u8> {
         let keys = self.keys.get(..self.piece.len())?;
         let key = keys.iter().copied().min().filter(|key| *key != NEVER)?;
@@ -182,7 +187,7 @@ impl<'a> Row<'a> {
         Some(start)
     }
 
-    /// Joins the part at `start` with the next. Never returns `None`, because a part with a rank has a next part.
+    /// Joins the part at `start` with the next part. Always returns `Some`, because a part with a rank has a next part.
     fn join(&mut self, start: u8) -> Option<()> {
         let next = self.end(start)?;
         let end = self.end(next)?;
@@ -218,7 +223,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns an array in which each element is its index plus `ahead` minus `behind`.
+/// Returns an array whose elements are their index plus `ahead` minus `behind`.
 const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     let mut numbers = [0; SHORT];
     let mut rest: &mut [u8] = &mut numbers;
@@ -231,23 +236,25 @@ const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
     numbers
 }
 
-/// The parts of a long piece: a linked list in a vector, and a heap of ranks. Takes O(n log n) for a run of any length.
+/// The parts of a long piece, as a linked list in a vector, and a heap of ranks. For n bytes, the merge takes O(n log
+/// n) time.
 struct Chain<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
     /// The parts, indexed by start.
     parts: Vec<Part>,
-    /// Rank and start of each candidate. Outdated entries remain and are skipped.
+    /// Rank and start of each pair that forms a token. Outdated entries remain in the heap and are skipped.
     heap: BinaryHeap<Reverse<(u32, usize)>>,
 }
 
 #[derive(Clone, Copy)]
 struct Part {
-    /// Start of the preceding part. Meaningless for the first part.
+    /// Start of the preceding part. Undefined for the first part.
     before: usize,
-    /// End of this part, which is the start of the next part.
+    /// End of this part. The next part starts there.
     end: usize,
-    /// The rank of this part joined with the next. Also `None` if this part was joined with the preceding part.
+    /// The rank of this part joined with the next part. `None` if they form no token, or if this part was joined with
+    /// the preceding part.
     rank: Option<u32>,
 }
 
@@ -276,15 +283,15 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn each_length(&self, mut told: impl FnMut(usize)) {
+    fn each_length(&self, mut out: impl FnMut(usize)) {
         let mut start = 0;
         while let Some(part) = self.parts.get(start) {
-            told(part.end - start);
+            out(part.end - start);
             start = part.end;
         }
     }
 
-    /// Joins the part at `start` with the next. Never returns `None`, because a part with a rank has a next part.
+    /// Joins the part at `start` with the next part. Always returns `Some`, because a part with a rank has a next part.
     fn join(&mut self, start: usize) -> Option<()> {
         let next = self.parts.get(start)?.end;
         let joined = self.parts.get_mut(next)?;
@@ -323,7 +330,7 @@ mod tests {
     use super::*;
     use crate::count::Encoding;
 
-    /// Generates pieces of a few letters in random order, whose possible merges overlap.
+    /// Generates pieces of a few letters in random order, so that possible merges overlap.
     fn pieces(seed: u64, longest: usize) -> impl Iterator<Item = String> {
         let letters = ["a", "e", "中", "=", " ", "\u{300}", "lo", "é", "好", "the", "A"];
         let mut random = fastrand::Rng::with_seed(seed);
@@ -341,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heap_makes_the_tokens_that_the_row_makes() {
+    fn heap_and_linear_search_give_the_same_tokens() {
         for piece in pieces(7, 40).take(2_000) {
             let piece = piece.as_bytes();
             for vocabulary in Encoding::ALL.map(|encoding| &encoding.tables().vocabulary) {
@@ -355,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_grew_is_merged_to_what_it_would_have_been_at_once() {
+    fn a_resumed_merge_equals_a_merge_from_the_start() {
         let mut random = fastrand::Rng::with_seed(8);
         for piece in pieces(9, 60).take(1_000) {
             let piece = piece.as_bytes();

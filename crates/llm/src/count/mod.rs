@@ -1,8 +1,9 @@
-//! Token counting: exact incremental encoders, the encoding of each model, and the source of each count.
+//! Counts tokens: built-in encodings that count a growing text exactly, the encoding of each model, and the source of
+//! each count.
 //!
-//! Counts in the built-in encodings equal tiktoken's counts exactly, at every prefix of a text and for every split.
-//! Their vocabularies and split automata are tables in the binary. They need no work at start, no lock, and no copy per
-//! thread. For other models, the user can configure a tokenizer.json (`custom`).
+//! A count in a built-in encoding equals tiktoken's count exactly, at every prefix of a text and for every division
+//! into deltas. The vocabularies and the rules for splitting text are tables in the binary, so they need no work at
+//! start, no lock and no copy per thread. For other models, the user can configure a tokenizer.json (module `custom`).
 
 mod counter;
 mod custom;
@@ -34,15 +35,15 @@ pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 /// Whether this build supports tokenizer.json files.
 pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
-/// The source of a token count.
+/// Where a token count comes from, which determines how far it can be trusted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// Reported by the provider.
+    /// The provider reported the count.
     Reported,
-    /// Counted by this program with the model's own encoding.
+    /// This program counted the text with the model's own tokenizer.
     Counted,
-    /// Counted by this program with another encoding, or estimated from bytes.
+    /// This program counted the text with another encoding, or estimated the count from the number of bytes.
     Estimated,
 }
 
@@ -58,10 +59,10 @@ impl Source {
     }
 }
 
-/// Estimates the tokens of a text of `bytes` bytes as bytes divided by four, rounded.
+/// Estimates the number of tokens in a text: a quarter of its bytes, rounded.
 ///
-/// For English and code, the result is 5 to 9 % too high. For Chinese and Japanese, it is 0 to 5 % too low (o200k).
-/// Dividing *characters* by four would miss two thirds of the tokens in Chinese and Japanese.
+/// With o200k, the estimate is 5 to 9 % too high for English and code, and 0 to 5 % too low for Chinese and Japanese. A
+/// quarter of the *characters* would miss two thirds of the tokens in Chinese and Japanese.
 pub const fn estimate(bytes: u64) -> u64 {
     bytes / 4 + (bytes % 4) / 2
 }

@@ -1,21 +1,22 @@
-//! Maps model names to encodings, if the encoding is public.
+//! Maps model names to encodings, for models whose encoding is public.
 
 use tiktoken_rs::tokenizer::{Tokenizer as Listed, get_tokenizer};
 
 use super::Encoding;
 
-/// Returns the model's own encoding, or `None` if it is unknown, because other providers do not publish theirs.
+/// Returns the model's own encoding, or `None` if it is unknown. Most providers do not publish theirs.
 ///
 /// Accepts the spellings that providers use: after a path (`openai/gpt-4o`), after a vendor (`openai.gpt-oss-120b`),
-/// before a variant (`gpt-oss:20b`), or as a fine-tune (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
+/// before a variant (`gpt-oss:20b`), or as a fine-tuned model (`ft:gpt-4o-mini:acme::id`,
+/// `davinci:ft-acme-2023-03-01`).
 pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
         return Some(Encoding::O200k);
     }
     match get_tokenizer(&name)? {
-        // Harmony is o200k with more special tokens, and p50k_edit is p50k with more. Special tokens never occur in
-        // text.
+        // o200k_harmony and p50k_edit have more special tokens than o200k and p50k. Special tokens never occur in text,
+        // so the counts are the same.
         Listed::O200kBase | Listed::O200kHarmony => Some(Encoding::O200k),
         Listed::Cl100kBase => Some(Encoding::Cl100k),
         Listed::P50kBase | Listed::P50kEdit => Some(Encoding::P50k),
@@ -23,7 +24,7 @@ pub fn encoding_for_model(model: &str) -> Option<Encoding> {
     }
 }
 
-/// Returns the model name without path, vendor, variant and fine-tune affixes.
+/// Returns the model name without the path, the vendor, the variant and the affixes of a fine-tuned model.
 fn base_name(model: &str) -> &str {
     let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
     let name = name.strip_prefix("ft:").unwrap_or(name);
@@ -31,8 +32,8 @@ fn base_name(model: &str) -> &str {
     name.strip_prefix("openai.").unwrap_or(name)
 }
 
-/// Reports whether the model belongs to a family that tiktoken-rs does not list, or lists only for names with a date
-/// suffix. OpenAI has used o200k for every model since GPT-4o, so higher model numbers are assumed to use it too.
+/// Returns whether the model belongs to a family that tiktoken-rs does not list, or lists only with a date in the name.
+/// OpenAI has used o200k for all models since GPT-4o, so models with higher numbers are assumed to use o200k, too.
 fn is_newer(name: &str) -> bool {
     let number = |prefix: &str| {
         let rest = name.strip_prefix(prefix)?;
@@ -50,7 +51,7 @@ fn is_newer(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Every name and prefix of tiktoken 0.14.0 (each prefix with a suffix added), and Azure's spellings.
+    /// All names and prefixes of tiktoken 0.14.0, and Azure's spellings. Each prefix has a suffix added.
     const NAMES: [(Encoding, &[&str]); 4] = [
         (
             Encoding::O200k,
@@ -143,7 +144,7 @@ mod tests {
     ];
 
     #[test]
-    fn models_have_the_encoding_that_tiktoken_names() {
+    fn encodings_match_tiktoken() {
         for (encoding, models) in NAMES {
             for model in models {
                 assert_eq!(encoding_for_model(model), Some(encoding), "{model}");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn later_numbers_of_known_families_are_taken_along() {
+    fn later_models_of_known_families_are_recognized() {
         for model in [
             "gpt-6",
             "gpt-6.1-mini",
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_a_name_does_not_matter() {
+    fn affixes_of_a_name_are_ignored() {
         for model in [
             "openai/gpt-4o",
             "openrouter/openai/gpt-4o:free",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn other_models_have_none() {
+    fn other_models_have_no_encoding() {
         for model in [
             "",
             "claude-sonnet-4-5",

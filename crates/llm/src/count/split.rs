@@ -1,9 +1,9 @@
-//! Splits text into pieces and can resume at any byte. This is the first of the two steps of an encoding. The second
-//! step, [`super::merge`], works inside one piece, independent of its neighbours.
+//! Splits text into pieces, such as a word with the blank before it. This is the first of two steps of an encoding. The
+//! second step, [`super::merge`], divides each piece into tokens, independent of the neighbouring pieces.
 //!
-//! An automaton reads the text byte by byte and detects when a piece is *decided*: later text cannot move its end.
-//! Before that, the piece is *open*. The state of an open piece is four words. Reading resumes with the next delta
-//! where the last one ended.
+//! A finite automaton reads the text byte by byte. A piece is *decided* when later text cannot change its end. Until
+//! then, the piece is *open*. The state of an open piece takes four machine words, so the automaton can stop after each
+//! delta and continue with the next.
 
 use super::layout::Step;
 
@@ -11,13 +11,13 @@ use super::layout::Step;
 #[derive(Debug)]
 pub struct Splitter {
     classes: [u8; 256],
-    /// One row of `width` steps per state, one step per class.
+    /// One row of `width` steps per state. A row has one step per class of bytes.
     steps: Vec<Step>,
     width: usize,
 }
 
 impl Splitter {
-    /// Creates a splitter from the class of each byte and the steps in the format of [`Step::to_bytes`].
+    /// Creates a splitter. `classes` has the class of each byte, and `steps` has the format of [`Step::to_bytes`].
     pub fn new(classes: &[u8], steps: &[u8]) -> Self {
         let classes = classes.first_chunk().copied().unwrap_or([0; 256]);
         let steps = steps.as_chunks().0.iter();
@@ -28,7 +28,8 @@ impl Splitter {
         }
     }
 
-    /// Returns the end of the first piece of `text`, if no text follows. The result is 0 only for an empty text.
+    /// Returns the end of the first piece of `text`, assuming that no text follows. The result is 0 only for an empty
+    /// text.
     pub fn first_piece(&self, text: &[u8]) -> usize {
         let mut open = OpenPiece::new();
         open.read_on(self, text).unwrap_or_else(|| open.end_if_text_ends(text))
@@ -38,18 +39,18 @@ impl Splitter {
     fn step(&self, from: Step, byte: u8) -> Step {
         let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
         let at = usize::from(from.state()) * self.width + usize::from(class);
-        // The table has a row for every target state. If it were truncated, every piece would end here.
+        // The table has a row for every target state. If the table were truncated, every piece would end here.
         self.steps.get(at).copied().unwrap_or(Step::CUT_SHORT)
     }
 }
 
-/// The piece at the end of a growing text.
+/// The piece at the end of a growing text, whose end is not decided.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenPiece {
     step: Step,
-    /// Bytes read since the piece began.
+    /// Number of bytes read since the piece began.
     read: usize,
-    /// The end of the piece as known so far.
+    /// The end of the piece according to the bytes read so far.
     end: usize,
     /// Whether the last character before `end` belongs to the next piece.
     drops_last: bool,
@@ -60,8 +61,8 @@ impl OpenPiece {
         Self { step: Step::START, read: 0, end: 0, drops_last: false }
     }
 
-    /// Reads the unread rest of `text`, which begins at the start of the piece. Returns the end of the piece once it is
-    /// decided, and resets for the next piece. The next piece begins at that end, so a few bytes beyond it are read
+    /// Reads the unread rest of `text`, which begins at the start of the piece. If the piece is now decided, returns
+    /// its end and resets for the next piece. The next piece begins at this end, so a few bytes after it are read
     /// again.
     pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
         for byte in text.get(self.read..)? {
@@ -82,7 +83,7 @@ impl OpenPiece {
         None
     }
 
-    /// Returns the end of the piece if no text follows `text`. All of `text` must have been read.
+    /// Returns the end of the piece, assuming that no text follows `text`. All of `text` must have been read.
     pub fn end_if_text_ends(&self, text: &[u8]) -> usize {
         if self.step.says(Step::ACCEPTS_AT_END) {
             text.len()
@@ -91,7 +92,7 @@ impl OpenPiece {
         }
     }
 
-    /// Returns the end of the piece, at least 1. Every character begins a piece, and reading must advance in all cases.
+    /// Returns the end of the piece, at least 1, so that the reader always advances. Every character can begin a piece.
     fn known_end(&self, text: &[u8]) -> usize {
         let end = if self.drops_last {
             let piece = text.get(..self.end).unwrap_or_default();

@@ -1,20 +1,24 @@
-//! Counts the text of one part of one choice, with the model's tokenizer and in the standard encoding.
+//! Counts one part of one choice (text, reasoning or a tool call) with the model's tokenizer and in the standard
+//! encoding.
 
 use super::{Encoding, TextCounter, Tokenizer};
 use crate::dialect::Part;
 
-/// The increase of the token counts by a piece of text.
+/// The tokens that a piece of text adds to the counts of its response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TokenDelta {
-    /// The increase of the highest count so far, in the model's own encoding. The count of a growing text can decrease,
-    /// but a reported increase cannot be withdrawn. The sum can therefore exceed the final total by a few tokens.
+    /// Added tokens in the model's encoding. The count of a growing text can decrease, but reported tokens cannot be
+    /// withdrawn. This value is therefore the increase over the highest count so far. The sum of all increases can
+    /// exceed the final total by a few tokens.
     pub native: u32,
-    /// The tokens that became final, in the standard encoding. They lag by one word. Together with
-    /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported), they add up to the exact total.
+    /// Added tokens in the standard encoding. Only tokens that later text cannot change are included, so the value lags
+    /// by one word. The sum of all values and
+    /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported) is the exact total.
     pub standard: u32,
 }
 
-/// The encoding in which the text of every model is also counted, so that speeds are comparable across providers.
+/// The standard encoding. The text of every model is also counted in this encoding, so that token rates of different
+/// providers can be compared.
 pub(super) const STANDARD: Encoding = Encoding::O200k;
 
 #[derive(Debug)]
@@ -22,12 +26,12 @@ pub(super) struct Stream {
     choice: u32,
     part: Part,
     standard: TextCounter,
-    /// The counter of the native tokenizer, if that is not the standard encoding.
+    /// The counter of the model's tokenizer. `None` if that is the standard encoding.
     other: Option<Box<TextCounter>>,
-    /// The native count reported so far, which is its highest value so far.
-    native_told: u64,
-    standard_told: u64,
-    /// Bytes held at the last query.
+    /// The native tokens reported so far, which is the highest native count so far.
+    native_reported: u64,
+    standard_reported: u64,
+    /// Number of bytes of text held at the last query.
     held: usize,
 }
 
@@ -43,8 +47,8 @@ impl Stream {
             part,
             standard: TextCounter::new(STANDARD),
             other: other.map(Box::new),
-            native_told: 0,
-            standard_told: 0,
+            native_reported: 0,
+            standard_reported: 0,
             held: 0,
         }
     }
@@ -64,8 +68,8 @@ impl Stream {
         }
         let native = self.native().count();
         TokenDelta {
-            native: rise(&mut self.native_told, native),
-            standard: rise(&mut self.standard_told, self.standard.decided()),
+            native: rise(&mut self.native_reported, native),
+            standard: rise(&mut self.standard_reported, self.standard.decided()),
         }
     }
 
@@ -77,25 +81,25 @@ impl Stream {
         self.other.as_deref_mut().unwrap_or(&mut self.standard)
     }
 
-    /// Returns the standard total and its part that was not reported before.
+    /// Returns the total in the standard encoding, and the part of it that was not reported before.
     pub(super) fn standard_total(&mut self) -> (u64, u32) {
         let total = self.standard.total();
-        (total, rise(&mut self.standard_told, total))
+        (total, rise(&mut self.standard_reported, total))
     }
 
-    /// Reports whether the native count is exact.
+    /// Returns whether the native count is exact.
     pub(super) fn is_exact(&self) -> bool {
         self.other.as_deref().unwrap_or(&self.standard).is_exact()
     }
 
-    /// Returns the bytes of text held at the last query, and now.
+    /// Returns the number of bytes of text held at the last query, and now.
     pub(super) fn holds(&mut self) -> (usize, usize) {
         let other = self.other.as_deref().map_or(0, TextCounter::held);
         let now = self.standard.held() + other;
         (std::mem::replace(&mut self.held, now), now)
     }
 
-    /// Counts the pending text as if it ended here.
+    /// Counts the pending text as if it ended here, and frees its memory.
     pub(super) fn settle(&mut self) {
         self.standard.settle();
         if let Some(other) = &mut self.other {
@@ -104,10 +108,10 @@ impl Stream {
     }
 }
 
-/// Returns the increase of `now` over `told`, the value reported so far, and adds the increase to `told`.
-pub(super) fn rise(told: &mut u64, now: u64) -> u32 {
-    let rise = u32::try_from(now.saturating_sub(*told)).unwrap_or(u32::MAX);
-    *told += u64::from(rise);
+/// Returns how much `now` exceeds `reported`, the value reported so far, and adds the difference to `reported`.
+pub(super) fn rise(reported: &mut u64, now: u64) -> u32 {
+    let rise = u32::try_from(now.saturating_sub(*reported)).unwrap_or(u32::MAX);
+    *reported += u64::from(rise);
     rise
 }
 
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_encoder_serves_where_native_is_standard() {
+    fn models_with_the_standard_encoding_need_one_counter() {
         let holds = |native| {
             let mut stream = Stream::new(0, Part::Text, &Tokenizer::BuiltIn(native));
             stream.push("unfinished");

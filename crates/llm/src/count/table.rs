@@ -1,26 +1,26 @@
-//! The vocabulary of an encoding, which maps bytes to ranks.
+//! The vocabulary of an encoding: maps the bytes of a token to the token's rank.
 
 use super::layout::{self, Slot};
 
 /// The tokens of an encoding and their ranks.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
-    /// All tokens, concatenated by rank.
+    /// All tokens, concatenated in the order of ranks.
     bytes: Vec<u8>,
     /// The end of each token in `bytes`.
     ends: Vec<u32>,
     /// A hash table with open addressing. The number of slots is a power of two.
     slots: Vec<Slot>,
-    /// The rank + 1 of each pair of bytes.
+    /// The rank + 1 of each pair of bytes. 0 marks a pair that is not a token.
     pairs: Vec<u32>,
 }
 
 impl Vocabulary {
-    /// Creates a vocabulary from all tokens, concatenated by rank, and the length of each in bytes. Length 0 marks a
-    /// rank that never occurs in text.
+    /// Creates a vocabulary. `bytes` has all tokens, concatenated in the order of ranks, and `lengths` their lengths.
+    /// Length 0 marks a rank that never occurs in text.
     pub fn new(bytes: Vec<u8>, lengths: &[u8]) -> Self {
-        // At most half full. A search for a missing token, the most frequent search in a merge, ends after 1 or 2
-        // slots.
+        // At least half of the slots stay empty. The most frequent search in a merge is for bytes that are not a token.
+        // It then ends after one or two slots.
         let mut slots = vec![Slot::EMPTY; (2 * lengths.len()).next_power_of_two()];
         let mut pairs = vec![0; layout::PAIRS];
         let mut ends = Vec::with_capacity(lengths.len());
@@ -40,7 +40,7 @@ impl Vocabulary {
         Self { bytes, ends, slots, pairs }
     }
 
-    /// Returns the rank of the token with these bytes. Tokens of lower rank are merged first.
+    /// Returns the rank of the token with these bytes. A merge forms tokens of lower rank first.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         match bytes {
@@ -57,7 +57,7 @@ impl Vocabulary {
     fn find(&self, bytes: &[u8]) -> Option<u32> {
         let hash = layout::hash(bytes);
         let mut at = home(hash, self.slots.len());
-        // At least half of the slots are empty, so the loop ends.
+        // The loop ends, because at least half of the slots are empty.
         loop {
             let slot = *self.slots.get(at)?;
             let rank = slot.rank()?;
@@ -79,7 +79,7 @@ impl Vocabulary {
     }
 }
 
-/// Returns the empty slot for a token with this hash that is not in the table yet.
+/// Returns the empty slot for a new token with this hash.
 fn free(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
     let (before, from) = slots.split_at_mut(home(hash, slots.len()));
     let mut places = from.iter_mut().chain(before);
@@ -92,7 +92,7 @@ fn set<T>(place: Option<&mut T>, value: T) {
     }
 }
 
-/// Returns the first slot for a token with this hash in a table of `places` slots. `places` is a power of two.
+/// Returns the first slot to search for a token with this hash. `places` is the number of slots, a power of two.
 #[inline]
 const fn home(hash: u64, places: usize) -> usize {
     #[expect(
@@ -103,7 +103,8 @@ const fn home(hash: u64, places: usize) -> usize {
     home
 }
 
-/// Compares short texts as two overlapping words. For six bytes, a library call takes longer than the comparison.
+/// Returns whether two texts are equal. Short texts are compared as two overlapping words, because a library call takes
+/// longer than comparing six bytes.
 #[inline]
 fn are_equal(one: &[u8], two: &[u8]) -> bool {
     if one.len() != two.len() || one.len() > 16 {
@@ -124,7 +125,7 @@ mod tests {
     use super::super::tests::oracle;
 
     #[test]
-    fn every_token_has_the_rank_that_tiktoken_gives_it() {
+    fn every_token_has_the_rank_of_tiktoken() {
         for (encoding, size) in [
             (Encoding::O200k, 199_998),
             (Encoding::Cl100k, 100_256),
@@ -141,11 +142,11 @@ mod tests {
         }
     }
 
-    /// The only special token that ordinary tokens follow.
+    /// The only special token whose rank is followed by ranks of ordinary tokens.
     const END_OF_TEXT: (Encoding, u32) = (Encoding::P50k, 50_256);
 
     #[test]
-    fn special_tokens_have_no_rank_and_r50k_has_none_of_the_blanks_of_p50k() {
+    fn special_tokens_and_p50k_blanks_in_r50k_have_no_rank() {
         for encoding in Encoding::ALL {
             assert_eq!(encoding.tables().vocabulary.rank(b"<|endoftext|>"), None);
             assert_eq!(encoding.tables().vocabulary.rank(b""), None);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_token_has_no_rank() {
+    fn other_texts_have_no_rank() {
         for encoding in Encoding::ALL {
             for bytes in [&b""[..], b"tokengauge", &[0xFF, 0xFE], &[b'q'; 200]] {
                 assert_eq!(encoding.tables().vocabulary.rank(bytes), None);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_equal_where_every_byte_is() {
+    fn texts_are_equal_if_every_byte_is() {
         for length in 0..40 {
             let text: Vec<u8> = (0..length).collect();
             assert!(super::are_equal(&text, &text));

@@ -1,11 +1,11 @@
-//! Tests the encoders against their reference, tiktoken-rs.
+//! Tests the encoders against their reference implementation, tiktoken-rs.
 
 use proptest::prelude::*;
 use tiktoken_rs::CoreBPE;
 
 use super::{Encoding, TextCounter, estimate};
 
-/// Counts the work that the code performs, because a test that measures time would be unreliable.
+/// Counts the bytes that the code processes. A test that measured time would be unreliable.
 pub(super) mod work {
     use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) mod work {
         static BYTES: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Adds the number of bytes that the automaton read or that were passed to a merge.
+    /// Adds bytes that the automaton read or that were passed to a merge.
     pub(in super::super) fn add(bytes: usize) {
         BYTES.set(BYTES.get() + bytes);
     }
@@ -38,11 +38,11 @@ fn true_count(encoding: Encoding, text: &str) -> u64 {
     oracle(encoding).encode_ordinary(text).len() as u64
 }
 
-/// One character of each class that the split patterns distinguish, and the letters of contractions.
+/// One character of each class that the split patterns distinguish, and the letters of English contractions.
 const CLASSES: [char; 14] =
     [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
-/// Tests `encoder`, which has read `text` in `encoding`, with all continuations of up to `depth` more characters.
+/// Tests `encoder`, which has already read `text`, with all continuations of up to `depth` characters.
 fn try_all(encoding: Encoding, encoder: &TextCounter, text: &mut String, depth: usize) {
     if depth == 0 {
         return;
@@ -62,15 +62,15 @@ fn try_all(encoding: Encoding, encoder: &TextCounter, text: &mut String, depth: 
 }
 
 #[test]
-fn every_short_text_counts_as_in_tiktoken_at_each_character() {
+fn short_texts_match_tiktoken_at_each_character() {
     for encoding in Encoding::ALL {
         try_all(encoding, &TextCounter::new(encoding), &mut String::new(), 4);
     }
 }
 
-/// Components of random texts, with every character class and every known edge case.
+/// Parts of random texts, with every character class and every known edge case.
 const ATOMS: [&str; 108] = [
-    // White space of all kinds. It splits before its last character, and newlines attach to the preceding text.
+    // White space of all kinds. The split is before the last blank, and newlines attach to the preceding text.
     " ",
     "  ",
     "   ",
@@ -89,7 +89,7 @@ const ATOMS: [&str; 108] = [
     "\u{b}",
     "\u{200b}",
     "\u{feff}",
-    // Words, case changes, contractions in both cases and with the long s.
+    // Words, changes of case, and contractions in both cases and with the long s.
     "a",
     "the",
     " the",
@@ -131,7 +131,7 @@ const ATOMS: [&str; 108] = [
     "५",
     "Ⅷ",
     "²",
-    // Punctuation and code. It absorbs a preceding blank and following newlines, and `/` in o200k.
+    // Punctuation and code. These characters absorb a preceding blank and following newlines, and in o200k also `/`.
     ".",
     ",",
     "...",
@@ -156,7 +156,7 @@ const ATOMS: [&str; 108] = [
     "|>",
     "_",
     "$",
-    // Scripts without case, which count as both upper and lower case in o200k.
+    // Scripts without case, whose letters count as both upper and lower case in o200k.
     "中",
     "中文",
     "，然后",
@@ -187,7 +187,7 @@ const ATOMS: [&str; 108] = [
     "\u{fffd}",
 ];
 
-/// Generates runs that no atom has: letters, blanks, punctuation, capitals after a letter without case.
+/// Generates runs that no atom contains: letters, blanks, punctuation, and capitals after a letter without case.
 fn run() -> impl Strategy<Value = String> {
     let letter = prop_oneof![
         Just("x"),
@@ -210,7 +210,7 @@ pub(super) fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(atom, 1..16).prop_map(|atoms| atoms.concat())
 }
 
-/// Splits `text` into deltas whose lengths in characters are `lengths`, repeated in order.
+/// Divides `text` into deltas. Their lengths in characters are `lengths`, repeated in order.
 pub(super) fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     lengths.iter().cycle().map_while(move |length| {
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_cut_anyhow_counts_as_in_tiktoken_at_every_delta(
+    fn texts_match_tiktoken_at_every_delta(
         text in text(),
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
@@ -239,7 +239,7 @@ proptest! {
                 prop_assert!(encoder.decided() >= decided);
                 decided = encoder.decided();
                 let counted = true_count(encoding, &read);
-                // Beyond 256 bytes of one piece, `count` may lag. `total` is always exact.
+                // If a piece is longer than 256 bytes, `count` can lag. `total` is always exact.
                 if read.len() <= 256 {
                     prop_assert_eq!(encoder.count(), counted);
                 }
@@ -252,7 +252,7 @@ proptest! {
 }
 
 #[test]
-fn long_runs_cost_work_in_proportion_to_their_length() {
+fn long_runs_take_work_proportional_to_their_length() {
     const LENGTH: usize = 16 * 1024;
     for run in [
         "====",
@@ -276,7 +276,7 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
                     encoder.count();
                 }
             });
-            // Counting the tail at every delta would take 2,000 times the length.
+            // If the tail were counted at every delta, the work would be 2,000 times the length.
             assert!(work <= 16 * LENGTH, "{run:?}: {work}");
             assert_eq!(encoder.total(), true_count(encoding, &text), "{run:?}");
         }
@@ -284,7 +284,7 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
 }
 
 #[test]
-fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
+fn a_piece_is_not_counted_again_when_it_is_decided() {
     let word = " tokengauge";
     let mut encoder = TextCounter::new(Encoding::O200k);
     let work = work::of(|| {
@@ -293,12 +293,12 @@ fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
             encoder.count();
         }
     });
-    // Each byte is read once and merged once. The blank that ends the preceding word is read twice.
+    // Each byte is read once and merged once. The blank after each word is read twice.
     assert_eq!(work, 100 * 2 * word.len() + 99);
 }
 
 #[test]
-fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
+fn capitals_after_a_letter_without_case_are_read_twice() {
     let text = "中".to_owned() + &"A".repeat(16 * 1024) + " ";
     let mut encoder = TextCounter::new(Encoding::O200k);
     let work = work::of(|| encoder.push(&text));
@@ -318,7 +318,7 @@ fn a_piece_is_decided_when_its_last_byte_arrives() {
 }
 
 #[test]
-fn special_tokens_in_text_are_ordinary_text() {
+fn special_tokens_count_as_ordinary_text() {
     for encoding in Encoding::ALL {
         assert_eq!(encoding.count("<|endoftext|>"), true_count(encoding, "<|endoftext|>"));
         assert!(encoding.count("<|endoftext|>") > 1);
@@ -327,7 +327,7 @@ fn special_tokens_in_text_are_ordinary_text() {
 }
 
 #[test]
-fn the_estimate_is_a_quarter_of_the_bytes_rounded() {
+fn estimates_a_quarter_of_the_bytes() {
     assert_eq!([0, 1, 2, 5, 6, 4_000].map(estimate), [0, 0, 1, 1, 2, 1_000]);
     assert_eq!(estimate(u64::MAX), 1 << 62);
 }

@@ -1,4 +1,4 @@
-//! Selects the tokenizer of a model: a configured tokenizer.json, or a built-in encoding.
+//! Selects the tokenizer for a model: a configured tokenizer.json or a built-in encoding.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::{CustomTokenizer, Encoding, encoding_for_model};
 use crate::memory::MemoryBudget;
 use tokengauge_types::label::{GlobPattern, Label};
 
-/// The tokenizer that counts a text.
+/// A tokenizer, with which text is counted.
 #[derive(Clone, Debug)]
 pub enum Tokenizer {
     BuiltIn(Encoding),
@@ -36,19 +36,19 @@ impl PartialEq for Tokenizer {
     }
 }
 
-/// A tokenizer.json and the models that use it.
+/// A tokenizer.json, and the models that use it.
 #[derive(Clone, Debug)]
 pub struct TokenizerAssignment {
-    /// A pattern for the model name, in which `*` matches any text.
+    /// A pattern for model names, in which `*` matches any text.
     pub models: String,
     pub file: PathBuf,
     pub tokenizer: Arc<CustomTokenizer>,
 }
 
-/// All tokenizers and the memory budget for text being counted. Clones share both.
+/// All tokenizers, and the memory budget for text that is being counted. Clones share both.
 #[derive(Clone)]
 pub struct Tokenizers {
-    /// The configured tokenizers, the narrowest pattern first.
+    /// The configured tokenizers, the most specific pattern first.
     entries: Arc<[Entry]>,
     budget: Arc<MemoryBudget>,
 }
@@ -59,8 +59,8 @@ struct Entry {
 }
 
 impl Tokenizers {
-    /// Creates a set that replaces `before` and shares its memory budget. Among equally narrow patterns, the first in
-    /// alphabetical order applies.
+    /// Creates a set that replaces `before` and shares its memory budget. Of two equally specific patterns, the
+    /// alphabetically first one applies.
     pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>, before: &Self) -> Self {
         let entry = |assigned: TokenizerAssignment| Entry {
             pattern: GlobPattern::new(&assigned.models),
@@ -74,8 +74,8 @@ impl Tokenizers {
         Self { entries: entries.into(), budget: Arc::clone(&before.budget) }
     }
 
-    /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern matches a full name or the part after
-    /// the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
+    /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern can match the full name or the part
+    /// after the last slash: `llama-*` also matches `meta-llama/Llama-3.1-8B`.
     pub fn of(&self, model: &str) -> Option<Tokenizer> {
         let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
         let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
@@ -85,7 +85,7 @@ impl Tokenizers {
         }
     }
 
-    /// Returns the configured tokenizers, the narrowest pattern first.
+    /// Returns the configured tokenizers, the most specific pattern first.
     pub fn assigned(&self) -> impl Iterator<Item = &TokenizerAssignment> {
         self.entries.iter().map(|entry| &entry.assigned)
     }
@@ -102,7 +102,7 @@ impl Default for Tokenizers {
     }
 }
 
-/// Prints the configuration, not the contents of the files.
+/// Prints the configuration and not the contents of the files.
 impl fmt::Debug for Tokenizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.assigned().map(|entry| (&entry.models, &entry.file));
@@ -110,7 +110,7 @@ impl fmt::Debug for Tokenizers {
     }
 }
 
-/// Reason why a tokenizer file cannot be used, and how to fix it.
+/// Why a tokenizer file cannot be used, and what to do.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenizerError {
     #[error(
@@ -122,14 +122,14 @@ pub enum TokenizerError {
     NotJson(String),
     #[error(
         "this is JSON without a \"model\"; name the tokenizer.json that is published with the model (config.json, \
-         tokenizer_config.json and tekken.json are others)"
+         tokenizer_config.json and tekken.json are other files)"
     )]
     NoModel,
     #[error(
-        "its model is of the kind \"{0}\"; those that can be read are BPE, Unigram, WordPiece and WordLevel"
+        "its model has the type \"{0}\"; supported types are BPE, Unigram, WordPiece and WordLevel"
     )]
     Kind(String),
-    #[error("it is no tokenizer.json that can be read ({0}); check that the file is whole")]
+    #[error("the tokenizer.json is invalid ({0}); check that the file is complete")]
     Broken(String),
 }
 
@@ -146,10 +146,10 @@ impl Tokenizers {
 mod tests {
     use super::*;
 
-    /// A tokenizer with a vocabulary of one word.
+    /// A tokenizer.json whose vocabulary is one word.
     const FILE: &[u8] = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
 
-    /// Returns a tokenizer for each pattern, named like the pattern.
+    /// Returns a tokenizer for each pattern, with the pattern as its name.
     fn tokenizers(patterns: &[&str]) -> Tokenizers {
         let assigned = |pattern: &&str| TokenizerAssignment {
             models: (*pattern).to_owned(),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_pattern_that_fits_wins_whatever_their_order() {
+    fn the_most_specific_pattern_applies_in_every_order() {
         let mut patterns = ["*", "llama-*", "*-8b", "org/*", "llama-3-8b", "b*x", "*bx"];
         for _ in 0..patterns.len() {
             patterns.rotate_left(1);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pattern_that_fits_it_is_the_encoding_that_is_carried() {
+    fn without_a_matching_pattern_the_built_in_encoding_applies() {
         let tokenizers = tokenizers(&["llama-*", "gpt-4*"]);
         assert_eq!(tokenizers.of("o3"), Some(Tokenizer::BuiltIn(Encoding::O200k)));
         assert_eq!(tokenizers.of("claude-sonnet-4-5"), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn tokenisers_are_equal_where_they_are_the_same() {
+    fn equal_tokenizers_compare_as_equal() {
         let two = tokenizers(&["a", "b"]);
         assert_eq!(two.of("a"), two.of("a"));
         assert_ne!(two.of("a"), two.of("b"));

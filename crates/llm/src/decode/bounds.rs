@@ -1,30 +1,32 @@
-//! Limits on the decompressed size of a body and on the memory of its decompressors.
+//! Limits the decompressed size of a body and the memory of the decompressors, because compressed bodies are untrusted.
 
 use crate::memory::MemoryBudget;
 
-/// Decompressed size in bytes that any body may reach, whatever its compressed size.
+/// Decompressed size in bytes that any body may reach, regardless of its compressed size.
 ///
-/// It covers the 16,000 tokens of the longest common responses, at 250 bytes per token in a stream. Below this size no
-/// ratio is suspicious: a model that repeats itself reaches ratios in the thousands.
+/// The size suffices for 16,000 tokens, the length of the longest common responses, at 250 bytes per token in a stream.
+/// Below this size, a high compression ratio is not suspicious: a model that repeats itself reaches ratios in the
+/// thousands.
 const FREE: u64 = 4 << 20;
 
-/// Additional decompressed bytes allowed per compressed byte.
+/// Number of further decompressed bytes allowed per compressed byte.
 ///
-/// Streams that are flushed per chunk reach 20, and complete JSON bodies reach 30. A model that repeats itself reaches
-/// some hundreds if the stream is not flushed. Deflate cannot exceed 1032. The other codings have no inherent limit.
+/// Streams that are flushed after each chunk reach a ratio of 20, and complete JSON bodies reach 30. If a model repeats
+/// itself and the stream is not flushed, the ratio reaches some hundreds. Deflate cannot exceed 1,032. The other
+/// codings have no inherent limit.
 const RATIO: u64 = 250;
 
 /// Maximum decompressed size of a body in bytes.
 ///
-/// The largest legitimate bodies are complete embeddings responses. 2,048 vectors of 3,072 numbers, printed one number
-/// per line, take about 160 MB.
+/// The largest legitimate bodies are complete embeddings responses: 2,048 vectors of 3,072 numbers, with one number per
+/// line, take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// MemoryBudget limit of all decompressors together: 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB of
-/// output.
+/// Memory limit of all decompressors together. It allows 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB
+/// of output.
 ///
-/// A body that needs more is abandoned. Many decompression bombs, each within its own bounds, therefore cannot exhaust
-/// the process memory.
+/// A body that needs more is abandoned. Without this limit, many decompression bombs could exhaust the memory of the
+/// process, although each of them stays within its own limits.
 static MEMORY: MemoryBudget = MemoryBudget::new(256 << 20);
 
 /// The limits of one body.

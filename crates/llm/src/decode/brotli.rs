@@ -1,4 +1,4 @@
-//! br (RFC 7932).
+//! Decompresses `br` (RFC 7932).
 
 use brotli_decompressor::{
     Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut,
@@ -8,13 +8,14 @@ use super::DecodeError;
 use super::Step;
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// Bytes reserved for the decoder's own state and its few allocations up to [`SMALL`].
+/// Bytes of the memory budget reserved for the decoder's state and its few allocations of at most [`SMALL`] bytes.
 const STATE: usize = 16 << 10;
 
-/// Allocations up to this size in bytes count as part of [`STATE`]. They always succeed, as the decoder requires.
+/// Allocations up to this size in bytes are part of [`STATE`]. They always succeed, because the decoder does not check
+/// them for failure.
 const SMALL: usize = 4 << 10;
 
-/// The decoder's error codes for a refused allocation.
+/// Error codes of the decoder for an allocation that the budget refused.
 const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
 
 pub(super) struct Brotli {
@@ -28,7 +29,7 @@ impl Brotli {
     pub(super) fn new(memory: &'static MemoryBudget) -> Option<Self> {
         let allocator = BudgetAllocator(memory);
         let permit = MemoryPermit::take(memory, STATE)?;
-        // Strict mode rejects windows above the format's limit of 16 MiB, which an extension allows.
+        // An extension of the format allows windows above 16 MiB. Strict mode rejects them.
         let decoder = BrotliState::new_strict(allocator, allocator, allocator);
         Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: permit })
     }
@@ -74,11 +75,11 @@ impl Brotli {
     }
 }
 
-/// Allocates the decoder's memory from a shared budget.
+/// Allocates the decoder's memory from the budget of all decompressors.
 #[derive(Clone, Copy)]
 struct BudgetAllocator(&'static MemoryBudget);
 
-/// An allocation. Empty if the budget refused it.
+/// Memory of one allocation. It is empty if the budget refused the allocation.
 struct Cells<T> {
     cells: Vec<T>,
     _permit: Option<MemoryPermit<&'static MemoryBudget>>,

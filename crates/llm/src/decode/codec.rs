@@ -1,4 +1,4 @@
-//! A common interface to the decompressors.
+//! Gives the decompressors of all codings one interface.
 
 use super::Step;
 use super::brotli::Brotli;
@@ -15,7 +15,7 @@ pub(super) enum Codec {
 }
 
 impl Codec {
-    /// Creates a decompressor. Returns `None` if the memory limit is reached.
+    /// Creates a decompressor. Returns `None` if the memory budget is used up.
     pub(super) fn new(coding: Coding, memory: &'static MemoryBudget) -> Option<Self> {
         Some(match coding {
             Coding::Gzip => Self::Flate(Flate::new(Format::Gzip, memory)?),
@@ -25,7 +25,7 @@ impl Codec {
         })
     }
 
-    /// Reads as much of `input` and writes as much to `output` as possible. If `output` is full, more output may be
+    /// Decompresses `input` into `output` as far as possible. If `output` is full afterwards, more output may be
     /// pending.
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         match self {
@@ -35,7 +35,7 @@ impl Codec {
         }
     }
 
-    /// Reports whether the input so far is a complete body.
+    /// Returns whether the input so far is a complete body.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Flate(flate) => flate.is_whole(),

@@ -1,8 +1,8 @@
-//! Parses the `content-encoding` header: the codings and their order (RFC 9110, section 8.4).
+//! Parses the `content-encoding` header (RFC 9110, section 8.4), such as `gzip` or `deflate, br`.
 
 use super::Unsupported;
 
-/// Maximum number of codings in a row. More than two are not used on purpose; curl stops at five.
+/// Maximum number of codings applied to one body. Servers have no reason to apply more than two, and curl accepts five.
 const MOST_CODINGS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

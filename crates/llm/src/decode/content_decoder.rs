@@ -1,9 +1,9 @@
-//! Decodes the content encoding of one body and records why the output is incomplete.
+//! Decodes the content encoding of one body, and records why the output is incomplete.
 
 use super::{DecodeError, Decompressor};
 use crate::frame::ParseError;
 
-/// Decodes one body: a [`Decompressor`] if the body is encoded, and a record of the first parse error.
+/// Decodes one body. A body without content encoding passes through unchanged.
 #[derive(Debug)]
 pub struct ContentDecoder {
     state: State,
@@ -14,14 +14,14 @@ pub struct ContentDecoder {
 enum State {
     Plain,
     Encoded(Box<Decompressor>),
-    /// The encoding is unknown.
+    /// The encoding is unknown, so the body is not read.
     Unread,
-    /// Decoded up to an error, a gap or the size limit.
+    /// Decoding stopped at an error, a gap or the size limit.
     Lost,
 }
 
 impl ContentDecoder {
-    /// Creates a decoder for the value of the `content-encoding` header. A body without that header is not encoded.
+    /// Creates a decoder for the value of the `content-encoding` header, or `None` if the header is absent.
     pub fn new(content_encoding: Option<&str>) -> Self {
         match content_encoding.map(Decompressor::new).transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
@@ -37,7 +37,7 @@ impl ContentDecoder {
         Self { state: State::Plain, error: None }
     }
 
-    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed and stops.
+    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed. Later bytes are then ignored.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
         let decoded = match &mut self.state {
@@ -58,31 +58,31 @@ impl ContentDecoder {
         decoded.is_ok()
     }
 
-    /// Records a gap. Encoded bytes after a gap cannot be decoded.
+    /// Records that bytes were lost. The rest of an encoded body cannot be decoded.
     pub fn gap(&mut self) {
         if let State::Encoded(_) = self.state {
             self.state = State::Lost;
         }
     }
 
-    /// Ends the body after HTTP has delivered it completely.
+    /// Records that HTTP delivered the whole body. An error is recorded if the encoded data is incomplete.
     pub fn end(&mut self) {
         if self.is_short() {
             self.error = Some(ParseError::Encoding);
         }
     }
 
-    /// Whether the encoding is unknown, so that no byte is decoded.
+    /// Returns whether the encoding is unknown, so that no byte is decoded.
     pub const fn is_unread(&self) -> bool {
         matches!(self.state, State::Unread)
     }
 
-    /// Whether the encoded data is incomplete.
+    /// Returns whether the encoded data is incomplete.
     pub fn is_short(&self) -> bool {
         matches!(&self.state, State::Encoded(decompressor) if decompressor.finish().is_err())
     }
 
-    /// Returns why the body was not decoded, or not completely.
+    /// Returns why the body was not decoded, or not completely decoded.
     pub const fn error(&self) -> Option<ParseError> {
         self.error
     }
@@ -103,7 +103,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Returns the output of a push and whether it succeeded.
+    /// Returns the output of a push, and whether the push succeeded.
     fn decode(decoder: &mut ContentDecoder, bytes: &[u8]) -> (Vec<u8>, bool) {
         let mut plain = Vec::new();
         let decoded = decoder.push(bytes, &mut |bytes| plain.extend_from_slice(bytes));

@@ -1,5 +1,7 @@
-//! gzip (RFC 1952) and deflate. By the standard, deflate is the zlib format (RFC 1950). Some servers send bare deflate
-//! data (RFC 1951) instead.
+//! Decompresses gzip (RFC 1952) and deflate.
+//!
+//! The standard defines the coding `deflate` as the zlib format (RFC 1950). Some servers send raw deflate data (RFC
+//! 1951) instead. The first two bytes show which format a body has.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -7,10 +9,10 @@ use super::DecodeError;
 use super::Step;
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// MemoryBudget of one decompressor in bytes: zlib-rs allocates a window of 32 KiB and 14 KiB of tables and state.
+/// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
 const MEMORY: usize = 48 << 10;
 
-/// Base-2 logarithm of the largest window. It fits every window size that an encoder can use.
+/// Base-2 logarithm of the largest window. Encoders cannot use a larger window.
 const WINDOW_BITS: u8 = 15;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,9 +28,9 @@ pub(super) struct Flate {
 }
 
 enum State {
-    /// At the beginning, or between the members of a gzip body.
+    /// At the start of the body, or between two members of a gzip body.
     Outside,
-    /// The first byte of deflate data was read. The second byte decides whether the data is in zlib format.
+    /// The first byte of deflate data was read. The second byte shows whether the data has the zlib format.
     Begun(u8),
     Within(Decompress),
     Ended,
@@ -76,7 +78,7 @@ impl Flate {
     }
 }
 
-/// Decompresses and reports whether the data is complete. The decoder checks checksums at the end of the data.
+/// Decompresses, and returns whether the data is complete. The decoder verifies checksums at the end of the data.
 fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool) {
     let before = (inflate.total_in(), inflate.total_out());
     let status = inflate.decompress(input, output, FlushDecompress::None);
@@ -89,11 +91,11 @@ fn run(inflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> (Step, bool
     (step, matches!(status, Ok(Status::StreamEnd)))
 }
 
-/// Reports whether these are the first bytes of the zlib format.
+/// Returns whether the data has the zlib format, given its first two bytes.
 ///
-/// The zlib format has method 8, a window of at most 32 KiB, and a check that makes both bytes a multiple of 31. Bare
-/// deflate data cannot begin this way. Its first byte would announce a stored block and set a padding bit. Every
-/// encoder leaves that padding bit zero.
+/// The zlib format has compression method 8, a window of at most 32 KiB, and a check that makes the two bytes a
+/// multiple of 31. Raw deflate data cannot begin with such bytes: the first byte would announce a stored block and set
+/// a padding bit, and every encoder leaves this bit zero.
 fn is_zlib(first: [u8; 2]) -> bool {
     let [method, _] = first;
     method & 0x0f == 8 && method >> 4 <= 7 && u16::from_be_bytes(first).is_multiple_of(31)

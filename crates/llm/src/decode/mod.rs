@@ -1,29 +1,30 @@
-//! Removes content encodings from the observer's copy of a body. Only this module uses the decompression libraries.
+//! Removes content encodings such as gzip from the observer's copy of a body. Only this module uses the decompression
+//! libraries.
 //!
-//! A [`Decompressor`] accepts compressed bytes split at any position and emits all output that they allow at once. Data
-//! that the sender flushed is visible when it arrives, not when the next block begins. It decodes gzip, deflate (zlib
-//! or raw, detected from the bytes), br and zstd, and several codings in a row. A body may contain several gzip members
-//! or zstd frames in sequence.
+//! A [`Decompressor`] accepts compressed bytes split at any position, and emits all output as soon as the input allows.
+//! If the sender flushes after each chunk of a stream, the chunk is visible when it arrives, not when the next block
+//! begins. The decompressor supports gzip, deflate (zlib or raw, detected from the bytes), br and zstd, and several
+//! codings in a row. A body can contain several gzip members or zstd frames in sequence.
 //!
-//! The input is untrusted, so every resource is bounded, and each constant documents its reason. The bounds cover the
-//! output size and ratio, the zstd window, and the memory of all decompressors together. A body that exceeds a bound or
-//! is corrupt is abandoned. Earlier output still counts. The decompressor ignores later input and frees its memory.
+//! The input is untrusted. The output size, the compression ratio, the zstd window and the memory of all decompressors
+//! together are therefore limited. Each constant documents the reason for its value. A body that is corrupt or exceeds
+//! a limit is abandoned: the output so far still counts, further input is ignored, and the memory is freed.
 //!
-//! Memory per body, none before its first byte:
+//! A decompressor allocates memory when the first byte of a body arrives:
 //!
 //! - gzip and deflate: 48 KiB.
-//! - br: 20 KiB plus the size that its blocks announce, rounded up to a power of two, at most 16 MiB. Hostile tables
+//! - br: 20 KiB plus the size that the blocks announce, rounded up to a power of two, at most 16 MiB. Hostile tables
 //!   take 3.5 MiB more.
-//! - zstd: 94 KiB plus up to twice its output so far, at most 8.5 MiB.
+//! - zstd: 94 KiB plus up to twice the output so far, at most 8.5 MiB.
 //!
-//! Each of several codings in a row is counted separately. Each also uses 4 KiB of stack while it runs.
+//! If several codings are applied, each one takes this memory. Each also uses 4 KiB of stack while it runs.
 //!
 //! Choice of libraries:
 //!
-//! - **flate2 over zlib-rs**: for a stream of flushed chunks, it takes 0.13 µs per chunk. miniz_oxide takes 2.8 µs.
+//! - **flate2 over zlib-rs**: for a stream of flushed chunks, it takes 0.13 µs per chunk, and miniz_oxide takes 2.8 µs.
 //! - **brotli-decompressor**: it is safe Rust, and its window grows with the size that the blocks announce.
-//! - **zstd's own C library**: ruzstd withholds the last window's worth of output until a frame ends, so that a stream
-//!   would be visible only at its end.
+//! - **zstd's C library**: ruzstd withholds up to one window of output until a frame ends. A stream would be visible
+//!   only at its end.
 
 mod bounds;
 mod brotli;
@@ -40,15 +41,15 @@ use codec::Codec;
 use coding::Coding;
 pub use content_decoder::ContentDecoder;
 
-/// Size in bytes of the buffer for one decompression step. Most chunks of a stream are shorter.
+/// Size in bytes of the output buffer of one decompression step. Most chunks of a stream are shorter.
 const SCRATCH: usize = 4 << 10;
 
 /// Removes the content encoding of one body.
 pub struct Decompressor {
-    /// Stages in the order of decoding. Empty after the body was abandoned.
+    /// Decompressors of the codings, in the order of decoding. Empty if the body was abandoned.
     stages: Vec<Stage>,
     bounds: Bounds,
-    /// Compressed bytes received.
+    /// Number of compressed bytes received.
     taken: u64,
 }
 
@@ -57,7 +58,7 @@ pub struct Decompressor {
 struct Step {
     read: usize,
     written: usize,
-    /// An error that occurred after the bytes that were written. No step may follow an error.
+    /// An error that occurred after the written bytes. No further step may follow an error.
     fault: Option<DecodeError>,
 }
 
@@ -67,23 +68,23 @@ impl Step {
     }
 }
 
-/// An unknown content encoding, or too many in a row.
+/// Error for an unknown content encoding, or for too many encodings in a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("this content-encoding is not understood")]
 pub struct Unsupported;
 
-/// Reason for abandoning a body.
+/// Why a body was abandoned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DecodeError {
     /// The data violates its format or ends too early.
     Corrupt,
-    /// The output or the required memory exceeds the bounds.
+    /// The output or the required memory exceeds its limit.
     TooLarge,
 }
 
 impl Decompressor {
     /// Creates a decompressor for the value of a `content-encoding` header. Returns `None` if no coding changes the
-    /// bytes.
+    /// bytes, such as `identity`.
     pub fn new(content_encoding: &str) -> Result<Option<Self>, Unsupported> {
         Self::bounded(content_encoding, Bounds::DEFAULT)
     }
@@ -96,8 +97,8 @@ impl Decompressor {
 
     /// Decompresses the next bytes and passes the output to `out`, piece by piece.
     ///
-    /// An error is reported once, and later input is ignored. If a piece causes an error, the coding determines how
-    /// much of that piece's output is emitted.
+    /// An error is returned once, and later input is ignored. The coding determines how much of the output before the
+    /// error is emitted.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), DecodeError> {
         if self.is_abandoned() {
             return Ok(());
@@ -134,10 +135,10 @@ impl fmt::Debug for Decompressor {
     }
 }
 
-/// One coding of a body.
+/// Decompressor of one coding.
 struct Stage {
     coding: Coding,
-    /// Created on the first byte, because many responses announce a body in the headers and never send one.
+    /// Created when the first byte arrives, because many responses announce an encoding and have no body.
     codec: Option<Codec>,
     written: u64,
 }
@@ -162,8 +163,8 @@ impl Stage {
     }
 }
 
-/// Decompresses `bytes` with the first of `stages` and passes the output through the remaining stages. The bounds of
-/// each stage depend on `taken`, the bytes received from the network. The ratios of nested decompression bombs
+/// Decompresses `bytes` with the first of `stages` and passes the output through the other stages. The limits of each
+/// stage depend on `taken`, the number of bytes received from the network. The ratios of nested decompression bombs
 /// therefore do not multiply.
 fn inflate(
     stages: &mut [Stage],

@@ -1,4 +1,4 @@
-//! Tests each coding with every cut position and with corrupt data.
+//! Tests each coding with data that is cut at every position, with corrupt data and with decompression bombs.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 use super::*;
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// Plain text of each piece that the sender flushes.
+/// Plain text of the pieces. The sender flushes after each piece.
 const PIECES: [&str; 5] = [
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Grüß\"}}]}\n\n",
     ": keep-alive\n\n",
@@ -20,13 +20,13 @@ const PIECES: [&str; 5] = [
     "data: [DONE]\n\n",
 ];
 
-/// An encoder that flushes after each piece. The last piece ends the body.
+/// Encodes pieces and flushes after each piece. Returns the encoded bytes of each piece.
 type Encode = fn(&[&[u8]]) -> Vec<Vec<u8>>;
 
 const CODINGS: [(&str, Encode); 5] =
     [("gzip", gzip), ("deflate", zlib), ("deflate", raw), ("br", br), ("zstd", zstd)];
 
-/// Encodes each piece with an encoder that writes to a vector. Returns the flushed bytes of each piece.
+/// Encodes each piece with an encoder that writes to a vector. Returns the bytes that each flush wrote.
 macro_rules! flushed {
     ($pieces:expr, $encoder:expr, $take:expr, $finish:expr) => {{
         let mut encoder = $encoder;
@@ -104,7 +104,7 @@ fn new(header: &str) -> Decompressor {
     Decompressor::new(header).unwrap().unwrap()
 }
 
-/// Returns the output of `inflater` for `wire`, and the first error of `push` or the result of `finish`.
+/// Returns the output of `inflater` for `wire`. Also returns the first error of `push`, or else the result of `finish`.
 fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut plain = Vec::new();
     for bytes in wire {
@@ -116,9 +116,9 @@ fn take(mut inflater: Decompressor, wire: &[&[u8]]) -> (Vec<u8>, Result<(), Deco
     (plain, inflater.finish())
 }
 
-/// Pushes `wire` split at the positions in `cuts`. Asserts after each push that all data flushed so far is visible.
-/// `wire[i]` is the flushed form of `plain[i]`.
-fn hold_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize]) {
+/// Pushes `wire`, split at the positions in `cuts`. Asserts after each push that all flushed data is visible. `wire[i]`
+/// is the encoded form of `plain[i]`.
+fn assert_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize]) {
     let (all, whole) = (wire.concat(), plain.concat());
     let mut inflater = new(header);
     let mut seen = Vec::new();
@@ -140,40 +140,40 @@ fn hold_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize])
     assert_eq!((seen, inflater.finish()), (whole, Ok(())), "{header}");
 }
 
-fn hold_visible_however_cut(header: &str, plain: &[&[u8]], wire: &[Vec<u8>]) {
+fn assert_visible_for_every_cut(header: &str, plain: &[&[u8]], wire: &[Vec<u8>]) {
     let len = wire.concat().len();
-    hold_visible(header, plain, wire, &[]);
-    hold_visible(header, plain, wire, &(1..len).collect::<Vec<_>>());
+    assert_visible(header, plain, wire, &[]);
+    assert_visible(header, plain, wire, &(1..len).collect::<Vec<_>>());
     for cut in 0..=len {
-        hold_visible(header, plain, wire, &[cut]);
+        assert_visible(header, plain, wire, &[cut]);
     }
 }
 
 #[test]
-fn what_was_flushed_is_seen_at_once_however_it_is_cut() {
+fn flushed_data_is_visible_at_once_for_every_cut() {
     for (header, encode) in CODINGS {
         let plain = pieces();
-        hold_visible_however_cut(header, &plain, &encode(&plain));
+        assert_visible_for_every_cut(header, &plain, &encode(&plain));
     }
 }
 
 #[test]
-fn two_codings_are_undone_from_right_to_left() {
+fn two_codings_are_removed_from_right_to_left() {
     for (inner, first) in CODINGS {
         for (outer, second) in CODINGS {
             let plain = pieces();
             let once = first(&plain);
             let twice = second(&once.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let header = format!("{inner}, {outer}");
-            hold_visible(&header, &plain, &twice, &[]);
+            assert_visible(&header, &plain, &twice, &[]);
             let every: Vec<usize> = (1..twice.concat().len()).collect();
-            hold_visible(&header, &plain, &twice, &every);
+            assert_visible(&header, &plain, &twice, &every);
         }
     }
 }
 
 #[test]
-fn more_than_fits_the_scratch_comes_whole() {
+fn output_may_exceed_the_step_buffer() {
     let numbers: String = (0..20_000).map(|number| format!("{number},")).collect();
     for (header, encode) in CODINGS {
         let wire = encode(&[numbers.as_bytes()]).concat();
@@ -183,13 +183,13 @@ fn more_than_fits_the_scratch_comes_whole() {
 }
 
 #[test]
-fn what_changes_nothing_has_no_inflater() {
+fn identity_needs_no_decompressor_and_unknown_codings_are_errors() {
     assert!(matches!(Decompressor::new("identity"), Ok(None)));
     assert!(matches!(Decompressor::new("compress"), Err(Unsupported)));
 }
 
 #[test]
-fn members_and_frames_follow_one_another() {
+fn decodes_several_members_and_frames() {
     let skippable = [b"\x5a\x2a\x4d\x18\x05\0\0\0".as_slice(), b"empty"].concat();
     let with_all_fields =
         flate2::GzBuilder::new().filename("a name").comment("a comment").extra("extra").mtime(1);
@@ -197,16 +197,16 @@ fn members_and_frames_follow_one_another() {
     named.write_all(PIECES[1].as_bytes()).unwrap();
     let [first, second] = [PIECES[0].as_bytes(), PIECES[1].as_bytes()];
     let gzips = vec![gzip(&[first]).concat(), named.finish().unwrap()];
-    hold_visible_however_cut("gzip", &[first, second], &gzips);
+    assert_visible_for_every_cut("gzip", &[first, second], &gzips);
     let frames = vec![
         [skippable.clone(), zstd(&[first]).concat()].concat(),
         [skippable.clone(), zstd(&[second]).concat(), skippable].concat(),
     ];
-    hold_visible_however_cut("zstd", &[first, second], &frames);
+    assert_visible_for_every_cut("zstd", &[first, second], &frames);
 }
 
 #[test]
-fn deflate_is_zlib_or_bare_by_its_bytes() {
+fn deflate_is_zlib_or_raw_depending_on_its_bytes() {
     let text = PIECES[0].as_bytes();
     for level in 0..=9 {
         let level = Compression::new(level);
@@ -221,11 +221,11 @@ fn deflate_is_zlib_or_bare_by_its_bytes() {
         }
     }
     let empty = take(new("deflate"), &[b"\x03\0"]);
-    assert_eq!(empty, (Vec::new(), Ok(())), "the shortest bare data there is");
+    assert_eq!(empty, (Vec::new(), Ok(())), "the shortest raw deflate data");
 }
 
 #[test]
-fn a_body_that_never_comes_is_whole_and_holds_nothing() {
+fn an_empty_body_is_complete_and_takes_no_memory() {
     static MEMORY: MemoryBudget = MemoryBudget::new(0);
     for (header, _) in CODINGS {
         let bounds = Bounds { memory: &MEMORY, ..Bounds::DEFAULT };
@@ -235,7 +235,7 @@ fn a_body_that_never_comes_is_whole_and_holds_nothing() {
 }
 
 #[test]
-fn a_body_cut_short_says_so_and_what_came_counts() {
+fn a_truncated_body_is_an_error_after_its_output() {
     let plain = pieces();
     for (header, encode) in CODINGS {
         let wire = encode(&plain).concat();
@@ -248,7 +248,7 @@ fn a_body_cut_short_says_so_and_what_came_counts() {
 }
 
 #[test]
-fn what_stands_behind_the_end_is_a_fault_told_once() {
+fn data_after_the_end_is_an_error_reported_once() {
     let plain = pieces();
     for (header, encode) in CODINGS {
         let mut wire = encode(&plain).concat();
@@ -260,13 +260,13 @@ fn what_stands_behind_the_end_is_a_fault_told_once() {
             (pushed, inflater.is_abandoned())
         };
         assert_eq!(push(&wire), (Err(DecodeError::Corrupt), true), "{header}");
-        assert_eq!(push(&wire), (Ok(()), true), "{header}: told once");
+        assert_eq!(push(&wire), (Ok(()), true), "{header}: the error is reported once");
         assert_eq!(seen, plain.concat(), "{header}");
     }
 }
 
 #[test]
-fn a_wrong_checksum_is_a_fault_after_all_of_the_text() {
+fn a_wrong_checksum_is_an_error_after_the_whole_output() {
     let plain = pieces();
     // Position of the checksum, counted from the end. In gzip, the length follows the checksum.
     let checked: [(&str, Encode, usize); 3] =
@@ -282,7 +282,7 @@ fn a_wrong_checksum_is_a_fault_after_all_of_the_text() {
 }
 
 #[test]
-fn after_a_gap_nothing_is_inflated() {
+fn nothing_is_decoded_after_a_gap() {
     for (header, encode) in CODINGS {
         let wire = encode(&pieces());
         let mut inflater = new(header);
@@ -307,7 +307,7 @@ fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Decompressor {
 }
 
 #[test]
-fn a_bomb_is_given_up_at_its_ratio() {
+fn a_bomb_is_abandoned_at_the_ratio_limit() {
     let zeros = vec![0; 1 << 20];
     for (header, encode) in CODINGS {
         let wire = encode(&[&zeros]).concat();
@@ -318,12 +318,12 @@ fn a_bomb_is_given_up_at_its_ratio() {
         let allowed = 10_000 + 50 * wire.len();
         assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(plain.len() <= allowed, "{header}: {} of {allowed}", plain.len());
-        assert!(plain.len() + SCRATCH > allowed, "{header}: no sooner than it must");
+        assert!(plain.len() + SCRATCH > allowed, "{header}: abandoned before the limit");
     }
 }
 
 #[test]
-fn bombs_in_a_row_do_not_multiply() {
+fn ratios_of_nested_bombs_do_not_multiply() {
     let zeros = vec![0; 1 << 20];
     for (inner, first) in CODINGS {
         for (outer, second) in CODINGS {
@@ -339,7 +339,7 @@ fn bombs_in_a_row_do_not_multiply() {
 }
 
 #[test]
-fn a_body_is_given_up_at_its_size() {
+fn a_body_is_abandoned_at_the_size_limit() {
     let text: Vec<u8> = (0..40_000_u32).flat_map(u32::to_le_bytes).collect();
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
@@ -347,12 +347,15 @@ fn a_body_is_given_up_at_its_size() {
         assert_eq!(end, Err(DecodeError::TooLarge), "{header}");
         assert!(text.starts_with(&plain) && plain.len() <= 100_000, "{header}");
         let (plain, end) = take(bounded(header, |bounds| bounds.most = 160_000), &[&wire]);
-        assert!(plain == text && end == Ok(()), "{header}: exactly its size");
+        assert!(
+            plain == text && end == Ok(()),
+            "{header}: a body of exactly the maximum size is accepted"
+        );
     }
 }
 
 #[test]
-fn the_bounds_hold_that_are_said() {
+fn default_limits_match_the_documentation() {
     let zeros = vec![0; 32 << 20];
     let wire = zstd(&[&zeros]).concat();
     let (plain, end) = take(new("zstd"), &[&wire]);
@@ -361,13 +364,13 @@ fn the_bounds_hold_that_are_said() {
     assert!(plain.len() <= allowed && plain.len() + SCRATCH > allowed);
     let repeated = vec![0; 4 << 20];
     let wire = zstd(&[&repeated]).concat();
-    assert!(wire.len() < 1_000, "{}: of any ratio up to here", wire.len());
+    assert!(wire.len() < 1_000, "{}: the ratio must be above the limit", wire.len());
     let (plain, end) = take(new("zstd"), &[&wire]);
     assert!(plain == repeated && end == Ok(()));
 }
 
 #[test]
-fn windows_are_bounded() {
+fn window_sizes_are_limited() {
     let text = PIECES[0].as_bytes();
     let at_most = zstd_with(&[text, text], 23).concat();
     assert_eq!(take(new("zstd"), &[&at_most]).1, Ok(()));
@@ -379,11 +382,11 @@ fn windows_are_bounded() {
     let mut large = Vec::new();
     ::brotli::BrotliCompress(&mut &*text, &mut large, &params).unwrap();
     let refused = (Vec::new(), Err(DecodeError::Corrupt));
-    assert_eq!(take(new("br"), &[&large]), refused, "no part of the format");
+    assert_eq!(take(new("br"), &[&large]), refused, "the format does not allow large windows");
 }
 
 #[test]
-fn memory_is_lent_and_given_back() {
+fn memory_is_taken_from_the_budget_and_returned() {
     const MOST: usize = 2 << 20;
     static MEMORY: MemoryBudget = MemoryBudget::new(MOST);
     let with_memory = |header: &str| bounded(header, |bounds| bounds.memory = &MEMORY);
@@ -391,7 +394,7 @@ fn memory_is_lent_and_given_back() {
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
         let mut inflater = with_memory(header);
-        assert_eq!(MEMORY.taken(), 0, "{header}: not before the first byte");
+        assert_eq!(MEMORY.taken(), 0, "{header}: no memory is taken before the first byte");
         inflater.push(&wire[..wire.len() / 2], &mut |_| ()).unwrap();
         let lent = MEMORY.taken();
         assert!(lent >= 48 << 10, "{header}: {lent}");
@@ -402,13 +405,13 @@ fn memory_is_lent_and_given_back() {
         let held = MemoryPermit::take(&MEMORY, MOST - (40 << 10)).unwrap();
         let wire = encode(&[&text]).concat();
         let (_, end) = take(with_memory(header), &[&wire]);
-        assert_eq!(end, Err(DecodeError::TooLarge), "{header}: so much is not left");
+        assert_eq!(end, Err(DecodeError::TooLarge), "{header}: the budget is too small");
         drop(held);
         assert_eq!(MEMORY.taken(), 0, "{header}");
     }
 }
 
-/// Decompresses arbitrary bytes with small bounds. Asserts that the bounds hold and nothing panics.
+/// Decompresses arbitrary bytes with small limits. Asserts that the limits hold and that nothing panics.
 fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     static MEMORY: MemoryBudget = MemoryBudget::new(64 << 20);
     let mut inflater = bounded(header, |bounds| {
@@ -428,7 +431,7 @@ fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Valid prefixes. Without a prefix, the decoder rejects random bytes in the header.
+/// Valid beginnings of each format. Without them, decoders reject random bytes in the header.
 const BEGINNINGS: [&[u8]; 6] = [
     b"",
     b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
@@ -442,7 +445,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn random_bytes_are_survived(
+    fn random_bytes_do_not_panic(
         coding in 0..CODINGS.len(),
         beginning in 0..BEGINNINGS.len(),
         bytes in prop::collection::vec(any::<u8>(), 0..600),
@@ -454,7 +457,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_with_a_few_wrong_bytes_is_survived(
+    fn a_body_with_a_few_wrong_bytes_does_not_panic(
         coding in 0..CODINGS.len(),
         wrong in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in 1_usize..64,

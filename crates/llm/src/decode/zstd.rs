@@ -1,4 +1,4 @@
-//! zstd (RFC 8878): a sequence of frames, including skippable frames.
+//! Decompresses zstd (RFC 8878): a sequence of frames, some of which may be skippable.
 
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
@@ -7,18 +7,18 @@ use super::DecodeError;
 use super::Step;
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// Base-2 logarithm of the largest accepted window: 8 MiB, the RFC 9659 limit for this content encoding. Browsers and
-/// curl reject larger windows, so servers have no reason to send them. The library's limit is 128 MiB.
+/// Base-2 logarithm of the largest accepted window: 8 MiB. RFC 9659 sets this limit for the content encoding. Servers
+/// do not send larger windows, because browsers and curl reject them. The library would accept 128 MiB.
 const WINDOW_LOG: u32 = 23;
 
 pub(super) struct Zstd {
     context: DCtx<'static>,
-    /// Size in bytes of a new context, before it allocates a window.
+    /// Size in bytes of a new decoder, before it allocates a window.
     bare: usize,
     written: usize,
-    /// The decoder is before the first frame, or at the end of a frame with all output emitted.
+    /// Whether the decoder is before the first frame, or after a frame whose whole output was emitted.
     between: bool,
-    /// The last step filled its output, so more output may be available without further input.
+    /// Whether the last step filled its output buffer. More output may then be available without further input.
     has_more: bool,
     memory: MemoryPermit<&'static MemoryBudget>,
 }
@@ -67,17 +67,17 @@ impl Zstd {
         self.between
     }
 
-    /// Returns an estimate of the resident memory in bytes.
+    /// Returns an estimate of the memory in use, in bytes.
     ///
-    /// The library allocates its buffers for the whole window at once: one for output and one for the incoming block.
-    /// The operating system backs them with memory only up to the part that was written.
+    /// The library allocates buffers for the whole window at once: one for output and one for the incoming block. The
+    /// operating system provides physical memory only for the part that was written.
     fn touched(&self) -> usize {
         let buffers = self.written.saturating_mul(2);
         self.context.sizeof().min(self.bare.saturating_add(buffers))
     }
 }
 
-/// Returns an error code in the form in which the library returns it in place of a size.
+/// Returns an error code as the library returns it: as a negative size.
 fn error(code: ZSTD_ErrorCode) -> usize {
     0_usize.wrapping_sub(code as usize)
 }

@@ -1,6 +1,7 @@
-//! Errors that a response reports. Only the kind is read: an error message is content.
+//! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because an error message is
+//! content.
 //!
-//! Errors in a message of a stream are parsed ([`ErrorValue`]), those in a body are scanned ([`ErrorScanner`]).
+//! An error in a message of a stream is parsed ([`ErrorValue`]). An error in a JSON body is scanned ([`ErrorScanner`]).
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -10,7 +11,7 @@ use super::Event;
 use super::json::{ErrorField, ShortText, Value};
 use super::lenient::{Code, FromAny, Text, impl_lenient};
 
-/// The longest kind of an error. Longer texts are sentences.
+/// Maximum length of an error's kind. A longer text is a sentence, not a kind.
 const LONGEST_KIND: usize = 64;
 
 /// The value of `error` in a message of a stream.
@@ -18,7 +19,7 @@ const LONGEST_KIND: usize = 64;
 pub enum ErrorValue<'a> {
     #[default]
     None,
-    /// Only a message.
+    /// An error that consists only of a message.
     Message,
     Object(Box<ErrorObject<'a>>),
 }
@@ -28,7 +29,7 @@ pub enum ErrorValue<'a> {
 pub struct ErrorObject<'a> {
     #[serde(rename = "type")]
     pub kind: Text<'a>,
-    /// Google's name of the kind.
+    /// The name of the kind in Google's errors.
     pub status: Text<'a>,
     pub code: Code<'a>,
 }
@@ -38,7 +39,7 @@ impl<'de: 'a, 'a> FromAny<'de> for ErrorValue<'a> {
         if text.is_empty() { Self::None } else { Self::Message }
     }
 
-    /// Reads the first of several errors.
+    /// Reads the first of several errors and skips the others.
     fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
         let first = seq.next_element()?.unwrap_or_default();
         while seq.next_element::<IgnoredAny>()?.is_some() {}
@@ -55,7 +56,7 @@ impl ErrorValue<'_> {
         matches!(self, Self::None)
     }
 
-    /// Returns the type, the status or the code, whichever is the first identifier.
+    /// Returns the type, the status or the code: the first of them that is an identifier.
     pub fn kind(&self) -> Option<&str> {
         let Self::Object(object) = self else {
             return None;
@@ -64,12 +65,12 @@ impl ErrorValue<'_> {
     }
 }
 
-/// Collects what a body says about an error.
+/// Collects the parts of a body that describe an error.
 #[derive(Debug, Default)]
 pub struct ErrorScanner {
     text: ShortText,
     is_error: bool,
-    /// The most specific kind so far.
+    /// The most specific kind that was read so far.
     kind: Option<(ErrorField, String)>,
 }
 
@@ -90,7 +91,7 @@ impl ErrorScanner {
             }
             ErrorField::ObjectType => return,
             ErrorField::ResponseStatus if word == "0" => return,
-            // An HTTP status, which says less than a code.
+            // The value is an HTTP status, which is less specific than a code.
             ErrorField::Status if word.parse::<u64>().is_ok() => return,
             ErrorField::AwsName => unqualified(&word),
             _ => &word,
@@ -105,7 +106,7 @@ impl ErrorScanner {
         }
     }
 
-    /// Returns whether the body is an error, whatever its status.
+    /// Returns whether the body describes an error, regardless of the HTTP status.
     pub const fn is_error(&self) -> bool {
         self.is_error
     }
@@ -115,7 +116,8 @@ impl ErrorScanner {
     }
 }
 
-/// How much was reported of the error of a response. Several messages may report it, the first with less detail.
+/// How much of a response's error was reported. Several messages can report the same error, the first one with less
+/// detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub enum ErrorDetail {
     #[default]
@@ -125,7 +127,7 @@ pub enum ErrorDetail {
 }
 
 impl ErrorDetail {
-    /// Returns whether an error adds detail. Events that are not errors always pass.
+    /// Returns whether an error event adds detail. Other events always pass.
     pub fn admits(&mut self, event: &Event<'_>) -> bool {
         let Event::Failed { kind } = event else {
             return true;
@@ -139,14 +141,14 @@ impl ErrorDetail {
     }
 }
 
-/// Returns the kind of an error, if it is an identifier and not a message.
+/// Returns the kind of an error, or `None` if the text is a message and not an identifier.
 pub fn identifier(kind: &str) -> Option<&str> {
     let is_word = kind.bytes().all(|byte| byte.is_ascii_graphic());
     (is_word && !kind.is_empty() && kind.len() <= LONGEST_KIND).then_some(kind)
 }
 
-/// Returns an AWS name without its namespace: `com.amazon.coral.service#ThrottlingException`,
-/// `ThrottlingException:http://…`.
+/// Returns the name of an AWS exception without its namespace. Examples: `com.amazon.coral.service#ThrottlingException`
+/// and `ThrottlingException:http://…`.
 fn unqualified(name: &str) -> &str {
     let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
     name.split_once(':').map_or(name, |(name, _)| name)

@@ -1,4 +1,4 @@
-//! Events of responses and facts of requests.
+//! Defines the events of a response and the facts of a request, which are the same for all API formats.
 
 use std::time::Duration;
 
@@ -8,45 +8,45 @@ use super::Api;
 use crate::frame::ParseError;
 use tokengauge_types::label::Name;
 
-/// One piece of information from a response. Text is borrowed and never kept.
+/// One piece of information from a response. An event borrows its text from the frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The response has begun. May come more than once: some providers name the model late.
+    /// The response has begun. The event can occur more than once, because some providers send the model late.
     Started { id: Option<&'a str>, model: Option<&'a str> },
     /// Generated text. Never empty.
     Text { choice: u32, part: Part, text: &'a str },
-    /// Name of the tool of a call, and the id that its result will refer to. May come before, between or after the
-    /// pieces of its arguments.
+    /// Name and id of a tool call. The tool's result refers to the id. The event can occur before, between or after the
+    /// pieces of the call's arguments.
     Call { choice: u32, number: u32, id: Option<&'a str>, name: Option<&'a str> },
-    /// Token counts that the provider reports. Later ones overwrite earlier ones field by field.
+    /// Token counts that the provider reported. A later count overwrites an earlier count of the same field.
     Usage(Usage),
-    /// A choice has ended, with the reason that the provider gives.
+    /// A choice has ended. `reason` is the finish reason of the provider.
     Stopped { choice: u32, reason: &'a str },
-    /// The provider reports an error, with its type or code if known.
+    /// The provider reported an error. `kind` is its type or code, if known.
     Failed { kind: Option<&'a str> },
-    /// The service tier that answers, and the fingerprint of the system.
+    /// The service tier that processes the request, and the fingerprint of the system.
     Tier { service_tier: Option<&'a str>, system_fingerprint: Option<&'a str> },
-    /// Durations that the backend reports. Later ones overwrite earlier ones field by field.
+    /// Durations that the backend reported. A later value overwrites an earlier value of the same field.
     Timings(Timings),
-    /// The end mark of the stream, such as `[DONE]`.
+    /// The end marker of the stream, such as `[DONE]`.
     Done,
-    /// Malformed input.
+    /// The input was malformed.
     ParseError(ParseError),
 }
 
-/// Receives the events of a response.
+/// A function that receives the events of a response.
 pub trait EventSink: FnMut(Event<'_>) {}
 
 impl<F: FnMut(Event<'_>)> EventSink for F {}
 
-/// The text of a choice that a piece belongs to. Pieces of one part of one choice are counted together.
+/// A separate text of a choice. The pieces of a part are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Part {
-    /// Text for the user.
+    /// Text of the answer, which the user sees.
     Text,
     /// Reasoning.
     Reasoning,
-    /// Arguments of the n-th tool call.
+    /// Arguments of the tool call with this number.
     Tool(u32),
     Refusal,
     /// Transcribed speech.
@@ -64,14 +64,14 @@ impl Part {
         }
     }
 
-    /// Whether the user sees it, for the time to the first visible token.
+    /// Returns whether the user sees the text. Determines the time to the first visible token.
     pub const fn is_visible(self) -> bool {
         matches!(self, Self::Text | Self::Refusal | Self::Transcript)
     }
 }
 
 named! {
-    /// Kinds of generated text, as a label.
+    /// The kind of generated text, as a metric label.
     pub enum TextKind {
         Text = "text",
         Reasoning = "reasoning",
@@ -81,25 +81,25 @@ named! {
     }
 }
 
-/// Token counts that the provider reports, as OpenTelemetry defines them: input includes cached tokens, output includes
-/// reasoning. A format that reports other counts converts them.
+/// Token counts that the provider reported, as OpenTelemetry defines them: input includes cached tokens, and output
+/// includes reasoning. Formats with other definitions are converted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Usage {
     pub input: Option<u64>,
     pub output: Option<u64>,
-    /// Part of `input`.
+    /// Input tokens read from the provider's cache, part of `input`.
     pub cache_read: Option<u64>,
-    /// Part of `input`.
+    /// Input tokens written to the provider's cache, part of `input`.
     pub cache_write: Option<u64>,
-    /// Part of `output`.
+    /// Reasoning tokens, part of `output`.
     pub reasoning: Option<u64>,
-    /// `input` by modality, if reported.
+    /// The tokens of `input` for each modality, if reported.
     pub input_by: ByModality,
-    /// `output` by modality, if reported.
+    /// The tokens of `output` for each modality, if reported.
     pub output_by: ByModality,
 }
 
-/// Tokens by modality (`gen_ai.token.modality`). Counts that are not reported are absent.
+/// Token counts by modality (`gen_ai.token.modality`). A count that was not reported is absent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct ByModality {
     pub text: Option<u64>,
@@ -119,23 +119,23 @@ impl ByModality {
     }
 }
 
-/// Durations of the phases of a call by the clock of the backend. Phases that are not reported are absent.
+/// Durations of the phases of a call, measured by the backend. A phase that was not reported is absent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Timings {
-    /// Waiting before the work begins.
+    /// Time in the queue before the backend started to work.
     pub queue: Option<Duration>,
-    /// Loading the model.
+    /// Time to load the model.
     pub load: Option<Duration>,
-    /// Reading the prompt.
+    /// Time to process the prompt.
     pub prefill: Option<Duration>,
-    /// Generating tokens.
+    /// Time to generate the tokens.
     pub decode: Option<Duration>,
-    /// The whole call.
+    /// Time of the whole call.
     pub total: Option<Duration>,
 }
 
 impl Timings {
-    /// Overwrites every field that `later` has.
+    /// Overwrites the fields that `later` contains.
     pub fn merge(&mut self, later: Self) {
         self.queue = later.queue.or(self.queue);
         self.load = later.load.or(self.load);
@@ -146,7 +146,7 @@ impl Timings {
 }
 
 impl Usage {
-    /// Overwrites every field that `later` has: usage may come in parts or be cumulative.
+    /// Overwrites the fields that `later` contains. Usage can arrive in parts, and it can be cumulative.
     pub fn merge(&mut self, later: Self) {
         self.input = later.input.or(self.input);
         self.output = later.output.or(self.output);
@@ -158,13 +158,13 @@ impl Usage {
     }
 }
 
-/// What a request asks for, in the terms of OpenTelemetry. Never its content.
+/// The facts of a request, with the terms of OpenTelemetry. The content of the request is never included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFacts {
-    /// The API that the body shows. Used only if several APIs share the path.
+    /// The API that the body shows. Only used if several APIs share the path.
     pub api: Option<Api>,
     pub model: Option<Name>,
-    /// Whether a streamed response is requested. `None` if the request does not say.
+    /// Whether the request asks for a stream. `None` if the request does not contain this setting.
     pub stream: Option<bool>,
     pub max_tokens: Option<i64>,
     pub temperature: Option<f64>,
@@ -173,33 +173,34 @@ pub struct RequestFacts {
     pub frequency_penalty: Option<f64>,
     pub presence_penalty: Option<f64>,
     pub seed: Option<i64>,
-    /// Number of choices, unless it is 1.
+    /// Number of requested choices. `None` if it is 1.
     pub choices: Option<i64>,
-    /// Number of stop sequences. Their text is content and not kept.
+    /// Number of stop sequences. Their text is content and not stored.
     pub stop_sequences: Option<usize>,
-    /// The response that the request continues.
+    /// Id of the response that the request continues.
     pub previous_response: Option<Name>,
-    /// The conversation that the body, or the baggage of the caller, names.
+    /// Id of the conversation, from the body or from the caller's baggage header.
     pub conversation: Option<Name>,
     pub reasoning_level: Option<Name>,
-    /// Whether the request enables reasoning without a level.
+    /// Whether the request enables reasoning without naming a level.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reasoning: bool,
     pub service_tier: Option<Name>,
-    /// `text`, `json`, `image` or `speech`.
+    /// The requested type of output: `text`, `json`, `image` or `speech`.
     pub output_type: Option<&'static str>,
     pub dimensions: Option<i64>,
     pub encoding_format: Option<Name>,
-    /// Unescaped bytes of all texts in the prompt (message contents, `prompt`, `input`), to estimate its tokens.
+    /// Length in bytes of all texts in the prompt (message contents, `prompt`, `input`) without escapes. Used to
+    /// estimate the prompt's tokens.
     pub prompt_bytes: u64,
     /// Whether the request offers tools.
     pub tools: bool,
-    /// Whether the request asks for the prompt at the start of the generated text.
+    /// Whether the request asks for the prompt before the generated text.
     pub echo: Option<bool>,
 }
 
 impl RequestFacts {
-    /// Whether the request enables reasoning, by a switch, a level or a budget.
+    /// Returns whether the request enables reasoning by a switch, a level or a budget.
     pub fn asks_to_reason(&self) -> bool {
         let level = self.reasoning_level.as_ref().map(Name::as_str);
         self.reasoning

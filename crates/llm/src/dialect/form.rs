@@ -1,6 +1,6 @@
-//! Incremental reader of forms (`multipart/form-data`): the short fields, not the files.
+//! Reads forms (`multipart/form-data`) incrementally. Short fields are delivered, and files are skipped.
 //!
-//! A field is delivered like a key of the root of a JSON body, so that the same rows read both.
+//! A field is delivered like a root key of a JSON body, so that the same rows read forms and JSON.
 
 use memchr::memchr;
 
@@ -8,32 +8,32 @@ use super::characters::whole_characters;
 use super::json::{Position, Value, ValueSink};
 use super::request::{RequestField, RequestPaths};
 
-/// The longest boundary that is read. The standard allows 70 characters after two hyphens.
+/// Maximum length of a boundary in bytes. The standard allows 70 characters after two hyphens.
 const LONGEST_BOUNDARY: usize = 256;
 
-/// How much of a header line is read. It starts with the name of the field.
+/// Number of bytes of a header line that are read. The name of the field is at the beginning of the line.
 const LONGEST_HEADER: usize = 1_024;
 
-/// How much of a field is delivered in one piece. Only prompts are longer than a name.
+/// Maximum length in bytes of a piece of a field. Only prompts are longer.
 const LONGEST_PIECE: usize = 4_096;
 
-/// The longest field that may be a number or a flag.
+/// Maximum length in bytes of a field that can be a number or a flag.
 const LONGEST_SCALAR: usize = 32;
 
 #[derive(Debug)]
 pub struct Form {
     paths: &'static RequestPaths,
     state: State,
-    /// The line end and the boundary between two fields. The line end occurs only at its start, so that a search that
-    /// fails within the delimiter goes on from there.
+    /// The delimiter between two fields: a line end and the boundary. The line end occurs only at the beginning of the
+    /// delimiter. If a comparison fails inside the delimiter, the search can therefore continue at the current byte.
     delimiter: Vec<u8>,
-    /// Bytes of the delimiter that were found.
+    /// Number of bytes of the delimiter that were found.
     found: usize,
     /// The current line, or the current piece of a field.
     held: Vec<u8>,
-    /// Rows that match the current field, none if it is skipped.
+    /// The rows that match the current field. 0 if the field is skipped.
     field: u128,
-    /// A piece of the field was delivered.
+    /// Whether a piece of the field was delivered.
     has_piece: bool,
 }
 
@@ -44,13 +44,13 @@ enum State {
     /// In a header line of a field.
     Headers,
     Field,
-    /// In the rest of the boundary line.
+    /// In the rest of the line with the boundary.
     Between,
     Done,
 }
 
 impl Form {
-    /// Returns whether a body that starts with this byte is a form. No JSON request starts with a hyphen.
+    /// Returns whether a body with this first byte is a form. No JSON request begins with a hyphen.
     pub const fn starts_with(byte: u8) -> bool {
         byte == b'-'
     }
@@ -117,7 +117,7 @@ impl Form {
         };
     }
 
-    /// Reads a header line. `Content-Disposition` names the field.
+    /// Processes a header line. `Content-Disposition` contains the name of the field.
     fn header(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         let Some((name, value)) = line.split_once(':') else {
@@ -152,14 +152,14 @@ impl Form {
             }
             return rest.get(1..).unwrap_or_default();
         }
-        // These bytes belong to the field.
+        // These bytes look like a delimiter but belong to the field.
         let found = std::mem::take(&mut self.found);
         let part: Vec<u8> = self.delimiter.iter().take(found).copied().collect();
         self.hold(&part, out);
         rest
     }
 
-    /// Adds a piece of the field.
+    /// Adds a piece of the current field.
     fn hold(&mut self, piece: &[u8], out: &mut impl ValueSink<RequestField>) {
         if self.field == 0 {
             return;
@@ -203,7 +203,7 @@ impl Form {
     }
 }
 
-/// Returns a text that is a flag or a number as such.
+/// Returns a text as a flag or a number, or `None` if it is neither.
 fn scalar(text: &str) -> Option<Value<'_>> {
     let number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
     match text {
@@ -228,7 +228,7 @@ mod tests {
         ("file", RequestField::Prompt),
     ]);
 
-    /// Returns what a form delivers, the same for every cut.
+    /// Returns the delivered values. Asserts that they are the same for every cut.
     fn read(body: &[u8]) -> Vec<String> {
         let cut = |pieces: &[&[u8]]| {
             let mut form = Form::new(&PATHS);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_files_are_not() {
+    fn reads_fields_and_skips_files() {
         let body = b"--b0und\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\n\
             RIFF\r\n--b0un\r\n\r\n--b0\xFF\n\r\n--b0und\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nwhisper-x\r\n--b0und\r\n\
             Content-Disposition: form-data; name=stream\r\n\r\nTrue\r\n--b0und\r\nContent-Disposition: form-data; name=\"temperature\"\r\n\r\n0.5\r\n\
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn bare_line_ends_and_empty_fields_are_read_too() {
+    fn reads_bare_line_ends_and_empty_fields() {
         let body = b"--b\nContent-Disposition: form-data; name=\"prompt\"\n\n\n--b\nContent-Disposition: form-data; name=\"model\"\n\nm\n--b--";
         let said = ["Field(Prompt) TextEnd ", "Field(Model) TextEnd m"];
         assert_eq!(read(body), said);
     }
 
     #[test]
-    fn what_is_no_form_is_nothing() {
+    fn ignores_bodies_that_are_not_forms() {
         for body in [
             &b""[..],
             b"--",
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded() {
+    fn memory_is_bounded() {
         let mut form = Form::new(&PATHS);
         let mut bytes = 0;
         let mut push = |form: &mut Form, piece: &[u8]| {

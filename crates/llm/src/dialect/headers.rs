@@ -1,6 +1,6 @@
-//! Headers of a response: counts, durations and errors that some backends report there.
+//! Reads response headers in which some backends report token counts, durations and errors.
 //!
-//! Values in the body overwrite those of the headers, field by field.
+//! Values in the body overwrite the values of headers, field by field.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::usage::UncachedUsage;
 use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
 
-/// Duration of the call in milliseconds: TGI, OpenAI and Bedrock.
+/// Headers with the duration of the call in milliseconds: TGI, OpenAI and Bedrock.
 const TOTALS: [&str; 3] =
     ["x-total-time", "openai-processing-ms", "x-amzn-bedrock-invocation-latency"];
 
-/// Emits what the headers report. `whole`: the response is not a stream. The time to the headers of a stream covers an
-/// undefined part of the work and is not read.
+/// Emits the counts, durations and errors in the headers. `whole` is set if the response is not a stream. The durations
+/// of a stream are ignored, because they end when the headers are sent and cover an undefined part of the work.
 pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSink) {
     if failed {
-        // AWS: the name of the exception, sometimes followed by a colon and a namespace.
+        // AWS sends the name of the exception. A colon and a namespace can follow.
         let kind = headers.get("x-amzn-errortype");
         let kind = kind.and_then(|kind| kind.split(':').next());
         if let Some(kind) = kind.and_then(identifier) {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(events(&tgi, false, true), expected);
         let openai = [("openai-processing-ms", "1500")];
         assert_eq!(events(&openai, false, true), [timings(None, Some(1500))]);
-        assert_eq!(events(&openai, false, false), [""; 0], "not of a stream");
+        assert_eq!(events(&openai, false, false), [""; 0], "durations of a stream are ignored");
         let took = [("x-amzn-bedrock-invocation-latency", "433")];
         assert_eq!(events(&took, false, true), [timings(None, Some(433))]);
         let nonsense = [("openai-processing-ms", "-1"), ("x-prompt-tokens", "many")];
@@ -117,6 +117,10 @@ mod tests {
         assert_eq!(events(&throttled, true, true), [expected]);
         assert_eq!(events(&throttled, false, true), [""; 0]);
         let sentence = [("x-amzn-errortype", "something went wrong")];
-        assert_eq!(events(&sentence, true, true), [""; 0], "messages are content");
+        assert_eq!(
+            events(&sentence, true, true),
+            [""; 0],
+            "error messages are not reported, because they are content"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! Serde types that read a value of the wrong type as absent.
+//! Defines serde types that read a value of the wrong type as absent.
 //!
-//! Dozens of providers implement each format and deviate from it: a number instead of text, null instead of an object. A
-//! type that rejected such a field would lose the whole message and the text in it. Only malformed JSON is an error.
+//! Dozens of providers implement each format and deviate from it, for example with a number instead of a string, or
+//! null instead of an object. A strict type would reject the whole message, and its text would be lost. With these
+//! types, only malformed JSON is an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::json::compact;
 
-/// A string, empty if absent. Borrowed unless it has escapes. Serde's own `Cow` is always copied.
+/// A string, empty if absent. The string is borrowed unless it contains escapes. (Serde copies every `Cow<str>`.)
 #[derive(Debug, Default, PartialEq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -24,20 +25,20 @@ impl Text<'_> {
     }
 }
 
-/// A number of things.
+/// A non-negative whole number, such as a token count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count(pub Option<u64>);
 
-/// A number, also if it is written as a string.
+/// A number. It may be written as a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Number(pub Option<f64>);
 
-/// An object.
+/// An object, `None` if absent.
 #[derive(Debug, PartialEq)]
 pub struct Object<T>(pub Option<T>);
 
-/// A list of objects. Other elements are skipped. The first element is inline: most lists have one element, which then
-/// needs no allocation.
+/// A list of objects. Other elements are skipped. The first element is stored inline, because most lists have one
+/// element and then need no allocation.
 #[derive(Debug, PartialEq)]
 pub struct List<T> {
     first: Option<T>,
@@ -54,7 +55,7 @@ impl<T> List<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flag(pub bool);
 
-/// The arguments of a tool call: a string, or any other value as compact JSON. Empty if absent.
+/// The arguments of a tool call: a string, or another value as compact JSON. Empty if absent.
 #[derive(Debug, Default, PartialEq)]
 pub struct JsonText(pub String);
 
@@ -87,7 +88,7 @@ impl<'de: 'a, 'a> FromAny<'de> for Code<'a> {
 }
 
 impl FromAny<'_> for Count {
-    /// Protocol buffers write large numbers as strings.
+    /// Protocol buffers write large numbers as strings, so a string is parsed, too.
     fn copied(text: &str) -> Self {
         Self(text.parse().ok())
     }
@@ -163,7 +164,7 @@ impl<'de, T: Deserialize<'de>> FromAny<'de> for List<T> {
     }
 }
 
-/// Conversion from each JSON type, by default to an absent value.
+/// Conversion from each type of JSON value. By default, the result is an absent value.
 pub trait FromAny<'de>: Default {
     fn borrowed(text: &'de str) -> Self {
         Self::copied(text)
@@ -177,7 +178,7 @@ pub trait FromAny<'de>: Default {
         Self::default()
     }
 
-    /// Some languages write every number as a float: `76.0` is 76.
+    /// Some languages write every number as a float. `76.0` is therefore read as 76.
     fn float(number: f64) -> Self {
         whole(number).map_or_else(Self::default, Self::number)
     }
@@ -248,7 +249,7 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
     }
 }
 
-/// Returns a float as a count, unless it has a fraction or is out of range.
+/// Returns a float as a whole number, or `None` if it has a fraction or is out of range.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
-//! API formats: reads requests as facts, and frames of responses as events.
+//! Translates API formats: requests into facts, and frames of responses into events that are the same for all formats.
 //!
-//! `reader` and `request_paths` choose the format of an API. Most formats are a table (`table::Table`); the others
-//! implement `response::Format`. A format never returns an error: it skips what it does not understand and reports
+//! `reader` and `request_paths` select the format of an API. Most formats are a table (`table::Table`). The other
+//! formats implement `response::Format`. A format never returns an error: it skips unknown content and reports
 //! malformed input as a [`ParseError`](crate::frame::ParseError).
 
 #![expect(
@@ -9,7 +9,7 @@
     reason = "a reader matches the fields that it uses and skips the others"
 )]
 
-/// Defines an enum whose variants have names in labels, configuration and documentation.
+/// Defines an enum whose variants have a name for labels, configuration and documentation.
 macro_rules! named {
     ($(#[$doc:meta])* pub enum $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
@@ -74,11 +74,11 @@ use request::RequestPaths;
 use response::FormatReader;
 use table::TableReader;
 
-/// The first status whose body is an error and nothing else.
+/// The lowest HTTP status whose response body is an error and nothing else.
 const FIRST_ERROR: u16 = 400;
 
 named! {
-    /// A family of formats, which the setting `dialect` of a route may name.
+    /// A family of API formats. The setting `dialect` of a route can name a family.
     pub enum Family {
         OpenAi = "openai",
         Anthropic = "anthropic",
@@ -104,7 +104,7 @@ named! {
 pub struct ResponseReader(Reader);
 
 impl ResponseReader {
-    /// Creates a reader of the response to `request`. The body of an error status is read only as an error.
+    /// Creates a reader for the response to `request`. With an error status, the body is read only as an error.
     pub fn new(api: Api, request: &RequestFacts, status: u16) -> Self {
         Self(reader(api, request, is_error(status)))
     }
@@ -117,7 +117,7 @@ impl ResponseReader {
 
 macro_rules! readers {
     ($($variant:ident($reader:ty),)*) => {
-        /// The reader of one format.
+        /// The reader of one API format.
         #[derive(Debug)]
         enum Reader {
             $($variant(Box<$reader>)),*
@@ -150,7 +150,7 @@ readers! {
     Replicate(replicate::Replicate),
 }
 
-/// Returns a reader of the response to `request`. `failed`: the status says that the response is an error.
+/// Returns a reader for the response to `request`. `failed` is set if the status is an error.
 fn reader(api: Api, request: &RequestFacts, failed: bool) -> Reader {
     let table = match api.family() {
         Family::OpenAi => return openai::reader(api, failed),
@@ -176,7 +176,7 @@ fn reader(api: Api, request: &RequestFacts, failed: bool) -> Reader {
     table.reader(request, failed).into()
 }
 
-/// Returns the values of a request that are read.
+/// Returns the values that are read from a request of this API.
 pub fn request_paths(api: Api) -> &'static RequestPaths {
     match api.family() {
         Family::OpenAi => &openai::REQUEST,

@@ -1,19 +1,19 @@
-//! Detects the provider of a call (`gen_ai.provider.name`).
+//! Detects the provider of a call, which is exported as `gen_ai.provider.name`.
 
 use super::Api;
 use tokengauge_types::event::Headers;
 use tokengauge_types::label::Label;
 
-/// A provider and what identifies it. A row of [`PROVIDERS`] is all that an OpenAI-compatible provider needs.
+/// A provider and its characteristics. An OpenAI-compatible provider needs one row in [`PROVIDERS`] and no other code.
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
-    /// Name in OpenTelemetry's conventions, or our own.
+    /// The provider's name in OpenTelemetry's conventions, or a name of tokengauge for other providers.
     name: &'static str,
-    /// Ends of its host names.
+    /// Suffixes of the provider's host names.
     hosts: &'static [&'static str],
     /// Response headers that no other provider or engine sends.
     headers: &'static [&'static str],
-    /// Its `Server` header. Most engines have that of a general web server.
+    /// The provider's `Server` header. Most engines send the header of a general web server, which identifies nothing.
     server: Option<&'static str>,
 }
 
@@ -89,7 +89,8 @@ impl Provider {
     }
 }
 
-/// Returns the provider of a call: the configured one, or that of the host, of the response headers or of the API.
+/// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
+/// or of the API.
 pub fn provider(
     api: Api,
     configured: Option<&Label>,
@@ -121,7 +122,8 @@ fn by_host(providers: &[Provider], host: &str) -> Option<&'static str> {
     if host.starts_with("bedrock-") && host.ends_with(".amazonaws.com") {
         return Some("aws.bedrock");
     }
-    // Of a region, us-central1-aiplatform.googleapis.com, and of a continent, aiplatform.eu.rep.googleapis.com.
+    // Regional hosts such as us-central1-aiplatform.googleapis.com, and continental hosts such as
+    // aiplatform.eu.rep.googleapis.com.
     if host.ends_with("-aiplatform.googleapis.com")
         || host.starts_with("aiplatform.") && host.ends_with(".rep.googleapis.com")
     {
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(of("x-compute-type", "1-a10g"), Some("tgi"));
     }
 
-    /// A provider that speaks OpenAI's formats is one row: its path, requests and responses need no code.
+    /// A provider with OpenAI's formats needs one row. Its path, requests and responses need no code.
     #[test]
     fn adds_an_openai_compatible_provider_with_one_row() {
         let row = Provider::new("example_ai", &["api.example.ai"]).with_headers(&["x-example-id"]);

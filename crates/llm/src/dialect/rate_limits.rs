@@ -1,8 +1,10 @@
-//! Rate limits of the provider, in the headers of a response.
+//! Reads the provider's rate limits from response headers.
 //!
-//! Read are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` (OpenAI, Azure, Groq and most others),
-//! `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{…}`, and `ratelimit-{…}` and `x-ratelimit-{…}`
-//! without a unit, which count requests.
+//! Three groups of headers are read:
+//!
+//! - `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`: OpenAI, Azure, Groq and most other providers.
+//! - `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}`: Anthropic.
+//! - `ratelimit-{…}` and `x-ratelimit-{…}` without a unit: limits on requests.
 
 use std::time::Duration;
 
@@ -12,20 +14,20 @@ use time::format_description::well_known::Rfc3339;
 
 use tokengauge_types::event::Headers;
 
-/// Longer than the window of any provider (a month). A later reset is a mistake.
+/// Longer than the window of any provider, which is at most a month. A later reset is an error of the provider.
 const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
 
-/// Limits by unit. Limits that no header reports are empty.
+/// The limits of each unit. A limit that no header reports is empty.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct RateLimits {
     pub requests: RateLimit,
     pub tokens: RateLimit,
-    /// Only if the provider limits input and output separately.
+    /// Separate limit on input tokens, which only some providers have.
     pub input_tokens: RateLimit,
     pub output_tokens: RateLimit,
 }
 
-/// One limit.
+/// The limit of one unit, the rest of it and the time until it is reset.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct RateLimit {
     pub limit: Option<u64>,
@@ -34,7 +36,8 @@ pub struct RateLimit {
     pub reset: Option<Duration>,
 }
 
-/// Names of the headers of one limit, with `{}` for `limit`, `remaining` or `reset`. The first that is present holds.
+/// The header names of one limit, with `{}` in place of `limit`, `remaining` or `reset`. The first header that is
+/// present applies.
 type HeaderNames = &'static [&'static str];
 
 const REQUESTS: HeaderNames = &[
@@ -52,7 +55,8 @@ const INPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-input-tokens-{}"];
 const OUTPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-output-tokens-{}"];
 
 impl RateLimits {
-    /// Reads the limits. Returns `None` if no header reports one. `now`: time since 1970, for resets that are dates.
+    /// Reads the limits. Returns `None` if no header reports a limit. `now` is the time since 1970, for resets that are
+    /// dates.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
         let limits = Self {
             requests: RateLimit::read(REQUESTS, headers, now),
@@ -80,13 +84,14 @@ fn count(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Parses `1m12.5s`, `20ms`, `17` and `0.5` (seconds), `2026-01-31T12:00:00Z`, and seconds since 1970.
+/// Parses the time until a reset: a duration (`1m12.5s`, `20ms`), a number of seconds (`17`, `0.5`), a date
+/// (`2026-01-31T12:00:00Z`) or seconds since 1970.
 fn until(text: &str, now: Duration) -> Option<Duration> {
     let text = text.trim();
     let in_time = |at: Duration| at.saturating_sub(now);
     let reset = if let Ok(seconds) = text.parse::<f64>() {
         let length = Duration::try_from_secs_f64(seconds).ok()?;
-        // No window lasts a year, so this is a date.
+        // No window lasts a year, so a larger number is the time since 1970.
         if length > Duration::from_secs(365 * 86_400) { in_time(length) } else { length }
     } else if let Some(at) = date(text) {
         in_time(at)
@@ -96,7 +101,7 @@ fn until(text: &str, now: Duration) -> Option<Duration> {
     (reset <= LONGEST_RESET).then_some(reset)
 }
 
-/// Parses numbers with units: d, h, m, s, ms, us.
+/// Parses numbers with the units d, h, m, s, ms and us, such as `1m12.5s`.
 fn length(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -121,7 +126,7 @@ fn length(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// Parses a date and time of RFC 3339 as the time since 1970.
+/// Parses a time in RFC 3339 format as the time since 1970.
 fn date(text: &str) -> Option<Duration> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     Duration::try_from(at - OffsetDateTime::UNIX_EPOCH).ok()
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spelling_of_most() {
+    fn reads_the_common_headers() {
         let read = quota(&[
             ("x-ratelimit-limit-requests", "500"),
             ("x-ratelimit-remaining-requests", "499"),
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spelling_of_anthropic() {
+    fn reads_anthropic_headers() {
         let read = quota(&[
             ("anthropic-ratelimit-requests-remaining", "49"),
             ("anthropic-ratelimit-input-tokens-limit", "40000"),
@@ -185,11 +190,11 @@ mod tests {
         assert_eq!(quota(&[]), None);
         assert_eq!(quota(&[("x-ratelimit-remaining-requests", "many")]), None);
         let zero = quota(&[("x-ratelimit-remaining-requests", "0")]).unwrap();
-        assert_eq!(zero.requests.remaining, Some(0), "nothing left is a number");
+        assert_eq!(zero.requests.remaining, Some(0), "a remaining limit of 0 is reported");
     }
 
     #[test]
-    fn lengths_and_dates() {
+    fn parses_durations_and_dates() {
         for (text, expected) in [
             ("17", seconds(17)),
             ("0.5", Some(Duration::from_millis(500))),

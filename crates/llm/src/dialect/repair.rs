@@ -1,5 +1,5 @@
-//! Parses JSON with minor faults: half a surrogate pair (`"\ud83d"`), which serde_json rejects, invalid UTF-8, duplicate
-//! keys, which only a tree of values allows, and `NaN` and `Infinity`, which Python writes for log probabilities.
+//! Parses JSON with small faults that serde_json rejects. Providers send half of a surrogate pair (`"\ud83d"`), invalid
+//! UTF-8, duplicate keys, and `NaN` and `Infinity`, which Python writes for log probabilities.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,14 +10,15 @@ use serde_json::Value;
 
 const REPLACEMENT: &str = "\\ufffd";
 
-/// A surrogate pair, half of one (the first group), or another escape, whose second character may be a backslash.
+/// Matches a surrogate pair, half of a pair (the first group) or another escape. The second character of another escape
+/// can be a backslash.
 static UNICODE_ESCAPE: LazyLock<Regex> = LazyLock::new(|| {
     let high = r"\\u[dD][89abAB][[:xdigit:]]{2}";
     let low = r"\\u[dD][c-fC-F][[:xdigit:]]{2}";
     pattern(&format!(r"{high}{low}|({high}|{low})|\\."))
 });
 
-/// A string, or a word for a number that JSON does not have (the first group).
+/// Matches a string, or a number that JSON does not define (the first group).
 static NOT_NUMBER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#""(?:[^"\\]|\\.)*"|(NaN|-?Infinity)"#));
 
@@ -29,11 +30,11 @@ fn pattern(pattern: &str) -> Regex {
 #[derive(Debug)]
 pub struct Repaired {
     pub tree: Value,
-    /// Text was replaced by U+FFFD.
+    /// Whether text was replaced by U+FFFD.
     pub lossy: bool,
 }
 
-/// Parses a message, after repairing it in `buffer` if necessary. Also returns whether text was lost.
+/// Parses a message. If necessary, the message is first repaired in `buffer`. Also returns whether text was lost.
 pub fn read<'d, Message: Deserialize<'d>>(
     data: &'d [u8],
     buffer: &'d mut Option<Repaired>,
@@ -47,7 +48,7 @@ pub fn read<'d, Message: Deserialize<'d>>(
     Some((message, repaired.lossy))
 }
 
-/// Repairs a message. Returns `None` if it is not JSON then either.
+/// Repairs a message. Returns `None` if the result is not JSON either.
 pub fn tree(data: &[u8]) -> Option<Repaired> {
     let utf8 = String::from_utf8_lossy(data);
     let json = replace_first_group(&UNICODE_ESCAPE, &utf8, REPLACEMENT);
@@ -58,7 +59,7 @@ pub fn tree(data: &[u8]) -> Option<Repaired> {
     Some(Repaired { tree, lossy })
 }
 
-/// Replaces every match whose first group matches.
+/// Replaces every match in which the first group matches.
 fn replace_first_group<'j>(pattern: &Regex, json: &'j str, by: &str) -> Cow<'j, str> {
     pattern.replace_all(json, |found: &Captures<'_>| match found.get(1) {
         Some(_) => by.to_owned(),

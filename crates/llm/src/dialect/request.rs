@@ -1,16 +1,16 @@
-//! The values that a request format reads, and the facts that they become.
+//! Defines the values that a request format reads, and collects them as facts.
 
 use super::json::{Paths, Position, Row, ShortText, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
-/// The values of a request format.
+/// The rows of a request format.
 pub type RequestPaths = Paths<RequestField>;
 
 /// A row of a request format.
 pub type RequestRow = Row<RequestField>;
 
-/// The settings that most formats have, each under a name or two.
+/// Settings that most formats have, each with the names that providers use.
 pub const SETTINGS: &[RequestRow] = &[
     ("max_tokens|max_new_tokens|max_output_tokens|maximum_tokens", RequestField::MaxTokens),
     ("num_predict|n_predict", RequestField::MaxTokens),
@@ -26,20 +26,20 @@ pub const SETTINGS: &[RequestRow] = &[
     ("stop|stop_sequences|stop_words.*", RequestField::Stop),
 ];
 
-/// Meaning of a value in a request.
+/// The meaning of a value in a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestField {
     Model,
-    /// A model that does not replace the one in the path.
+    /// A model that does not replace the model in the path.
     ModelUnlessInPath,
     Stream,
     StreamUnlessInPath,
-    /// A flag that only streams have.
+    /// A flag that only requests for streams contain.
     StreamIfSet,
     /// Text of the prompt.
     Prompt,
     MaxTokens,
-    /// A newer name of the limit, which takes precedence over [`Self::MaxTokens`].
+    /// A newer name of the token limit. It takes precedence over [`Self::MaxTokens`].
     MaxCompletionTokens,
     Temperature,
     TopP,
@@ -49,54 +49,54 @@ pub enum RequestField {
     Seed,
     Choices,
     Dimensions,
-    /// A stop sequence, or a list of them.
+    /// A stop sequence, or a list of stop sequences.
     Stop,
-    /// A level or a budget of reasoning.
+    /// A reasoning level, or a reasoning budget in tokens.
     ReasoningLevel,
     ReasoningLevelUnlessGiven,
-    /// A switch or a level of reasoning.
+    /// A reasoning switch, or a reasoning level.
     Reasoning,
     ServiceTier,
     PreviousResponse,
     Conversation,
     EncodingFormat,
-    /// Each object is a tool.
+    /// Each object at this path is a tool.
     Tools,
-    /// Type of the output format.
+    /// The type of the output format.
     OutputFormat,
-    /// `json` or a schema.
+    /// `json`, or a JSON schema.
     JsonOutput,
-    /// A schema.
+    /// A JSON schema.
     OutputSchema,
     OutputModality,
-    /// Media type or modality, in Google's format.
+    /// A media type or modality, in Google's format.
     OutputMedia,
-    /// Whether the response repeats the prompt.
+    /// Whether the response contains the prompt before the generated text.
     Echo,
     NoEcho,
-    /// A value that only this API has.
+    /// A value that only requests of this API contain.
     Api(Api),
-    /// A list that only this API has.
+    /// A list that only requests of this API contain.
     ApiOfList(Api),
-    /// A rule of one format.
+    /// A function for a rule that only one format has.
     Rule(fn(&mut RequestState, Position<'_>, Value<'_>)),
 }
 
-/// The facts of a request so far, and the state of collecting them.
+/// The facts of a request that were read so far, and the state of the reader.
 #[derive(Debug, Default)]
 pub struct RequestState {
     pub facts: RequestFacts,
     text: ShortText,
-    /// The limit on tokens was given by its newer name.
+    /// Whether the request set the token limit under its newer name.
     has_newer_limit: bool,
-    /// The API by the path of the request, if other APIs share the path.
+    /// The API according to the path, if several APIs share the path.
     pub shared_path: Option<Api>,
-    /// The part of the prompt that is being read is not text, or the request is not for text.
+    /// Whether the current part of the prompt is not text, or the request is not for text.
     pub is_not_text: bool,
 }
 
 impl RequestState {
-    /// Starts with what the path of the request shows.
+    /// Starts with the facts that the path of the request shows.
     pub fn new(detected: &DetectedApi) -> Self {
         let mut state = Self::default();
         state.facts.model.clone_from(&detected.model);
@@ -137,7 +137,7 @@ impl RequestState {
         }
     }
 
-    /// Counts a piece of the prompt.
+    /// Counts the bytes of a piece of the prompt.
     pub fn prompt(&mut self, value: Value<'_>) {
         if let Value::Text(text) = value {
             let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -145,7 +145,7 @@ impl RequestState {
         }
     }
 
-    /// Returns a string once it is complete and not empty.
+    /// Returns a string when it is complete and not empty.
     pub fn string(&mut self, value: Value<'_>) -> Option<String> {
         if let Value::Number(_) = value { None } else { self.text.feed(value) }
     }
@@ -166,14 +166,14 @@ impl RequestState {
         }
     }
 
-    /// Reads a number. A fraction where a count belongs is ignored.
+    /// Reads a number. A fraction is ignored if the field is a count.
     fn number(&mut self, field: RequestField, value: Value<'_>) {
         let Value::Number(number) = value else {
             return;
         };
         let facts = &mut self.facts;
         let (integer, float) = (integer(number), number.parse::<f64>().ok());
-        // Some clients send -1 for no limit.
+        // Some clients send -1 instead of leaving out the limit.
         let limit = integer.filter(|limit| *limit >= 0);
         match field {
             RequestField::MaxTokens if !self.has_newer_limit => facts.max_tokens = limit,
@@ -197,7 +197,7 @@ impl RequestState {
         }
     }
 
-    /// Reads a short string.
+    /// Reads a short string when it is complete.
     fn read_string(&mut self, field: RequestField, value: Value<'_>) {
         let Some(word) = self.string(value) else {
             return;
@@ -231,7 +231,7 @@ impl RequestState {
                     "application/json" => Some("json"),
                     "image" => Some("image"),
                     "audio" => Some("speech"),
-                    // Another modality beside text says more.
+                    // If the request names another modality, that modality is more informative than text.
                     "text" | "text/plain" | "text/x.enum" => facts.output_type.or(Some("text")),
                     _ => None,
                 };
@@ -243,7 +243,7 @@ impl RequestState {
     }
 }
 
-/// Returns an integer, also if it is written as `40.0`: some schemas make every number a float.
+/// Returns a whole number. `40.0` is accepted, too, because some schemas declare every number as a float.
 fn integer(number: &str) -> Option<i64> {
     let whole = || i64::try_from(lenient::whole(number.parse().ok()?)?).ok();
     number.parse().ok().or_else(whole)

@@ -1,4 +1,4 @@
-//! Reads what a request asks for while its body passes, and keeps none of the body.
+//! Reads the facts of a request, such as its model and settings, while the body passes. The body is not stored.
 
 use super::form::Form;
 use super::json::{JsonScanner, Meaning, Position, Value};
@@ -14,10 +14,10 @@ pub struct RequestReader {
     has_gap: bool,
 }
 
-/// Encoding of the body. APIs that take files take forms.
+/// The format of a request body: JSON, or a form for APIs that accept files.
 #[derive(Debug)]
 enum Body {
-    /// No byte has arrived.
+    /// No byte of the body has arrived yet.
     Unknown,
     Json(JsonScanner<RequestField>),
     Form(Form),
@@ -57,12 +57,12 @@ impl RequestReader {
         }
     }
 
-    /// Stops reading, because bytes were lost. The facts so far remain.
+    /// Stops reading because bytes were lost. The facts read so far remain valid.
     pub const fn gap(&mut self) {
         self.has_gap = true;
     }
 
-    /// Returns the facts so far.
+    /// Returns the facts read so far.
     pub const fn facts(&self) -> &RequestFacts {
         &self.state.facts
     }
@@ -92,7 +92,7 @@ mod tests {
         DetectedApi { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
     }
 
-    /// Returns the facts of a request, the same for every cut of its body.
+    /// Returns the facts of a request. Asserts that they are the same for every cut of its body.
     fn facts(body: &str) -> RequestFacts {
         let read = |pieces: &[&[u8]]| {
             let mut reader = RequestReader::new(&chat());

@@ -1,7 +1,7 @@
-//! Reads a response in one format, whether it is a stream of messages or one JSON body.
+//! Reads a response in one API format, either a stream of messages or one JSON body.
 //!
-//! [`FormatReader`] handles what all formats share: frames, end marks, malformed text, error statuses and repeated
-//! errors.
+//! [`FormatReader`] contains the logic that all formats share: frames, end markers, malformed text, error statuses and
+//! repeated errors.
 
 use std::fmt;
 
@@ -14,23 +14,23 @@ use super::repair;
 use super::{Event, EventSink};
 use crate::frame::{Frame, ParseError};
 
-/// One API format: how a message of a stream and a value of a JSON body become events.
+/// One API format. It translates the messages of a stream, and the values of a JSON body, into events.
 pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// Returns the values of a JSON body that are read.
+    /// Returns the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
 
-    /// Whether a JSON object among server-sent events is an error, whatever its keys.
+    /// Returns whether every JSON object between server-sent events is an error, regardless of its keys.
     fn bare_object_is_error(&self) -> bool {
         false
     }
 
-    /// Reads one message of a stream. Errors in it are emitted as [`Event::Failed`].
+    /// Translates one message of a stream. Errors in the message are emitted as [`Event::Failed`].
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink);
 
-    /// Reads one value of a JSON body.
+    /// Translates one value of a JSON body.
     fn value(
         &mut self,
         field: Self::Field,
@@ -39,48 +39,48 @@ pub trait Format: fmt::Debug {
         out: &mut impl EventSink,
     );
 
-    /// Ends a JSON body. `is_error`: the body describes an error.
+    /// Ends a JSON body. `is_error` is set if the body describes an error. The format can change it.
     fn end(&mut self, _is_error: &mut bool, _out: &mut impl EventSink) {}
 }
 
 /// A message of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'m> {
-    /// Name of the server-sent event, empty if it has none.
+    /// Name of the server-sent event. Empty if the event has no name.
     pub name: &'m [u8],
-    /// Trimmed, not empty.
+    /// The message without surrounding white space. Never empty.
     pub data: &'m [u8],
-    /// Only an error is read: the status of the response is one, or the event is named `error`.
+    /// Whether only an error is read from the message, because the status is an error or the event is named `error`.
     pub is_error: bool,
 }
 
-/// A message that may report an error.
+/// A parsed message that can contain an error.
 pub trait ErrorReport {
     fn is_error(&self) -> bool {
         false
     }
 
-    /// Returns the kind of the error, if known.
+    /// Returns the kind of the error, if it is known.
     fn error_kind(&self) -> Option<&str> {
         None
     }
 }
 
 impl<'m> Message<'m> {
-    /// Creates a message without a name.
+    /// Creates a message whose event has no name.
     pub const fn of(data: &'m [u8]) -> Self {
         Self { name: b"", data: data.trim_ascii(), is_error: false }
     }
 
-    /// Parses the message into a struct and passes it to `read`, unless only an error is read. Reports its error.
-    /// Malformed text is repaired in `buffer`.
+    /// Parses the message and passes it to `read`, unless only an error is read. Emits the error that the message
+    /// contains. Malformed text is repaired in `buffer`.
     pub fn parse<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
         buffer: &'m mut Option<repair::Repaired>,
         out: &mut Out,
         read: impl FnOnce(&M, &mut Out),
     ) {
-        // Serde also reads a list as a struct, its first element as the first field.
+        // Serde would also read a list as a struct, with the first element as the first field.
         let is_object = self.data.first() == Some(&b'{');
         match is_object.then(|| repair::read::<M>(self.data, buffer)).flatten() {
             Some((message, is_lossy)) => {
@@ -91,7 +91,7 @@ impl<'m> Message<'m> {
         }
     }
 
-    /// Parses a message that may be a list of messages.
+    /// Like [`Self::parse`], for a message that can also be a list of messages.
     pub fn parse_all<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
         buffer: &'m mut Option<repair::Repaired>,
@@ -143,12 +143,12 @@ fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
 pub struct FormatReader<F: Format> {
     format: F,
     body: Option<Box<Body<F::Field>>>,
-    /// An error among server-sent events whose JSON has not ended.
+    /// An error between server-sent events whose JSON is incomplete.
     bare_error: Option<Box<Body<()>>>,
-    /// The status says that the response is an error and nothing else.
+    /// Whether the status is an error. The response is then read only as an error.
     failed: bool,
     detail: ErrorDetail,
-    /// The stream has ended.
+    /// Whether the stream has ended.
     is_done: bool,
 }
 
@@ -162,13 +162,13 @@ struct Body<T: 'static> {
 }
 
 impl<F: Format> FormatReader<F> {
-    /// `failed`: the status says that the response is an error.
+    /// Creates a reader. `failed` is set if the status is an error.
     pub const fn new(format: F, failed: bool) -> Self {
         let detail = ErrorDetail::None;
         Self { format, body: None, bare_error: None, failed, detail, is_done: false }
     }
 
-    /// Reads the next frame.
+    /// Reads the next frame of the response.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name, data } => self.message(name, data.trim_ascii(), out),
@@ -207,8 +207,8 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Reads a line among server-sent events that is not a field of one. Servers and gateways report errors this way, as
-    /// a JSON object in one line or several.
+    /// Reads a line between server-sent events that is not a field. Servers and gateways report errors as a JSON object
+    /// in one or more such lines.
     fn bare(&mut self, line: &[u8], out: &mut impl EventSink) {
         if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
@@ -231,7 +231,7 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Reports an error outside the messages of the format.
+    /// Emits an error that is not part of a message of the format.
     fn fail(&mut self, kind: Option<&str>, out: &mut impl EventSink) {
         let event = Event::Failed { kind };
         if self.detail.admits(&event) {
@@ -281,7 +281,7 @@ impl<F: Format> FormatReader<F> {
             let kind = errors.kind();
             admitted(Event::Failed { kind });
         }
-        // The body of an error status may be a web page or empty. Neither is malformed.
+        // The body of an error status can be a web page or empty. Both are not malformed.
         match outcome {
             _ if failed => {}
             Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),

@@ -1,4 +1,4 @@
-//! Test helpers that read responses and requests, cut in every way.
+//! Test helpers that read a response or a request with every cut, and assert that the result is the same.
 
 use super::{Api, DetectedApi, Event, Part, RequestFacts, RequestReader, ResponseReader, Usage};
 use crate::frame::{Frame, Framer};
@@ -7,7 +7,7 @@ use tokengauge_types::label::Name;
 pub const STREAM: Option<&str> = Some("text/event-stream");
 pub const JSON: Option<&str> = Some("application/json");
 
-/// A response without its body.
+/// A response without its body, and the request that it answers.
 #[derive(Clone, Copy, Debug)]
 pub struct TestResponse<'a> {
     pub api: Api,
@@ -46,7 +46,7 @@ impl<'a> TestResponse<'a> {
         asked.model = self.model.and_then(Name::new).or(asked.model);
         let mut reader = ResponseReader::new(self.api, &asked, self.status);
         let mut event = |event: Event<'_>| {
-            // Tests of content capture cover calls.
+            // The tests of content capture cover this event.
             if let Event::Call { .. } = event {
                 return;
             }
@@ -74,7 +74,8 @@ impl<'a> TestResponse<'a> {
         lines
     }
 
-    /// Returns the events, the same for the whole body, for single bytes and for every cut in two.
+    /// Returns the events. Asserts that they are the same for the whole body, for single bytes and for every cut in
+    /// two.
     pub fn read(self, body: &[u8]) -> Vec<String> {
         let whole = self.cut(&[body]);
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
@@ -91,12 +92,12 @@ fn show((choice, part, text): (u32, Part, String)) -> String {
     format!("{choice} {part:?} {text:?}")
 }
 
-/// A stream of server-sent events without names.
+/// Returns a stream of server-sent events without names.
 pub fn events(messages: &[&str]) -> String {
     messages.iter().map(|message| format!("data: {message}\n\n")).collect()
 }
 
-/// Returns the line of a usage event: input, output, cache read, cache write, reasoning.
+/// Returns the line of a usage event. The counts are input, output, cache read, cache write and reasoning.
 pub fn usage(counts: [Option<u64>; 5]) -> String {
     let [input, output, cache_read, cache_write, reasoning] = counts;
     let usage = Usage { input, output, cache_read, cache_write, reasoning, ..Usage::default() };
@@ -115,7 +116,7 @@ pub fn started(id: Option<&str>, model: Option<&str>) -> String {
     format!("{:?}", Event::Started { id, model })
 }
 
-/// Returns the facts of a request, the same for every cut of its body.
+/// Returns the facts of a request. Asserts that they are the same for every cut of its body.
 pub fn asked(api: Api, body: &str) -> RequestFacts {
     let found = DetectedApi { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {

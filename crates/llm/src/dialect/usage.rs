@@ -1,18 +1,18 @@
-//! Token counts that need more than one report: usage of each result of a response, and input that excludes the cache.
+//! Computes token counts of formats in which one report is not the usage of the whole response.
 
 use std::collections::BTreeMap;
 
 use super::emit::emit_usage;
 use super::{EventSink, RequestFacts, Usage};
 
-/// The most results whose counts are kept separately, more than any client requests.
+/// Maximum number of results whose counts are kept separately. No client requests more.
 const MOST_RESULTS: usize = 128;
 
-/// Usage that each result of a response reports for itself.
+/// Adds up the token counts of a response that reports usage for each of its results.
 #[derive(Debug, Default)]
 pub struct ResultUsage {
     by_result: BTreeMap<u32, Usage>,
-    /// Results per prompt. Each of them reports the whole prompt.
+    /// Number of results per prompt. Each of them reports the tokens of the whole prompt.
     per_prompt: u64,
 }
 
@@ -22,7 +22,7 @@ impl ResultUsage {
         Self { by_result: BTreeMap::new(), per_prompt: choices.unwrap_or(1).max(1) }
     }
 
-    /// Replaces the counts of one result and emits those of the response.
+    /// Replaces the counts of one result, and emits the counts of the whole response.
     pub fn add(&mut self, result: u32, usage: Usage, out: &mut impl EventSink) {
         if usage == Usage::default() {
             return;
@@ -48,21 +48,21 @@ impl ResultUsage {
     }
 }
 
-/// Counts of a format whose input excludes cache reads and cache writes, possibly in parts.
+/// Token counts of a format that reports input without cache reads and cache writes. They can arrive in several parts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct UncachedUsage {
-    /// Without cache reads and cache writes.
+    /// Input tokens without cache reads and cache writes.
     pub input: Option<u64>,
     pub output: Option<u64>,
     pub cache_read: Option<u64>,
     pub cache_write: Option<u64>,
-    /// Part of `output`.
+    /// Reasoning tokens, which are part of `output`.
     pub reasoning: Option<u64>,
 }
 
 impl UncachedUsage {
-    /// Overwrites every field that `later` has. No prompt is empty, so that an input of 0, with which gateways fill the
-    /// field, replaces no count.
+    /// Overwrites the fields that `later` contains. An input of 0 replaces no earlier count, because no prompt is empty
+    /// and gateways fill in this value.
     pub fn merge(&mut self, later: Self) {
         let is_filler = later.prompt() == Some(0) && self.prompt().is_some();
         if !is_filler {
@@ -74,7 +74,7 @@ impl UncachedUsage {
         self.reasoning = later.reasoning.or(self.reasoning);
     }
 
-    /// Returns the counts as OpenTelemetry defines them, `None` if there are none.
+    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported.
     pub fn usage(&self) -> Option<Usage> {
         let usage = Usage {
             input: self.prompt(),
@@ -87,7 +87,7 @@ impl UncachedUsage {
         (usage != Usage::default()).then_some(usage)
     }
 
-    /// Returns the whole input, unknown without the uncached part.
+    /// Returns all input tokens, including the cache. `None` if the part without the cache is unknown.
     fn prompt(&self) -> Option<u64> {
         let read = self.cache_read.unwrap_or(0);
         let written = self.cache_write.unwrap_or(0);

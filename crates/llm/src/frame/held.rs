@@ -1,15 +1,15 @@
-//! Buffers a frame whose end has not arrived.
+//! Buffers a frame until its end arrives.
 
 use std::borrow::Cow;
 
 use super::{Frame, ParseError};
 
-/// An incomplete frame. The size cap applies while the framer waits for the frame's end.
+/// The part of a frame that has arrived. The size limit applies while the frame is incomplete.
 #[derive(Debug)]
 pub struct Held {
     cap: usize,
     bytes: Vec<u8>,
-    /// The frame exceeded the cap, and the error was reported. The rest of the frame is skipped.
+    /// Whether the frame exceeded the limit, and the error was reported. The rest of the frame is skipped.
     over: bool,
 }
 
@@ -28,7 +28,8 @@ impl Held {
         self.bytes.len()
     }
 
-    /// Returns the first `COUNT` bytes of the frame, from the buffer and `piece`. Returns `None` if fewer have arrived.
+    /// Returns the first `COUNT` bytes of the frame, from the buffer and then from `piece`. Returns `None` if fewer
+    /// bytes have arrived.
     pub fn lead<const COUNT: usize>(&self, piece: &[u8]) -> Option<[u8; COUNT]> {
         let mut lead = [0; COUNT];
         for (to, from) in lead.iter_mut().zip(self.bytes.iter().chain(piece)) {
@@ -37,7 +38,7 @@ impl Held {
         (self.bytes.len() + piece.len() >= COUNT).then_some(lead)
     }
 
-    /// Buffers a piece of the frame. Reports an error once if the frame exceeds the cap.
+    /// Buffers a piece of the frame. Reports an error, once, if the frame exceeds the limit.
     pub fn keep(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         if self.over {
             return;
@@ -51,8 +52,8 @@ impl Held {
         append(&mut self.bytes, piece, self.cap);
     }
 
-    /// Ends the frame with `piece` and returns the complete frame. Returns a borrowed slice if no part of the frame was
-    /// buffered, and `None` if the frame exceeds the cap.
+    /// Ends the frame with `piece` and returns the complete frame, or `None` if the frame exceeded the limit. Returns a
+    /// borrowed slice if no part of the frame was buffered.
     pub fn end<'a>(
         &mut self,
         piece: &'a [u8],
@@ -78,8 +79,8 @@ impl Held {
     }
 }
 
-/// Appends `piece` to `kept`. The caller ensures that the result fits within `cap`. The vector grows by doubling, but
-/// its capacity never exceeds the cap.
+/// Appends `piece` to `kept`. The caller ensures that the result has at most `cap` bytes. The vector grows by doubling,
+/// but its capacity never exceeds `cap`.
 pub fn append(kept: &mut Vec<u8>, piece: &[u8], cap: usize) {
     let needed = kept.len() + piece.len();
     if needed > kept.capacity() {

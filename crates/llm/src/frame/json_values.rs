@@ -1,13 +1,15 @@
-//! A sequence of JSON values: JSON lines, or the elements of a streamed array.
+//! Splits a stream of JSON values: JSON lines (`{"a":1}` and a line end), or the elements of a streamed array
+//! (`[{"a":1},…`).
 //!
-//! Brackets delimit the values. The framer emits a value on its closing bracket, while the stream continues.
+//! The framer finds the end of a value by its brackets. It emits a value at the closing bracket, while the stream
+//! continues.
 //!
-//! In JSON lines, a line end, a blank or the next value may follow a value, and a value may span several lines. A line
-//! that begins with `{` always begins a new value, even if the value before it is incomplete. A broken line therefore
-//! never consumes the next one. Text that is not a value extends to the end of its line.
+//! In JSON lines, a value can span several lines, and the next value can follow without a line end. A line that begins
+//! with `{` always begins a new value, even if the previous value is incomplete. A broken line therefore does not
+//! affect the next line. Text that is not a JSON value extends to the end of its line.
 //!
-//! In an array, only the preceding bytes determine where an element begins. After lost bytes, the framer therefore
-//! ignores the rest.
+//! In an array, the beginning of an element depends on all previous bytes. After lost bytes, the framer therefore
+//! ignores the rest of the body.
 
 use memchr::{memchr, memchr2};
 
@@ -22,7 +24,7 @@ pub struct JsonValues {
     place: Place,
     scanner: Scanner,
     held: Held,
-    /// The last byte ended a line within a value of JSON lines.
+    /// Whether the last byte ended a line inside a value of JSON lines.
     at_line_start: bool,
 }
 
@@ -39,9 +41,10 @@ enum Place {
     Before,
     Between,
     Value,
-    /// In a value that does not delimit itself. It ends with its line, or before the array's next comma or bracket.
+    /// In a value without brackets or quotes, such as a number. It ends at the line end, or before the array's next
+    /// comma or bracket.
     Bare,
-    /// In a line that is skipped.
+    /// In a line that is skipped because bytes were lost.
     Lost,
     /// After the array, or after lost bytes of an array.
     Over,
@@ -77,8 +80,8 @@ impl JsonValues {
         }
     }
 
-    /// Ends the body. The last line needs no line end, but a value in brackets or quotes needs its closing delimiter.
-    /// An array needs its closing bracket, even between two elements.
+    /// Ends the body. The last line needs no line end, but brackets and quotes must be closed. An array needs its
+    /// closing bracket.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match (self.layout, self.place) {
             (Layout::Lines, Place::Bare) => self.end(b"", out),
@@ -93,7 +96,7 @@ impl JsonValues {
         };
     }
 
-    /// Skips to the next line end, or to the end of the body of an array, because bytes were lost.
+    /// Records that bytes were lost. JSON lines resume at the next line. The rest of an array is ignored.
     pub fn gap(&mut self) {
         let place = match self.layout {
             Layout::Lines => Place::Lost,
@@ -118,7 +121,7 @@ impl JsonValues {
 
     fn begin<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let is_separator = |byte: &u8| match self.layout {
-            // The server of old vLLM versions separates values with zero bytes.
+            // Old versions of vLLM's server separate values with zero bytes.
             Layout::Lines => is_blank(*byte) || *byte == 0,
             Layout::Array => byte.is_ascii_whitespace() || *byte == b',',
         };

@@ -1,9 +1,9 @@
-//! Splits a body into frames, independent of the meaning of the messages.
+//! Splits a body into frames: server-sent events, JSON values, AWS event stream messages or WebSocket messages.
 //!
-//! A framer accepts bytes split at any position and calls back once per frame. A frame that arrives complete in one
-//! push is passed on without a copy. Only incomplete frames are buffered. The framer enforces its cap *while it waits*
-//! for a delimiter, so a missing delimiter cannot exhaust memory. A framer never fails: it skips malformed input and
-//! reports a [`ParseError`].
+//! A framer does not interpret the messages. It accepts bytes split at any position and calls back once per frame. A
+//! frame that arrives complete in one push is passed on without a copy, and only incomplete frames are buffered. The
+//! size limit applies *while the framer waits* for the end of a frame, so a missing delimiter cannot exhaust memory. A
+//! framer never fails: it skips malformed input and reports a [`ParseError`].
 
 mod aws_event_stream;
 mod held;
@@ -23,13 +23,13 @@ use sniff::{Framing, Sniffer};
 pub use sse::Sse;
 pub use websocket::{Message, SkipReason, WebSocket};
 
-/// Maximum size of a frame in bytes. The largest event observed in production is 101 KB. It is a Responses event that
-/// repeats instructions and tools. Ten times that size is still harmless.
+/// Maximum size of a frame in bytes. The largest event seen in production has 101 KB, a Responses event that repeats
+/// instructions and tools. Ten times this size is still harmless.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Splits one body into frames. The first bytes determine the framing, because content types are unreliable. Some
-/// servers declare streams as JSON, or JSON errors as streams. The declared content type decides only if the bytes are
-/// ambiguous.
+/// Splits one body into frames. The first bytes of the body determine the framing, because content types are
+/// unreliable: some servers declare streams as JSON, or JSON errors as streams. The content type decides only if the
+/// bytes are ambiguous.
 #[derive(Debug)]
 pub enum Framer {
     /// Too few bytes have arrived to determine the framing.
@@ -42,7 +42,7 @@ pub enum Framer {
 }
 
 impl Framer {
-    /// Creates a framer. `json` is the meaning of top-level JSON in the upstream's API.
+    /// Creates a framer. `json` is the meaning of JSON at the top level of a response of the upstream's API.
     pub fn new(content_type: Option<&str>, json: JsonFraming) -> Self {
         Self::Unknown(Sniffer::new(content_type, json))
     }
@@ -66,14 +66,14 @@ impl Framer {
         }
     }
 
-    /// Ends the body and emits the readable part of an incomplete frame.
+    /// Ends the body. Emits the readable part of an incomplete frame.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
                 let held = sniffer.held();
                 let declared = sniffer.declared();
                 if held.is_empty() && declared != Framing::Single {
-                    // No byte contradicts the content type: the body is a stream without messages.
+                    // The body has no bytes, so the content type is right: the body is a stream without messages.
                     *self = Self::of(declared);
                 } else if !held.is_empty() {
                     *self = Self::of(sniffer.settle(&held));
@@ -88,8 +88,8 @@ impl Framer {
         }
     }
 
-    /// Records that bytes were lost. Event and line framers resume at the next event or line. Framings without a
-    /// delimiter to resume at ignore the rest of the body.
+    /// Records that bytes were lost. Framers of events and lines resume at the next event or line. The other framers
+    /// ignore the rest of the body, because they cannot find the start of the next frame.
     pub fn gap(&mut self) {
         if let Self::Unknown(sniffer) = self {
             *self = Self::of(sniffer.declared());
@@ -125,46 +125,48 @@ impl Framer {
     }
 }
 
-/// The meaning of top-level JSON values in an API, if the content type does not decide.
+/// The meaning of JSON at the top level of a response, if the content type does not decide.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum JsonFraming {
-    /// The body is one message, whatever its first byte.
+    /// The body is one message, whatever its first byte is.
     Single,
-    /// Consecutive values are a stream (Ollama, Cohere v1).
+    /// Consecutive values are the messages of a stream (Ollama, Cohere v1).
     Lines,
-    /// `[` begins a stream of its elements (Gemini without `alt=sse`). `{` begins a body that is one message.
+    /// A body that begins with `[` is a stream of the array's elements (Gemini without `alt=sse`). A body that begins
+    /// with `{` is one message.
     Array,
 }
 
-/// One message of a body, or a part of one.
+/// One message of a body, or a part of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
-    /// One message of a stream. The framer does not check UTF-8.
+    /// One message of a stream. The framer does not check that it is valid UTF-8.
     ///
-    /// - A server-sent event: `name` is its `event:` field, or empty without one. `data` is its `data:` lines joined by
-    ///   newlines.
-    /// - A JSON value of a stream of lines, or an element of a streamed array: `name` is empty.
-    /// - A message of an AWS event stream: `name` is its `:event-type`, and `data` is its payload.
+    /// - Server-sent event: `name` is the `event:` field, or empty without this field. `data` is the `data:` lines,
+    ///   joined by newlines.
+    /// - JSON line or element of a streamed array: `name` is empty.
+    /// - Message of an AWS event stream: `name` is the `:event-type`, and `data` is the payload.
     Event { name: &'a [u8], data: &'a [u8] },
-    /// An AWS event stream message that reports a failure. `name` is its `:exception-type` or `:error-code`. `data` is
-    /// its payload, or its `:error-message` if an error has no payload.
+    /// A message of an AWS event stream that reports a failure. `name` is the `:exception-type` or `:error-code`.
+    /// `data` is the payload, or the `:error-message` of an error without payload.
     Exception { name: &'a [u8], data: &'a [u8] },
-    /// A line between server-sent events that is not a field and looks like JSON, without its line end. Google writes
-    /// raw, pretty-printed `{"error": …}` into the middle of a stream. llama.cpp writes `error: {…}`, and then this
-    /// frame holds the text after the name.
+    /// A line between server-sent events that is not a field and looks like JSON, without its line end. Google writes a
+    /// pretty-printed `{"error": …}` into the middle of a stream. llama.cpp writes `error: {…}`, and this frame then
+    /// contains the text after `error:`.
     BareJson(&'a [u8]),
-    /// A piece of a body that is one message.
+    /// A piece of a body that is one message, not a stream.
     BodyChunk(&'a [u8]),
-    /// The end of a body that was emitted in pieces.
+    /// The end of a body that was emitted as [`BodyChunk`](Self::BodyChunk) frames.
     BodyEnd,
-    /// A parse error. The affected input is skipped.
+    /// A parse error. The framer skips the affected input.
     ParseError(ParseError),
 }
 
-/// A problem in the observed traffic. It is counted and reported in the record, and never fails the request.
+/// A problem in the observed bytes. It is counted and reported in the record of the request, and never fails the
+/// request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ParseError {
-    /// A frame exceeded the cap and was skipped.
+    /// A frame exceeded the size limit and was skipped.
     Oversize,
     /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
     BadFrame,
@@ -180,7 +182,7 @@ pub enum ParseError {
     Encoding,
     /// The decompressed size or the required memory exceeds its limit. The rest of the body is ignored.
     DecompressionLimit,
-    /// A parsing stage of the exchange panicked. Data collected before the panic still counts.
+    /// A parser panicked. The data collected before the panic still counts.
     Panic,
 }
 
@@ -211,7 +213,7 @@ impl ParseError {
         }
     }
 
-    /// Adds one occurrence to `counts`.
+    /// Counts one more occurrence of this kind in `counts`.
     pub fn add_to(self, counts: &mut Vec<(Self, u32)>) {
         match counts.iter_mut().find(|(known, _)| *known == self) {
             Some((_, count)) => *count = count.saturating_add(1),

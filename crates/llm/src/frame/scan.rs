@@ -1,29 +1,30 @@
-//! Finds the end of a JSON value without parsing it: the scanner counts brackets and skips strings.
+//! Finds the end of a JSON value without parsing the value, by counting brackets and skipping strings.
 
 use memchr::memchr3;
 
-/// Scans the bytes of one value that begins with `{`, `[` or `"`, split at any position. It does not validate JSON.
+/// Scans one value that begins with `{`, `[` or `"`. The bytes may be split at any position. The scanner does not
+/// validate the JSON.
 #[derive(Debug, Default)]
 pub struct Scanner {
     depth: usize,
     in_string: bool,
-    /// The last byte was a backslash in a string.
+    /// Whether the last byte was a backslash in a string.
     escaped: bool,
 }
 
-/// Reason why a run stopped.
+/// Why a scan stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stop {
-    /// The value is complete. The next run begins another value.
+    /// The value is complete. The next scan begins another value.
     End,
-    /// A line ended within the value.
+    /// A line ended inside the value.
     Line,
-    /// The input ended within the value.
+    /// The input ended inside the value.
     Bytes,
 }
 
 impl Scanner {
-    /// Scans until a stop condition and returns the number of scanned bytes.
+    /// Scans until a reason to stop occurs. Returns the number of scanned bytes and the reason.
     pub fn run(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut passed = 0;
         while let Some(byte) = self.next(bytes, &mut passed) {
@@ -47,7 +48,7 @@ impl Scanner {
         if self.escaped {
             let first = rest.first()?;
             self.escaped = false;
-            // A line end counts even after a backslash. If a line breaks off there, the scanner must still detect the
+            // A line end counts even after a backslash: if a line breaks off there, the scanner must still detect the
             // next line.
             if *first != b'\n' {
                 *passed += 1;
@@ -64,7 +65,7 @@ impl Scanner {
     }
 }
 
-/// Reports whether a byte outside of strings is significant.
+/// Returns whether a byte outside of strings is significant.
 fn matters(byte: u8) -> bool {
     matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'\n')
 }

@@ -1,4 +1,4 @@
-//! A body that is one message. It is passed on piece by piece and never buffered.
+//! Frames a body that is one message. The framer passes the body on piece by piece and never buffers it.
 
 use super::Frame;
 
@@ -16,7 +16,7 @@ impl SingleMessage {
         }
     }
 
-    /// Emits the end of the message if the whole body was observed.
+    /// Emits the end of the message, if no bytes were lost.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         if self.begun && !self.lost {
             out(Frame::BodyEnd);
@@ -24,7 +24,7 @@ impl SingleMessage {
         *self = Self::default();
     }
 
-    /// Ignores the rest of the body, because a single message has no next frame to resume at.
+    /// Records that bytes were lost. The rest of the body is ignored, because no further message begins in it.
     pub fn gap(&mut self) {
         self.lost = true;
     }

@@ -1,28 +1,28 @@
 //! Detects the framing of a body from its first bytes.
 //!
-//! The sniffer drops leading blanks and a byte order mark, which have no meaning in any framing. Gateways send blanks
-//! to keep a connection alive while they wait for the response.
+//! Blanks and a byte order mark at the beginning are dropped, because they have no meaning in any framing. Gateways
+//! send blanks to keep a connection alive while they wait for the response.
 
 use super::JsonFraming;
 use super::aws_event_stream::{PRELUDE, Prelude};
 use super::scan::{Scanner, Stop};
 
-/// Maximum number of bytes held while the framing is unknown: the size of an AWS message prelude.
+/// Maximum number of bytes held while the framing is unknown. An AWS message needs the most: its prelude.
 const HELD: usize = PRELUDE;
 
-/// Maximum number of bytes of a JSON body held back while the sniffer looks for a second value. The first line of a
-/// stream is a few hundred bytes, unless it echoes the prompt. A longer value counts as the whole body.
+/// Maximum number of bytes of a JSON body held back while the sniffer looks for a second JSON value. The first line of
+/// a stream has a few hundred bytes, unless it repeats the prompt. A longer value counts as the whole body.
 const DOUBT: usize = 1 << 16;
 
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
-/// Precedes each value of a JSON text sequence (RFC 7464).
+/// Character before each value of a JSON text sequence (RFC 7464).
 pub const RECORD_SEPARATOR: u8 = 0x1E;
 
-/// The fields of the event stream format.
+/// The field names of server-sent events.
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
-/// The media subtypes for lines of JSON, without the optional `x-` prefix.
+/// The media subtypes for JSON lines, without the optional prefix `x-`.
 const LINES: [&str; 8] = [
     "ndjson",
     "jsonl",
@@ -34,7 +34,7 @@ const LINES: [&str; 8] = [
     "ldjson",
 ];
 
-/// The format that separates the messages of a body.
+/// How a body is divided into messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Framing {
     Sse,
@@ -46,22 +46,22 @@ pub enum Framing {
 
 #[derive(Debug)]
 pub struct Sniffer {
-    /// The framing that the content type declares. `Single` means JSON.
+    /// The framing that the content type declares. `Single` for JSON.
     declared: Option<Framing>,
     json: JsonFraming,
     held: Vec<u8>,
-    /// Set if the body begins like one JSON value and may still turn out to be JSON lines.
+    /// Set if the body begins with a JSON object, and a second JSON value would make it JSON lines.
     doubt: Option<Doubt>,
 }
 
-/// The detected framing, and the input after the held bytes.
+/// The detected framing, and the input that follows the held bytes.
 #[derive(Debug)]
 pub struct Found<'a> {
     pub framing: Framing,
     pub rest: &'a [u8],
 }
 
-/// Reports whether a byte is white space or a record separator between the values of a stream of lines.
+/// Returns whether a byte between two JSON lines has no meaning: white space or a record separator.
 pub fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR
 }
@@ -72,26 +72,26 @@ impl Sniffer {
         Self { declared, json, held: Vec::new(), doubt: None }
     }
 
-    /// Returns the framing that the content type declares, for a body of which no byte is available.
+    /// Returns the framing that the content type declares, for a body without any available byte.
     pub fn declared(&self) -> Framing {
         self.declared.unwrap_or(Framing::Single)
     }
 
-    /// Returns the framing of a body whose first bytes are ambiguous.
+    /// Returns the framing of a body whose first bytes do not determine it.
     pub fn settle(&self, lead: &[u8]) -> Framing {
         match self.declared {
             Some(Framing::Sse) => Framing::Sse,
             Some(Framing::Aws) if lead.first().is_some_and(|byte| begins_message(*byte)) => {
                 Framing::Aws
             }
-            // Most likely an error in plain text.
+            // This is most likely an error message in plain text.
             Some(Framing::Aws | Framing::Lines | Framing::Array | Framing::Single) | None => {
                 Framing::Single
             }
         }
     }
 
-    /// Takes the held bytes.
+    /// Returns the held bytes and removes them from the sniffer.
     pub fn held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -122,7 +122,7 @@ impl Sniffer {
         self.resolve(rest)
     }
 
-    /// Returns the framing if the first bytes after leading blanks determine it, and `None` if more bytes are needed.
+    /// Returns the framing if the first bytes after leading blanks determine it, or `None` if more bytes are needed.
     fn decide(&self, lead: &[u8]) -> Option<Framing> {
         let first = lead.first()?;
         match first {
@@ -150,7 +150,7 @@ impl Sniffer {
         Some(self.settle(lead))
     }
 
-    /// Returns the framing of a body that begins with `bracket`, or `None` if it is ambiguous.
+    /// Returns the framing of a body that begins with `bracket`, or `None` if more of the body is needed.
     fn json(&self, bracket: u8) -> Option<Framing> {
         match (self.json, self.declared) {
             (JsonFraming::Array, _) if bracket == b'[' => Some(Framing::Array),
@@ -165,7 +165,7 @@ impl Sniffer {
         lead.first() == Some(&b'{') && self.json(b'{').is_none()
     }
 
-    /// Looks for a second value in a body that begins with a JSON object.
+    /// Looks for a second JSON value in a body that begins with a JSON object.
     fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
         let framing = self.doubt.as_mut()?.push(bytes);
         if framing.is_none() {
@@ -175,7 +175,7 @@ impl Sniffer {
     }
 }
 
-/// Returns the framing that a content type declares: `Single` for JSON, and `None` for unknown types.
+/// Returns the framing that a content type declares: `Single` for JSON, `None` for unknown types.
 fn declared(content_type: &str) -> Option<Framing> {
     let essence = content_type.split(';').next().unwrap_or_default();
     let essence = essence.trim().to_ascii_lowercase();
@@ -193,8 +193,8 @@ fn declared(content_type: &str) -> Option<Framing> {
     }
 }
 
-/// Reports whether an AWS message can begin with this byte, the highest byte of a length of slightly above 24 MiB at
-/// most.
+/// Returns whether an AWS message can begin with this byte. A message begins with its length, which is at most slightly
+/// above 24 MiB. The highest byte of the length is therefore 0 or 1.
 fn begins_message(byte: u8) -> bool {
     byte <= 1
 }
@@ -203,7 +203,7 @@ fn begins_message(byte: u8) -> bool {
 #[derive(Debug)]
 struct Doubt {
     scanner: Scanner,
-    /// The first value is complete.
+    /// Whether the first value is complete.
     closed: bool,
     /// Number of further bytes to examine.
     left: usize,

@@ -1,15 +1,15 @@
-//! A push parser for server-sent events that follows the HTML standard's rules for interpreting an event stream.
+//! Parses server-sent events, such as `data: {"choices":[…]}`, as the HTML standard defines them.
 //!
-//! An event that arrives complete in one push is emitted without a copy. Otherwise only its incomplete part is
+//! An event that arrives complete in one push is emitted without a copy. Only the part of an incomplete event is
 //! buffered. Between events, nothing is buffered.
 //!
-//! The parser departs from the standard in two ways:
+//! The parser differs from the standard in two ways:
 //!
-//! - It emits an event that the end of the body cuts off, because providers omit the last blank line.
-//! - It emits a line that is not a field if the line looks like JSON, because some providers report stream failures
-//!   that way. The standard ignores such lines.
+//! - It emits an event that is cut off by the end of the body, because providers omit the last blank line.
+//! - It emits a line that is not a field if the line looks like JSON, because some providers report errors in this way.
+//!   The standard ignores such lines.
 //!
-//! The sniffer has already dropped the byte order mark that may begin a body.
+//! The sniffer has already removed a byte order mark at the beginning of the body.
 
 use std::borrow::Cow;
 
@@ -21,39 +21,39 @@ use super::{Frame, ParseError};
 #[derive(Debug)]
 pub struct Sse {
     cap: usize,
-    /// The finished part of the current event.
+    /// The complete lines of the current event.
     held: Pending<'static>,
     /// The position in the current line.
     line: Line,
-    /// The last byte was a CR. An LF directly after it belongs to the same line end.
+    /// Whether the last byte was a CR. An LF directly after it belongs to the same line end.
     after_return: bool,
-    /// Everything up to the next blank line is skipped.
+    /// Whether everything up to the next blank line is skipped.
     skipping: bool,
 }
 
-/// The current line.
+/// How much of the current line has arrived.
 #[derive(Debug)]
 enum Line {
     /// No byte of the line has arrived.
     Empty,
-    /// The buffered beginning of the line.
+    /// The beginning of the line, which is buffered.
     Part(Vec<u8>),
-    /// A line that is not buffered: a comment, or a line of a skipped event.
+    /// The line is not buffered: it is a comment or belongs to a skipped event.
     Dropped,
 }
 
-/// An incomplete event.
+/// An event whose end has not arrived.
 #[derive(Debug, Default)]
 struct Pending<'a> {
     name: Cow<'a, [u8]>,
     data: Option<Cow<'a, [u8]>>,
-    /// Bytes of its lines so far, without comments.
+    /// Total length in bytes of the event's lines so far, without comments.
     size: usize,
 }
 
 impl Sse {
-    /// Creates a parser for events whose lines take at most `cap` bytes. Memory is bounded by twice the cap: the data
-    /// so far and the current line are two vectors, and each grows by doubling.
+    /// Creates a parser. `cap` is the maximum length in bytes of the lines of an event. The memory is at most twice the
+    /// cap, because the event's data and the current line are two vectors that grow by doubling.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,
@@ -83,7 +83,7 @@ impl Sse {
         self.held = event.into_owned();
     }
 
-    /// Ends the body and emits the pending event. Reports an error if the body ended within a line of an event.
+    /// Ends the body and emits the pending event. Reports an error if the body ended inside a line of an event.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         let mut event = std::mem::take(&mut self.held);
         let within = matches!(&self.line, Line::Part(line) if stray(line).is_none());
@@ -99,7 +99,7 @@ impl Sse {
         *self = Self::new(self.cap);
     }
 
-    /// Drops the current event and skips to the next blank line, because bytes were lost.
+    /// Records that bytes were lost. The current event is dropped, and everything up to the next blank line is skipped.
     pub fn gap(&mut self) {
         self.held = Pending::default();
         self.skip();
@@ -120,7 +120,7 @@ impl Sse {
         line + owned(Some(&event.name)) + owned(event.data.as_ref())
     }
 
-    /// Ends the current line with its last `piece`.
+    /// Ends the current line. `piece` is its last part.
     fn end_line<'a>(
         &mut self,
         piece: &'a [u8],
@@ -189,8 +189,8 @@ impl Sse {
 }
 
 impl<'a> Pending<'a> {
-    /// Parses one line that is neither blank nor a comment. Ignores `id` and `retry`, which matter only to reconnecting
-    /// clients.
+    /// Applies one line that is neither blank nor a comment. The fields `id` and `retry` are ignored, because they only
+    /// matter to clients that reconnect.
     fn field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
         let colon = memchr::memchr(b':', &line);
         let name_end = colon.unwrap_or(line.len());
@@ -229,7 +229,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Splits at the first line end. Returns the line, the line-end byte, and the rest.
+/// Splits at the first line end. Returns the line, the line-end byte and the rest.
 fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     let end = memchr2(b'\n', b'\r', bytes)?;
     let (line, rest) = bytes.split_at_checked(end)?;
@@ -237,16 +237,16 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     Some((line, *byte, after))
 }
 
-/// Returns the line, or the text after `error:`, if it looks like a line of JSON. Field names never look like JSON.
-/// llama.cpp wrote its errors in a field named `error` for a long time.
+/// Returns the line if it looks like JSON. A prefix `error:` is removed first, because llama.cpp reported errors in a
+/// field named `error` for a long time. No field name looks like JSON.
 fn stray(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_prefix(b"error:").unwrap_or(line);
     let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
     matches!(first, Some(b'{' | b'}' | b'[' | b']' | b'"')).then_some(line)
 }
 
-/// Returns the line from `start` on. Borrowed lines are not copied. Owned lines are copied, to free the rest of their
-/// memory.
+/// Returns the line from `start` on. The tail of a borrowed line is not copied. The tail of an owned line is copied, so
+/// that the rest of the line's memory is freed.
 fn tail(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
     match line {
         Cow::Borrowed(line) => Cow::Borrowed(line.get(start..).unwrap_or_default()),

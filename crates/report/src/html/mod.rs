@@ -1,6 +1,7 @@
 //! Renders the report as a self-contained HTML page without scripts, fonts or external images.
 //!
-//! All strings from a log pass through `escaped`. Colours follow the light or dark scheme of the system.
+//! Strings from a log pass through `escaped`, because a log can contain text of clients. Colours follow the light or
+//! dark scheme of the system.
 
 mod plot;
 
@@ -14,7 +15,7 @@ use plot::{Line, Plot};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Returns the page.
+/// Renders the whole page.
 pub fn render(report: &Report) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -57,7 +58,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// Writing to a string cannot fail.
+/// Appends formatted text. The result of `write!` is ignored, because writing to a string cannot fail.
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => {
         { let _ok = write!($out, $($arg)*); }
@@ -131,7 +132,7 @@ fn run(out: &mut String, run: &Run) {
 
 /// Writes the plots: throughput, latency and errors over time, then throughput against concurrency.
 fn plots(out: &mut String, report: &Report) {
-    // If both sides are shown, the total of all would cover them.
+    // If both sides are plotted, the line of all requests would only cover their lines.
     let several = report.subjects.len() > 1;
     let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
@@ -149,7 +150,7 @@ fn plots(out: &mut String, report: &Report) {
     }
 }
 
-/// Lines of a panel: a name, and one value per slice.
+/// Lines of a panel: each has a name, and one value per time slice.
 type Lines = Vec<(&'static str, Vec<Option<f64>>)>;
 
 /// Selects the lines that a panel shows for a subject.
@@ -180,7 +181,7 @@ fn of(subject: &Subject, lines: impl Fn(&crate::timeline::Timeline) -> Lines) ->
     subject.timeline.as_ref().map(lines).unwrap_or_default()
 }
 
-/// Returns the lines of all subjects.
+/// Returns the lines that a panel shows for all subjects.
 fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
@@ -292,7 +293,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // HTML does not allow control characters, and they are invisible.
+            // Control characters are removed: they are invisible, and HTML does not allow them.
             c if c.is_control() && c != '\n' => {}
             c => out.push(c),
         }

@@ -1,4 +1,4 @@
-//! Draws a plot as SVG.
+//! Draws a line or point plot as SVG text for the HTML page.
 
 use std::fmt::Write;
 
@@ -7,21 +7,21 @@ use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 190.0;
-/// Space for axis labels and the title.
+/// Margins around the plot area, for axis labels and the title.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 22.0;
 /// Approximate number of grid lines.
 const RULES: f64 = 4.0;
-/// Number of colours in the style sheet.
+/// Number of line colours in the style sheet.
 const COLOURS: usize = 3;
 
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
     pub(super) dashed: bool,
-    /// Points of the line. `None` interrupts it.
+    /// Points of the line. `None` leaves a gap.
     pub(super) points: Vec<Option<(f64, f64)>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Plot<'a> {
     /// Upper end of each axis. The lower end is 0.
     pub(super) x_max: f64,
     pub(super) y_max: f64,
-    /// Start and end on the x axis.
+    /// Time ranges with a shaded background: start and end on the x axis.
     pub(super) shaded: Vec<(f64, f64)>,
     pub(super) lines: Vec<Line>,
     pub(super) points: Vec<(f64, f64)>,
@@ -139,7 +139,7 @@ impl Plot<'_> {
         );
     }
 
-    /// Writes the names of the lines, from right to left.
+    /// Writes the names of the lines, from the right edge to the left.
     fn legend(&self, out: &mut String) {
         let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
         for (place, line) in named.enumerate() {
@@ -156,7 +156,8 @@ impl Plot<'_> {
     }
 }
 
-/// Returns round numbers from 0 to `most`, at most [`RULES`] steps of 1, 2, 2.5 or 5 times a power of ten.
+/// Returns the positions of grid lines: round numbers from 0 to `most`. The distance of the lines is 1, 2, 2.5 or 5
+/// times a power of ten.
 fn rules(most: f64) -> impl Iterator<Item = f64> {
     let wanted = most / RULES;
     let power = 10_f64.powf(wanted.log10().floor());

@@ -1,4 +1,4 @@
-//! Parses a block of lines into rows and interned strings.
+//! Parses a block of log lines into rows and interned strings.
 
 use memchr::memchr;
 
@@ -9,7 +9,8 @@ use crate::row::{Row, Side};
 use crate::{Compare, Request};
 use tokengauge_types::label::LONGEST_NAME;
 
-/// Parses the lines of `block`. The rows refer to the interned strings of the returned log, which has no rows.
+/// Parses the lines of `block`. The ids in the returned rows refer to strings in the returned log. The log's own `rows`
+/// stay empty.
 pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Row>) {
     let (mut log, mut rows) = (Log::new(), Vec::new());
     let mut key = String::new();
@@ -26,7 +27,8 @@ pub(super) fn parse(block: &[u8], side: Side, request: &Request) -> (Log, Vec<Ro
 }
 
 impl Log {
-    /// Returns the row of a line that is a call and matches the selectors. `key` is a reusable buffer.
+    /// Parses a line and counts it. Returns its row if the line is an API call and matches the selectors. `key` is a
+    /// reusable buffer.
     fn parse_line(
         &mut self,
         text: &[u8],
@@ -73,7 +75,7 @@ impl Log {
     }
 }
 
-/// Writes the values of a row's group. Absent values are empty.
+/// Writes the key of a row's group: one value per dimension. An absent value is an empty string.
 fn group_key(key: &mut String, line: &Line<'_>, side: Side, request: &Request) {
     if let Compare::Runs = request.compare {
         key.push_str(side.name().unwrap_or_default());
@@ -102,7 +104,7 @@ fn bounded(text: &str) -> String {
     sanitized(text).collect()
 }
 
-/// Removes control characters and limits the length to the maximum length of names in the proxy.
+/// Removes control characters, and cuts the text at the length limit that the proxy applies to names.
 fn sanitized(text: &str) -> impl Iterator<Item = char> {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_NAME)
 }

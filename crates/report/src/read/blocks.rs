@@ -1,22 +1,23 @@
-//! Splits a byte stream into bounded blocks of complete lines.
+//! Splits the bytes of a log into blocks of complete lines, which can be parsed in parallel.
 
 use std::io::{self, Read};
 use std::mem;
 
 use memchr::{memchr, memrchr};
 
-/// Bytes of a block, and of the longest line. A log line has a few thousand bytes and at most 40,000.
+/// Maximum length of a block, and therefore of a line, in bytes. A log line normally has a few thousand bytes and never
+/// more than 40,000.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
-/// Splits `source` at line ends.
+/// Iterates over the blocks of `source`. Each block ends at a line end.
 pub(super) struct Blocks<R> {
     source: R,
-    /// Start of an incomplete line, shorter than a block.
+    /// Start of a line whose end is not read yet, shorter than a block.
     carry: Vec<u8>,
     /// Whether the current position is inside a line that is too long.
     skipping: bool,
     ended: bool,
-    /// Read error, reported after the data before it.
+    /// A read error. It is returned after the data that was read before it.
     failed: Option<io::Error>,
     too_long: u64,
 }
@@ -26,7 +27,7 @@ impl<R: Read> Blocks<R> {
         Self { source, carry: Vec::new(), skipping: false, ended: false, failed: None, too_long: 0 }
     }
 
-    /// Returns the next lines as one block, or `None` after the last.
+    /// Returns the next block of lines, or `None` after the last block.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         while !self.ended {
             let mut block = mem::take(&mut self.carry);
@@ -51,7 +52,7 @@ impl<R: Read> Blocks<R> {
             self.skipping = false;
         }
         if self.ended {
-            // The last line may lack its line end.
+            // The last line of a file may have no line end.
             return (!block.is_empty()).then_some(block);
         }
         if let Some(end) = memrchr(b'\n', &block) {

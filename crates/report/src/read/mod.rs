@@ -1,7 +1,8 @@
-//! Reads files of a request log into rows.
+//! Reads the files of a request log into rows.
 //!
-//! One thread reads and hashes, several threads parse, and the caller collects. Parser *i* mod *n* parses block *i*,
-//! and its result is collected in the same order. Rows therefore keep the order of the files, and no queue can grow.
+//! One thread reads and hashes the files, several threads parse blocks of lines, and the calling thread collects the
+//! rows. Parsers take blocks in turn, and the calling thread collects results in the same turn. Rows therefore keep the
+//! order of the files, and each queue has a fixed length.
 
 mod batch;
 mod blocks;
@@ -24,19 +25,18 @@ pub use source::sha256;
 use blocks::Blocks;
 use source::Source;
 
-/// Maximum number of groups. A log with one session per line must not exhaust memory, and longer tables are not
-/// useful.
+/// Maximum number of groups. A log with one session per line must not exhaust memory, and a longer table is not useful.
 pub const MAX_GROUPS: usize = 10_000;
 /// Maximum number of finish reasons, currencies or length buckets. A log has only a few of each.
 const MAX_VALUES: usize = 64;
-/// Maximum number of reported configuration hashes.
+/// Maximum number of configuration hashes in the report.
 const MAX_CONFIGS: usize = 16;
-/// Maximum number of parser threads. More would wait for the reading thread.
+/// Maximum number of parser threads. One thread reads the files, and more parsers would only wait for it.
 const MAX_PARSERS: usize = 4;
-/// Blocks of 1 MiB that may wait before and after each parser.
+/// Number of blocks (1 MiB each) that can wait in the queue before a parser and in the queue after it.
 const QUEUED_BLOCKS: usize = 2;
 
-/// A file to read, and the side of its requests if the file determines it.
+/// A file to read. `side` applies to all its requests if the file determines the side of a comparison.
 #[derive(Clone, Debug)]
 pub struct File {
     pub path: PathBuf,
@@ -54,7 +54,7 @@ pub struct Input {
     pub bytes: u64,
     /// SHA-256 of the stored file, 64 hexadecimal digits.
     pub sha256: String,
-    /// Error that ended reading before the end of the file.
+    /// Error that stopped reading before the end of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
@@ -64,21 +64,21 @@ pub struct Input {
 pub struct Lines {
     /// All lines that are not empty.
     pub read: u64,
-    /// Calls of a known API, the subject of the report.
+    /// Calls of a known API. The report evaluates these lines.
     pub calls: u64,
-    /// Plain HTTP requests, left out.
+    /// Plain HTTP requests, which the report leaves out.
     pub plain: u64,
     /// Requests that the selectors exclude.
     pub filtered: u64,
-    /// Lines that are not JSON or not from a request log, skipped.
+    /// Skipped lines that are not JSON or not from a request log.
     pub unreadable: u64,
-    /// Lines longer than 1 MiB, skipped.
+    /// Skipped lines that are longer than 1 MiB.
     pub too_long: u64,
-    /// Requests beyond the row limit, left out.
+    /// Requests beyond the row limit, which the report leaves out.
     pub beyond: u64,
 }
 
-/// Content of one block or of all files.
+/// Rows and interned strings of one block, or of all files.
 #[derive(Debug)]
 pub struct Log {
     pub rows: Rows,
@@ -93,10 +93,10 @@ pub struct Log {
     pub lines: Lines,
 }
 
-/// Separates the values of a group. Values contain no control characters.
+/// Separates the values in a group's key. No value contains this character, because control characters are removed.
 pub const SEPARATOR: char = '\u{1f}';
 
-/// A file that cannot be opened.
+/// Error for a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}: {error}", path = path.display())]
 pub struct ReadError {
@@ -122,7 +122,7 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
             receivers.push(parsed);
         }
         let reader = scope.spawn(move || read_blocks(sources, &block_senders));
-        // After the last block, the next parser in turn is the first without a result.
+        // After the last block, the parser whose turn is next closes its channel without a result. This ends the loop.
         for (block, rows) in receivers.iter().cycle().map_while(|parsed| parsed.recv().ok()) {
             log.merge(&block, rows);
         }
@@ -141,14 +141,14 @@ fn open(file: &File) -> Result<(File, Source), ReadError> {
     Ok((file.clone(), source))
 }
 
-/// Complete lines of one file.
+/// Complete lines of one file, at most 1 MiB.
 struct Block {
     text: Vec<u8>,
     side: Side,
 }
 
-/// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file and the number of lines
-/// that were too long.
+/// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file, and the number of lines that
+/// were too long.
 fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
     let mut turns = parsers.iter().cycle();
     let mut too_long = 0;
@@ -160,7 +160,7 @@ fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (
                 Ok(Some(text)) => {
                     let sent =
                         turns.next().map(|parser| parser.send(Block { text, side: file.side }));
-                    // A parser ends only after its sender is dropped.
+                    // A parser ends only after its sender is dropped, so sending cannot fail.
                     debug_assert!(matches!(sent, Some(Ok(()))));
                 }
                 Ok(None) => break None,
@@ -234,7 +234,7 @@ impl Log {
     }
 }
 
-/// Interns the strings of `some` in `all` and returns the new ids.
+/// Adds the strings of `some` to `all` and returns their ids in `all`.
 fn intern_all(some: &StringInterner, all: &mut StringInterner) -> Vec<u16> {
     let ids = some.iter().map(|text| all.intern(text));
     ids.map(|id| u16::try_from(id).unwrap_or(Row::ABSENT)).collect()

@@ -1,4 +1,4 @@
-//! Sources of log bytes: a file, a gzip file, or standard input.
+//! Opens the sources of log lines: files, gzip files and standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,14 +7,14 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use ring::digest::{Context, SHA256};
 
-/// Bytes of a log, with a hash of the stored bytes.
+/// A stream of log bytes. It hashes the bytes as stored, before decompression.
 pub(super) enum Source {
     Plain(Box<HashingReader>),
     Gzip(Box<MultiGzDecoder<HashingReader>>),
 }
 
 impl Source {
-    /// Opens `path`. A name that ends in `.gz` is decompressed, and `-` is standard input.
+    /// Opens `path`. A file whose name ends in `.gz` is decompressed. The path `-` is standard input.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self::Plain(Box::new(HashingReader::new(io::stdin()))));
@@ -51,7 +51,7 @@ impl Read for Source {
     }
 }
 
-/// Hashes the bytes that are read through it.
+/// A reader that hashes and counts the bytes of another reader.
 pub(super) struct HashingReader {
     inner: Box<dyn Read + Send>,
     hash: Context,

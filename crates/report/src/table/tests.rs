@@ -30,11 +30,11 @@ fn matches_figures_computed_by_hand() {
     assert_eq!(m.requests, 3);
     assert_eq!(m.outcomes, BTreeMap::from([("ok", 2), ("error", 1)]));
     assert_eq!(m.error_rate, Some(1.0 / 3.0));
-    // The rate and the duration of the failed request do not count.
+    // The output rate and the duration of the failed request do not count.
     let tps = m.output_tps.unwrap();
     assert_eq!((tps.n, tps.mean, tps.p50), (2, 20.0, 20.0));
     assert!((tps.p95 - 29.0).abs() < 1e-12);
-    assert_eq!(m.itl.unwrap().n, 1, "undefined is left out");
+    assert_eq!(m.itl.unwrap().n, 1, "a request without the figure is left out");
     assert_eq!(m.duration.map(|of| of.mean), Some(2.0));
     let tokens = Tokens {
         generated: Some(40.0),

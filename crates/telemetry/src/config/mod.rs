@@ -1,4 +1,4 @@
-//! The configuration of telemetry.
+//! Defines the configuration of telemetry and its defaults.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,12 +9,13 @@ use tokengauge_types::label_values;
 
 mod environment;
 
-/// The configuration of telemetry. [`Config::from_env`] builds it from variables, whose source the caller chooses.
+/// The configuration of telemetry. [`Config::from_env`] builds it from environment variables. The caller passes a
+/// function that reads them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Whether all exports are disabled. `/metrics` is still served.
+    /// Whether all OTLP exports are disabled. `/metrics` is still served.
     pub disabled: bool,
-    /// `service.name`, `service.version` and `service.instance.id` first.
+    /// Resource attributes. The first ones are `service.name`, `service.version` and `service.instance.id`.
     pub resource: Vec<(String, String)>,
     pub logs: SignalConfig,
     pub metrics: SignalConfig,
@@ -42,7 +43,7 @@ label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// Complete URL with the scheme, and over HTTP also with the path. `None` if the signal is not exported.
+    /// URL of the collector with its scheme, and for HTTP also with its path. `None` if the signal is not exported.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -59,14 +60,14 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// Headers of each export. Headers often hold credentials, so `Debug` shows only their names.
+/// HTTP headers for each export. They often contain credentials, so `Debug` prints only their names.
 #[derive(Clone, Default, PartialEq)]
 pub struct ExportHeaders(pub Vec<(String, String)>);
 
-/// PEM files for TLS.
+/// Paths of PEM files for TLS to the collector.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// Trusted CAs for the collector's certificate, in place of the system's roots.
+    /// CA certificates that replace the system's trusted roots.
     pub certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
     pub client_certificate: Option<PathBuf>,
@@ -80,7 +81,7 @@ pub enum Temporality {
     LowMemory,
 }
 
-/// Batching of spans or log records.
+/// How spans or log records are combined into exports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BatchConfig {
     /// Maximum time that an item waits for other items.
@@ -93,7 +94,7 @@ pub struct BatchConfig {
     pub timeout: Duration,
 }
 
-/// Which names of the GenAI metrics of the semantic conventions are used.
+/// Which set of names the metrics of the GenAI semantic conventions have.
 #[derive(
     Clone,
     Copy,
@@ -116,19 +117,18 @@ pub enum GenAiNames {
     Off,
 }
 
-/// Selects the exchanges that leave exemplars. The names are those of the specification.
+/// Which exchanges leave exemplars. The variants have the names of the OpenTelemetry specification.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ExemplarFilter {
     /// Exchanges whose traces are sampled and exported.
     #[default]
     TraceBased,
-    /// All exchanges, even if this process exports no traces, because another process may export the trace of the
-    /// caller.
+    /// All exchanges, even if this process exports no traces. Another process may export the trace of the caller.
     AlwaysOn,
     AlwaysOff,
 }
 
-/// An invalid setting, which is ignored.
+/// An invalid setting that was ignored, and the reason.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IgnoredSetting {
     pub variable: String,
@@ -136,10 +136,10 @@ pub struct IgnoredSetting {
 }
 
 impl Config {
-    /// Interval between metric exports. The default of the specification, 60 s, is too long for alerts on tokens per
+    /// Default interval between metric exports. OpenTelemetry's default of 60 s is too long for alerts on tokens per
     /// second.
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
-    /// The specification's default.
+    /// Default time limit of an export, the same as OpenTelemetry's.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
     /// Returns whether any signal is exported over OTLP.
@@ -151,7 +151,7 @@ impl Config {
         self.exported(signal).is_some()
     }
 
-    /// Returns the settings of a signal if it is exported.
+    /// Returns the settings of a signal, or `None` if it is not exported.
     pub fn exported(&self, signal: Signal) -> Option<&SignalConfig> {
         let config = match signal {
             Signal::Logs => &self.logs,
@@ -161,7 +161,7 @@ impl Config {
         (!self.disabled && config.endpoint.is_some()).then_some(config)
     }
 
-    /// Describes in one line the destination of each signal.
+    /// Describes the destination of each signal in one line, for the log.
     pub fn summary(&self) -> String {
         if self.disabled {
             return "OTLP export is off (OTEL_SDK_DISABLED); metrics are served on /metrics".into();
@@ -186,7 +186,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Returns the configuration of an empty environment.
+    /// Returns the configuration for an environment without variables.
     fn default() -> Self {
         Self::from_env(|_| None).0
     }
@@ -206,9 +206,9 @@ impl Default for SignalConfig {
 }
 
 impl BatchConfig {
-    /// Returns the delay and timeout of the specification, and four times its queue and batch sizes. Its queue of 2,048
-    /// and batch of 512 hold 1,024 and 256 exchanges of two spans, which a busy gateway reaches in a second. The full
-    /// queue takes about 8 MB, because the span of a call takes about 1 KB.
+    /// Defaults for spans: delay and timeout of the OpenTelemetry specification, with four times its queue and batch
+    /// size. A queue of 2,048 spans holds 1,024 exchanges, which a busy gateway reaches in a second. The full queue
+    /// takes about 8 MB, because the span of a call has about 1 KB.
     pub const SPANS: Self = Self {
         delay: Duration::from_secs(5),
         queue: 8_192,
@@ -216,7 +216,7 @@ impl BatchConfig {
         timeout: Duration::from_secs(30),
     };
 
-    /// Returns the defaults of the specification.
+    /// Defaults for log records, which are those of the OpenTelemetry specification.
     pub const LOGS: Self = Self {
         delay: Duration::from_secs(1),
         queue: 2_048,

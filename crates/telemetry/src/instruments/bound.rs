@@ -1,4 +1,5 @@
-//! Instruments bound to one attribute set. A record takes a few nanoseconds, a lookup by attributes 200 ns.
+//! Instruments that are bound to one attribute set. Recording a value then takes a few nanoseconds. A lookup by
+//! attributes takes 200 ns.
 
 use std::array;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,7 @@ use crate::builders::Instrument;
 use crate::catalog::{Attribute, Metric};
 use crate::exemplars::{ExemplarRecorder, Exemplars, SeriesId};
 
-/// A histogram that is recorded when an exchange ends, so that each record may leave an exemplar.
+/// A histogram for values that are known when an exchange ends. Each value can leave an exemplar.
 #[derive(Debug)]
 pub struct ExemplarHistogram<T> {
     histogram: Histogram<T>,
@@ -20,7 +21,7 @@ pub struct ExemplarHistogram<T> {
     exemplars: Arc<Exemplars>,
 }
 
-/// An [`ExemplarHistogram`] bound to one series.
+/// An [`ExemplarHistogram`] that is bound to one series.
 #[derive(Clone, Debug)]
 pub struct BoundExemplarHistogram<T> {
     histogram: BoundHistogram<T>,
@@ -39,7 +40,7 @@ where
 }
 
 impl<T> ExemplarHistogram<T> {
-    /// Binds to `attributes`, which are sorted by key.
+    /// Binds the histogram to `attributes`, which are sorted by key.
     pub fn bind(&self, attributes: &[KeyValue]) -> BoundExemplarHistogram<T> {
         BoundExemplarHistogram {
             histogram: self.histogram.bind(attributes),
@@ -63,8 +64,8 @@ impl BoundExemplarHistogram<u64> {
     }
 }
 
-/// A histogram that is bound at its first value, so that unused series have no points. Every use must pass the same
-/// histogram and attributes.
+/// A histogram that is bound when its first value is recorded, so that unused series are not exported. Each call must
+/// pass the same histogram and attributes.
 #[derive(Debug)]
 pub struct LazyHistogram<T>(OnceLock<BoundExemplarHistogram<T>>);
 
@@ -84,12 +85,12 @@ impl<T> Default for LazyHistogram<T> {
     }
 }
 
-/// Instruments that differ in the value of one attribute. Each is bound at its first value, so that unused ones have no
-/// points. Every use must pass the same instrument, attributes and labels.
+/// Instruments that differ in the value of one attribute, the label. Each one is bound when its first value is
+/// recorded, so that unused series are not exported. Each call must pass the same instrument, attributes and labels.
 #[derive(Debug)]
 pub struct Labelled<B, const N: usize>([OnceLock<B>; N]);
 
-/// A label and its value. Without a value, nothing is recorded.
+/// A label and the value to record for it. `None` records nothing.
 pub type LabelledValue<T> = (&'static str, Option<T>);
 
 impl<B, const N: usize> Labelled<B, N> {
@@ -121,7 +122,7 @@ impl<const N: usize> Labelled<BoundCounter<u64>, N> {
 }
 
 impl<const N: usize> Labelled<BoundExemplarHistogram<f64>, N> {
-    /// Records times in seconds.
+    /// Records durations in seconds.
     pub fn record(
         &self,
         histogram: &ExemplarHistogram<f64>,

@@ -1,4 +1,4 @@
-//! Records the numbers of a finished call, each only if its formula applies.
+//! Records the values of a finished call. A value is recorded only if it is defined for the call.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tokengauge_types::label::Label;
 type Times<const N: usize> = Labelled<BoundExemplarHistogram<f64>, N>;
 type Counts<const N: usize> = Labelled<BoundCounter<u64>, N>;
 
-/// The instruments of finished calls of one series with one response model.
+/// The instruments for finished calls of one series with the same response model.
 #[derive(Debug)]
 pub struct CallInstruments {
     set: Arc<InstrumentSet>,
@@ -42,24 +42,25 @@ pub struct CallInstruments {
 struct BoundInstruments {
     /// Durations of calls without an error, in the order of [`CallInstruments::durations`].
     durations: [LazyHistogram<f64>; 3],
-    /// Times without further attributes, in the order of [`CallInstruments::times`].
+    /// Times that need no further attributes, in the order of [`CallInstruments::times`].
     times: [LazyHistogram<f64>; 5],
     queue_waits: Times<3>,
     stages: Times<{ Stage::ALL.len() }>,
     backend_stages: Times<5>,
-    /// Tokens of the semantic conventions by modality: input, output, cache_read, cache_write, reasoning.
+    /// Token counts of the semantic conventions by modality, in the order input, output, cache_read, cache_write,
+    /// reasoning.
     standard: [Counts<4>; 5],
-    /// input, output.
+    /// Token counts per operation, in the order input, output.
     operation: [LazyHistogram<u64>; 2],
     legacy: Labelled<BoundExemplarHistogram<u64>, 2>,
     usage: Counts<6>,
     bands: Counts<{ OutputRateRange::ALL.len() + 1 }>,
     unrated: Counts<{ Unrated::ALL.len() }>,
-    /// Counted and reported tokens.
+    /// Tokens counted by tokengauge, and tokens reported by the provider.
     drift: [OnceLock<BoundCounter<u64>>; 2],
 }
 
-/// The instruments of finished calls of one series, response model, and pair of length buckets.
+/// The instruments for finished calls of one series with the same response model and length buckets.
 #[derive(Debug)]
 pub struct LengthBucketInstruments {
     base: Vec<KeyValue>,
@@ -70,7 +71,7 @@ pub struct LengthBucketInstruments {
 }
 
 impl LengthBucketInstruments {
-    /// Creates the instruments. Without buckets, `base` is the whole attribute set.
+    /// Creates the instruments. If there are no length buckets, `base` is the whole attribute set.
     fn new(base: &[KeyValue], bands: LengthBuckets) -> Self {
         let own =
             [(key::INPUT_LENGTH_BUCKET, bands.input), (key::OUTPUT_LENGTH_BUCKET, bands.output)]
@@ -101,7 +102,7 @@ impl CallInstruments {
         }
     }
 
-    /// Returns the instruments of calls in these length buckets.
+    /// Returns the instruments for calls in these length buckets.
     pub fn banded(&self, bands: LengthBuckets) -> Arc<LengthBucketInstruments> {
         self.banded.obtain(&bands, |bands| LengthBucketInstruments::new(&self.base, *bands))
     }
@@ -154,7 +155,8 @@ impl CallInstruments {
         self.costs.obtain(&(cost.currency.clone(), cost.source), bind).add(cost.amount);
     }
 
-    /// Returns the durations of the semantic conventions. The duration of a session is not the duration of a response.
+    /// Returns the durations of the semantic conventions. A session has none, because its duration is not that of a
+    /// response.
     fn durations(
         &self,
         record: &Record,
@@ -175,7 +177,8 @@ impl CallInstruments {
         ]
     }
 
-    /// Errors add an attribute and are rare, so their instruments are looked up.
+    /// Records a duration. Errors add an attribute and are rare, so the histogram of a failed call is looked up and not
+    /// bound.
     fn at_end<T: Clone>(
         &self,
         slot: &LazyHistogram<T>,
@@ -209,7 +212,7 @@ impl CallInstruments {
         ]
     }
 
-    /// Records stages, queue waits by location, and the phases that the backend reports.
+    /// Records the stages, the queue waits by location, and the phases that the backend reported.
     fn labelled_times(&self, record: &Record, call: &Call, exemplars: &mut ExemplarRecorder<'_>) {
         let (set, base, bound) = (&self.set.own, self.base.as_slice(), &self.bound);
         let length = |stage| record.stages.iter().find(|(known, _)| *known == stage);
@@ -232,7 +235,8 @@ impl CallInstruments {
         exemplars: &mut ExemplarRecorder<'_>,
     ) {
         let set = &self.set.own;
-        // All counters of a kind are bound together, so that no series starts at 1.
+        // All counters of a kind are bound at the same time, so that each of them is exported as 0 before its first
+        // increment.
         let one = |counted: bool| Some(u64::from(counted));
         if let Some(rate) = call.rates.total {
             banded.total_rate.of(&set.total_rate, &banded.base).record(rate, exemplars);
@@ -251,7 +255,7 @@ impl CallInstruments {
         }
     }
 
-    /// Records the usage that the provider reported.
+    /// Records the token counts that the provider reported.
     fn usage(
         &self,
         usage: &Usage,
@@ -302,14 +306,14 @@ impl CallInstruments {
         }
     }
 
-    /// Records counted and reported tokens of calls for which both should be equal.
+    /// Records counted and reported tokens, for calls in which both numbers should be equal.
     fn drift(&self, record: &Record, call: &Call, usage: &Usage, output: &Output) {
         let comparable = record.outcome == Outcome::Ok
             && call.complete == Completeness::True
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
             && output.hidden == 0
-            // The usage of a session includes audio, of which only the transcript is visible.
+            // The reported usage of a session includes audio, but only the transcript of the audio can be counted.
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
             let set = &self.set.own;
@@ -320,15 +324,16 @@ impl CallInstruments {
         }
     }
 
-    /// Returns the counter of choices with one finish reason and one result.
+    /// Returns the counter of choices with this finish reason and this result.
     pub fn choice(&self, reason: &Label, became: ChoiceStatus) -> BoundCounter<u64> {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE_RESULT, became.as_str())];
         self.set.own.choices.bind(&with(&self.base, &own))
     }
 }
 
-/// Splits a count by modality as the provider reports it. The parts add up to the count. The last part holds tokens
-/// without a modality of the semantic conventions, or the whole count if the reported parts exceed it.
+/// Splits a token count by modality, as the provider reported it. The parts add up to the count. The last part contains
+/// tokens of modalities that the semantic conventions do not define. If the reported parts exceed the count, the last
+/// part is the whole count.
 fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
     let named = [split.text, split.image, split.audio];
     let sum: u64 = named.iter().flatten().sum();
@@ -341,7 +346,6 @@ fn by_modality(tokens: u64, split: &ByModality) -> [LabelledValue<u64>; 4] {
     [("text", text), ("image", image), ("audio", audio), ("unknown", rest)]
 }
 
-/// Returns each reached timestamp as the time since accept.
 /// Returns the times from accept to each timestamp of the response, with their histograms.
 fn times_to<'a>(
     set: &'a OwnInstruments,
@@ -376,8 +380,8 @@ fn phases(timings: &Timings) -> [LabelledValue<Duration>; 5] {
     ]
 }
 
-/// Returns the reported tokens by kind, without overlap. Input is uncached + cache_read + cache_write. Output is output
-/// + reasoning + hidden.
+/// Divides the reported tokens into kinds that do not overlap. Input is divided into uncached, cache_read and
+/// cache_write, and output into output, reasoning and hidden.
 fn parts(usage: &Usage, output: Option<&Output>) -> [LabelledValue<u64>; 6] {
     let cached = usage.cache_read.unwrap_or(0) + usage.cache_write.unwrap_or(0);
     let reasoning = usage.reasoning.unwrap_or(0);

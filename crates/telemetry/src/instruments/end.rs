@@ -1,8 +1,8 @@
-//! The instruments that the end of an exchange updates, found with one lookup.
+//! The instruments that are updated when an exchange ends.
 //!
 //! The attributes of these instruments depend on about twenty facts of a record. Building each attribute set and
-//! looking it up in the SDK costs far more than recording, so the bound instruments are cached with those facts as the
-//! key.
+//! looking it up in the SDK takes much longer than recording the values. The bound instruments are therefore cached,
+//! with these facts as the key, and found with one lookup.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,21 +22,22 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum number of cached ends. An exchange whose end is not cached binds its instruments again. The limit is half of
-/// the combinations that [`crate::series_limits`] admits, each of which is rare. A cached end takes about 1 KiB.
+/// Maximum number of cache entries. If the end of an exchange is not cached, its instruments are bound again. The limit
+/// is half the number of combinations that [`crate::series_limits`] admits, most of which are rare. An entry takes
+/// about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
-/// The bound instruments of one kind of end.
+/// The bound instruments for ends of exchanges with the same facts.
 #[derive(Debug)]
 pub struct EndInstruments {
-    /// `None` for a record without an end.
+    /// Duration of the client's request. `None` for a record without an end.
     pub server: Option<BoundExemplarHistogram<f64>>,
-    /// `None` if nothing was sent.
+    /// Duration of the request to the upstream. `None` if nothing was sent.
     pub client: Option<BoundExemplarHistogram<f64>>,
     pub finished: BoundCounter<u64>,
-    /// The series of the counter if the exchange failed, so that it leaves an exemplar.
+    /// Series of the counter `finished`, for an exemplar. `None` if the exchange succeeded.
     pub failed: Option<SeriesId>,
-    /// `None` for plain HTTP.
+    /// Instruments of the call. `None` for plain HTTP.
     pub call: Option<CallEnd>,
 }
 
@@ -45,9 +46,9 @@ pub struct CallEnd {
     pub live: Arc<LiveInstruments>,
     pub ended: Arc<CallInstruments>,
     pub banded: Arc<LengthBucketInstruments>,
-    /// The admitted `error.type`.
+    /// Label of the record's `error.type`.
     pub error: Option<Label>,
-    /// One per finish reason of the record, in its order.
+    /// One counter for each finish reason of the record, in the same order.
     pub choices: Vec<BoundCounter<u64>>,
 }
 
@@ -88,7 +89,7 @@ impl EndInstruments {
     }
 }
 
-/// All facts of a record that the attributes depend on.
+/// All facts of a record on which the attributes depend.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct EndKey<'a> {
     vantage: ProxyPosition,
@@ -110,12 +111,12 @@ pub struct EndKey<'a> {
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
     choices: &'a [ChoiceStatus],
-    /// Empty unless calls are labelled by length buckets.
+    /// Length buckets of the call. Empty if calls have no labels for length buckets.
     bands: LengthBuckets,
 }
 
 impl<'a> EndKey<'a> {
-    /// Returns the key of a record's end. `banded`: calls are labelled by length buckets.
+    /// Returns the key for the end of a record. `banded` is set if calls have labels for length buckets.
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
@@ -143,8 +144,8 @@ impl<'a> EndKey<'a> {
     }
 }
 
-/// Instruments by a keyed 64-bit hash of their [`EndKey`]. Two of [`MAX_CACHED`] hashes collide with a probability of
-/// 3 × 10⁻¹⁴, in which case the second kind of end updates the series of the first.
+/// A cache of instruments. The key is a keyed 64-bit hash of the [`EndKey`]. With [`MAX_CACHED`] entries, the
+/// probability of a collision is 3 × 10⁻¹⁴. After a collision, one kind of end updates the series of the other kind.
 #[derive(Debug, Default)]
 pub struct EndInstrumentsCache {
     hasher: RandomState,
@@ -152,8 +153,8 @@ pub struct EndInstrumentsCache {
 }
 
 impl EndInstrumentsCache {
-    /// Returns the cached instruments of `key`, or the result of `make`. The result is cached if `make` returns `true`
-    /// and the cache is not full.
+    /// Returns the cached instruments for `key`, or the instruments that `make` creates. They are cached if `make` also
+    /// returns `true` and the cache is not full.
     pub fn obtain(
         &self,
         key: &EndKey<'_>,

@@ -1,4 +1,5 @@
-//! Instruments that are updated for every chunk, bound to one series. A record takes a few nanoseconds.
+//! The instruments that are updated for every chunk of a stream. They are bound to one series, so a record takes a few
+//! nanoseconds.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,16 +17,16 @@ use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::MetricLabels;
 use tokengauge_measure::timing::{LiveSample, Stall, StallKind, StallPhase};
 
-/// Maximum inter-token records of one chunk. A record takes 14 ns, less than counting the token. The limit matters only
-/// for a stream that arrives as one huge event. It caps the work at 60 µs, and omits the excess tokens from a
-/// distribution that the stream would dominate.
+/// Maximum number of inter-token latencies recorded for one chunk. A record takes 14 ns, which is less than counting
+/// the token. The limit only applies if a stream arrives as one huge event. It limits the work to 60 µs. The omitted
+/// tokens would otherwise dominate the distribution.
 const MAX_RECORDS_PER_CHUNK: u32 = 4_096;
 
-/// The live instruments of one series, bound at their first use, so that unused ones have no points.
+/// The live instruments of one series. Each one is bound when it is first used, so that unused series are not exported.
 #[derive(Debug)]
 pub struct LiveInstruments {
     set: Arc<InstrumentSet>,
-    /// The attributes of the series, sorted.
+    /// The attributes of the series, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
     bound: BoundInstruments,
@@ -33,7 +34,7 @@ pub struct LiveInstruments {
 
 #[derive(Debug, Default)]
 struct BoundInstruments {
-    /// Counters by kind of token, counted and estimated.
+    /// Token counters for each kind of text: the first for counted tokens, the second for estimated tokens.
     output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
@@ -55,7 +56,7 @@ impl LiveInstruments {
             bound: BoundInstruments::default(),
         };
         if series.operation.generates() {
-            // Exports 0 before the first token, so that `rate()` includes the first increase.
+            // Exported as 0 before the first token, so that `rate()` includes the first increment.
             live.record(LiveSample::Standard { tokens: 0 });
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
@@ -65,8 +66,8 @@ impl LiveInstruments {
         live
     }
 
-    /// Records a sample. Called for every chunk, so it does not hash, and allocates only for the first sample of a
-    /// kind.
+    /// Records a sample. This function runs for every chunk, so it does not hash, and allocates only for the first
+    /// sample of a kind.
     pub fn record(&self, sample: LiveSample) {
         let set = &*self.set;
         match sample {
@@ -98,7 +99,7 @@ impl LiveInstruments {
         }
     }
 
-    /// Exports each kind of stall as 0 before the first one.
+    /// Exports each kind of stall as 0 before the first stall.
     fn initialize_stalls(&self) {
         for awaited in StallPhase::ALL {
             for silence in StallKind::ALL {
@@ -112,7 +113,8 @@ impl LiveInstruments {
         self.set.own.stalls.add(times, &attributes);
     }
 
-    /// Records the exemplars of a stall. The stall itself was counted while it lasted, before the sampling decision.
+    /// Records the exemplars of a stall. The stall itself was counted earlier, while it lasted, when the sampling
+    /// decision was not known yet.
     pub(super) fn record_stall_exemplar(
         &self,
         stall: &Stall,
@@ -135,7 +137,8 @@ impl LiveInstruments {
         }
     }
 
-    /// Records stream-seconds after the first token: `streaming`, and `blocked` by a client that did not read.
+    /// Records the time of a stream after its first token, divided into `streaming` and `blocked` (by a client that did
+    /// not read).
     pub fn record_stream_time(&self, streaming: Duration, blocked: Duration) {
         let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
             let bind = || {
@@ -148,7 +151,7 @@ impl LiveInstruments {
         counter(&self.bound.blocked, "blocked", blocked);
     }
 
-    /// Records input tokens, estimated from the bytes of the prompt.
+    /// Records input tokens that were estimated from the length of the prompt.
     pub(super) fn estimated_input(&self, tokens: u64) {
         let bind = || self.tokens("input", "prompt", Source::Estimated);
         self.bound.input.get_or_init(bind).add(tokens);
@@ -177,7 +180,7 @@ impl LiveInstruments {
             TextKind::Refusal => refusal,
             TextKind::Transcript => transcript,
         };
-        // Samples never contain reported counts. The record has the reported counts.
+        // A sample never contains tokens that the provider reported. They are in the record of the exchange.
         let (slot, source) = match source {
             Source::Counted => (counted, Source::Counted),
             Source::Estimated | Source::Reported => (estimated, Source::Estimated),

@@ -1,8 +1,8 @@
-//! Records samples and finished exchanges in instruments.
+//! Records live values and finished exchanges in the SDK's instruments.
 //!
-//! Instruments for values that change with every chunk are bound to their series once ([`LiveInstruments`]). `end` and
-//! `call` record the values that are known at the end. `gauges` reads states from a snapshot. Values that are missing
-//! in the record are not recorded.
+//! Values that change with every chunk have instruments that are bound to their series once ([`LiveInstruments`]). The
+//! modules `end` and `call` record the values that are known when an exchange has ended. Gauges are not recorded here:
+//! `gauges` reads them from a snapshot. Values that are missing in a record are not recorded.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ mod set;
 
 pub use live::LiveInstruments;
 
-/// Every synchronous instrument, with its series.
+/// All synchronous instruments, with the series to which they are bound.
 #[derive(Debug)]
 pub struct Instruments {
     set: Arc<InstrumentSet>,
@@ -60,14 +60,14 @@ pub struct Instruments {
     choices: CombinationLimiter,
     lengths: CombinationLimiter,
     http: CombinationLimiter,
-    /// Number of times that a combination of admitted values exceeded its limit.
+    /// How often a combination of admitted label values exceeded its limit.
     folded: Arc<AtomicU64>,
 }
 
-/// A component of this proxy whose scheduling delays are measured.
+/// A component of this proxy whose scheduling delay is measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Component {
-    /// The runtime of the data path.
+    /// The tokio runtime of the data path.
     Runtime,
     /// The observer thread.
     Observer,
@@ -116,8 +116,8 @@ impl Instruments {
         }
     }
 
-    /// Exports the series that are known from the configuration as 0. A series that starts at 1 loses its first event
-    /// in `rate()`.
+    /// Exports the series that follow from the configuration with the value 0. If a counter started at 1, `rate()`
+    /// would not see its first increment.
     pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
             self.lane(&lane_of(route));
@@ -129,7 +129,7 @@ impl Instruments {
         self.lane(&lane_of(route)).started.add(1);
     }
 
-    /// Returns the instruments of one series. Keep them for the length of the stream.
+    /// Returns the instruments of one series. The caller keeps them for the duration of the stream.
     pub fn live(&self, series: &MetricLabels) -> Arc<LiveInstruments> {
         let make = |series: &MetricLabels| LiveInstruments::new(Arc::clone(&self.set), series);
         if let Some(live) = self.live.obtain_within(series, self.limits.series, make) {
@@ -137,7 +137,8 @@ impl Instruments {
         }
         self.fold();
         let other = Label::known(OTHER);
-        // Replaces tenant and variant first: they multiply the series, and the model matters more.
+        // If there are too many series, tenant and variant are replaced first. They multiply the number of series, and
+        // the model is more important.
         let together = MetricLabels {
             tenant: series.tenant.as_ref().map(|_| other.clone()),
             variant: series.variant.as_ref().map(|_| other.clone()),
@@ -156,12 +157,13 @@ impl Instruments {
             })
     }
 
-    /// Records stream-seconds before the first token. [`LiveInstruments::record_stream_time`] records those after it.
+    /// Records the time that streams spent before their first token. [`LiveInstruments::record_stream_time`] records
+    /// the time after the first token.
     pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
-    /// Records WebSocket messages: from the client, and from the upstream.
+    /// Records the number of WebSocket messages from the client and from the upstream.
     pub fn record_messages(&self, lane: &RouteKey, numbers: [u64; 2]) {
         let lane = self.lane(lane);
         for (counter, number) in lane.messages.iter().zip(numbers) {
@@ -169,42 +171,42 @@ impl Instruments {
         }
     }
 
-    /// Records the start of an exchange that repeats an earlier one.
+    /// Records the start of an exchange that is a retry of an earlier exchange.
     pub fn record_retry(&self, lane: &RouteKey, sign: RetrySignal) {
         self.lane(lane).record_retry(&self.set, Some(sign));
     }
 
-    /// Records by how much a component was scheduled late.
+    /// Records the delay with which a component was scheduled.
     pub fn record_delay(&self, part: Component, late: Duration) {
         let attributes = [word(key::COMPONENT, part.as_str())];
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Exports a budget as 0 from now on.
+    /// Exports the spending from a budget as 0 until the first call.
     pub fn register_budget(&self, name: &Label, unit: &Label) {
         self.record_spend((name, unit), 0.0);
     }
 
-    /// Records a call whose tokens have no price.
+    /// Records a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.own.unpriced.add(1, &live.base);
     }
 
-    /// Records the amount that a call took from a budget, in the unit of the budget.
+    /// Records the amount that a call took from a budget, in the budget's unit.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
         self.set.own.budget_used.add(amount, &attributes);
     }
 
-    /// Records parse errors, whether or not they belong to a record.
+    /// Records parse errors. They need not belong to a record.
     pub fn record_anomaly(&self, anomaly: ParseError, times: u32) {
         let attributes = [word(key::PARSE_ERROR, anomaly.as_str())];
         self.set.own.anomalies.add(u64::from(times), &attributes);
     }
 
-    /// Records the end of an exchange. Only [`LiveInstruments::record`] updates the counters of output tokens, for
-    /// non-streaming responses too.
+    /// Records the end of an exchange. The counters of output tokens are not updated here, but in
+    /// [`LiveInstruments::record`], even for non-streaming responses.
     pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
             self.record_anomaly(*anomaly, *times);
@@ -217,7 +219,7 @@ impl Instruments {
         let closing = self.closings.obtain(&EndKey::of(record, self.limits.bands), || {
             let overflow_before = self.overflow_count(gate);
             let closing = self.closing(record, gate);
-            // Values replaced by `other` are counted each time, so such ends are not cached.
+            // Each replacement of a value by `other` must be counted, so the instruments of such an end are not cached.
             (closing, self.overflow_count(gate) == overflow_before)
         });
         let lane = self.lane(&lane_of(&record.route));
@@ -226,12 +228,12 @@ impl Instruments {
         lane.record_connections(&self.set, record, exemplars);
     }
 
-    /// Records content that could not be captured.
+    /// Records parts of the content that could not be captured.
     fn left_out(&self, why: &'static str, parts: u64) {
         self.set.own.left_out.add(parts, &[word(key::OMISSION_REASON, why)]);
     }
 
-    /// Returns the number of times that a value or a combination was replaced by `other`.
+    /// Returns how often a value or a combination was replaced by `other`.
     fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.folded.load(Ordering::Relaxed)
@@ -283,12 +285,12 @@ impl Instruments {
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Returns the label if its combination is admitted, else `other`.
+    /// Returns the label if its combination is admitted, and `other` if not.
     fn or_other(&self, set: &CombinationLimiter, combination: impl Hash, label: Label) -> Label {
         if self.admit(set, combination) { label } else { Label::known(OTHER) }
     }
 
-    /// Returns whether a combination is admitted, and counts it if not.
+    /// Returns whether a combination is admitted. Counts the combination if it is not.
     fn admit(&self, set: &CombinationLimiter, combination: impl Hash) -> bool {
         let admitted = set.admit(self.limits.combinations, &combination);
         if !admitted {
@@ -336,7 +338,7 @@ impl Instruments {
         (self.set.own.finished.bind(&attributes), series)
     }
 
-    /// Binds the HTTP metrics of the semantic conventions: the client's request, and the request to the upstream.
+    /// Binds the HTTP metrics of the semantic conventions for the client's request and for the request to the upstream.
     fn http(
         &self,
         record: &Record,
@@ -385,7 +387,7 @@ impl Instruments {
     }
 }
 
-/// Returns the stage in which an exchange ended: the one after the last timestamp that it reached.
+/// Returns the stage in which an exchange ended, which is the stage after the last timestamp that it reached.
 fn end_stage(record: &Record) -> Stage {
     let points = &record.points;
     let streamed = record.call.as_ref().is_some_and(|call| call.streamed);

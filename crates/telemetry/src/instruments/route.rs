@@ -1,4 +1,4 @@
-//! Instruments whose series are routes and positions: requests, retries, and the connections that exchanges use.
+//! The instruments whose series have only the labels route and position: requests, retries and connections.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
@@ -12,15 +12,15 @@ use crate::exemplars::ExemplarRecorder;
 use crate::instruments::bound::{BoundExemplarHistogram, Labelled};
 use crate::instruments::set::InstrumentSet;
 
-/// Counters are exported as 0 from the start. The instruments of connections are bound at their first value, so that no
-/// series shows 0 if the kernel reports nothing.
+/// The instruments of one route. Its counters are exported as 0 from the start. Instruments of connections are bound
+/// when their first value is recorded, because the kernel may report nothing, and a series of zeros would be wrong.
 #[derive(Debug)]
 pub struct RouteInstruments {
-    /// The attributes of the route, sorted.
+    /// The attributes of the route, sorted by key.
     base: Vec<KeyValue>,
     pub started: BoundCounter<u64>,
     pub waiting: BoundCounter<f64>,
-    /// Messages from the client, and from the upstream.
+    /// Number of WebSocket messages from the client, and from the upstream.
     pub messages: [BoundCounter<u64>; 2],
     retries: Labelled<BoundCounter<u64>, { RetrySignal::ALL.len() }>,
     connect_stages: Labelled<BoundExemplarHistogram<f64>, { ConnectStage::ALL.len() }>,
@@ -47,7 +47,7 @@ impl RouteInstruments {
         route
     }
 
-    /// Counts a retry. Without a signal, all counters are exported as they are.
+    /// Counts a retry. Without a signal, only exports the counters with their current values.
     pub fn record_retry(&self, set: &InstrumentSet, sign: Option<RetrySignal>) {
         let counts =
             RetrySignal::ALL.map(|known| (known.as_str(), Some(u64::from(sign == Some(known)))));

@@ -1,4 +1,4 @@
-//! All synchronous instruments.
+//! Declares all synchronous instruments.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::config::GenAiNames;
 use crate::exemplars::Exemplars;
 use crate::instruments::bound::ExemplarHistogram;
 
-/// Declares a set of instruments, each with its catalog entry.
+/// Declares a set of instruments, each with its entry in the catalog.
 macro_rules! instruments {
     (
         $(#[$about:meta])*
@@ -30,7 +30,7 @@ macro_rules! instruments {
     };
 }
 
-/// All synchronous instruments. Those of the semantic conventions have the configured names.
+/// All synchronous instruments. The metrics of the GenAI semantic conventions have the configured set of names.
 #[derive(Debug)]
 pub struct InstrumentSet {
     pub exemplars: Arc<Exemplars>,
@@ -39,7 +39,7 @@ pub struct InstrumentSet {
     pub server: Option<GenAiServer>,
     pub latest: Option<LatestGenAi>,
     pub legacy: Option<LegacyGenAi>,
-    /// Duration of calls that are not inference. The metric has the same name in both sets.
+    /// Duration of calls that are not inference. This metric has the same name in both sets of names.
     pub operation_duration: Option<ExemplarHistogram<f64>>,
     pub own: OwnInstruments,
 }
@@ -62,7 +62,7 @@ impl InstrumentSet {
 }
 
 instruments! {
-    /// Instruments of tokengauge's own metrics.
+    /// Instruments of the metrics that tokengauge defines.
     OwnInstruments {
         tokens: Counter<u64> = tokengauge::TOKENS,
         tokens_standard: Counter<u64> = tokengauge::NORMALIZED_TOKENS,
@@ -106,7 +106,7 @@ instruments! {
 }
 
 instruments! {
-    /// Instruments of `gen_ai.server.*`, which are the same in both sets of names.
+    /// Instruments of `gen_ai.server.*`. Their names are the same in both sets of names.
     GenAiServer {
         duration: ExemplarHistogram<f64> = semconv::SERVER_DURATION,
         first_token: ExemplarHistogram<f64> = semconv::SERVER_FIRST_TOKEN,

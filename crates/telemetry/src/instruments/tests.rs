@@ -1,4 +1,4 @@
-//! Tests that exported metrics match the catalog, and that each record and sample updates the expected series.
+//! Tests that exported metrics match the catalog, and that records and samples update the expected series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::CardinalityLimits;
 
 /// Returns every point as `name{key=value,…}` with its value. The value of a histogram is its count.
-fn points(picture: &MetricsSnapshot) -> BTreeMap<String, f64> {
-    let request = ExportMetricsServiceRequest::from(&picture.metrics);
+fn points(snapshot: &MetricsSnapshot) -> BTreeMap<String, f64> {
+    let request = ExportMetricsServiceRequest::from(&snapshot.metrics);
     let mut points = BTreeMap::new();
     for metric in
         request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics)
@@ -68,7 +68,7 @@ fn points(picture: &MetricsSnapshot) -> BTreeMap<String, f64> {
                 .iter()
                 .for_each(|point| put(&point.attributes, point.count as f64)),
             Data::ExponentialHistogram(_) | Data::Summary(_) => {
-                panic!("{} is of a kind that is not made", metric.name)
+                panic!("{} has an unexpected kind", metric.name)
             }
         }
     }
@@ -85,7 +85,7 @@ fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
     } else if let IntValue(value) = value {
         value.to_string()
     } else {
-        panic!("{}: {value:?} is no label", kv.key)
+        panic!("{}: {value:?} is not a label value", kv.key)
     }
 }
 
@@ -100,11 +100,11 @@ fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64>
         })
     });
     let first = found.next().map(|(_, value)| *value);
-    assert!(found.next().is_none(), "{name} {with:?} is not one point");
+    assert!(found.next().is_none(), "{name} {with:?} matches several points");
     first
 }
 
-/// Returns the sum of all points of `name`, or `None` if there are none.
+/// Returns the sum of all points of `name`, or `None` if there are no points.
 fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let start = format!("{name}{{");
     let values =
@@ -276,7 +276,7 @@ const SAMPLES: [LiveSample; 8] = [
     LiveSample::Resumed(STALL),
 ];
 
-/// Returns a snapshot after a wide variety of records and samples.
+/// Returns a snapshot after many different records and samples.
 fn representative() -> MetricsSnapshot {
     let (instruments, metrics_reader) = start(GenAiNames::Both);
     let gate = gate();
@@ -312,7 +312,7 @@ fn representative() -> MetricsSnapshot {
 }
 
 #[test]
-fn exactly_what_is_registered_is_emitted() {
+fn emits_exactly_the_metrics_of_the_catalog() {
     let metrics = representative().metrics;
     let emitted: BTreeSet<_> = metrics
         .scope_metrics()
@@ -327,7 +327,7 @@ fn exactly_what_is_registered_is_emitted() {
 }
 
 #[test]
-fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
+fn emitted_metrics_match_the_catalog() {
     let metrics = representative().metrics;
     for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
         let registered = catalog::metric(metric.name()).unwrap();
@@ -344,7 +344,7 @@ fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
     }
 }
 
-/// Checks every point of `data` against the catalog entry, and returns the kind of `data`.
+/// Checks every point of `data` against the catalog entry. Returns the kind of the metric.
 fn checked<T: Copy>(registered: &catalog::Metric, data: &MetricData<T>) -> catalog::Kind {
     match data {
         MetricData::Gauge(gauge) => {
@@ -386,7 +386,7 @@ fn check<'a>(
 }
 
 #[test]
-fn every_registered_attribute_is_used() {
+fn every_attribute_of_the_catalog_is_used() {
     let text = prometheus::text(&representative());
     for attribute in catalog::attributes::ALL {
         let label = format!("{}=\"", attribute.key.replace('.', "_"));
@@ -395,7 +395,7 @@ fn every_registered_attribute_is_used() {
 }
 
 #[test]
-fn a_backend_is_told_as_far_as_it_is_known() {
+fn unknown_values_of_a_backend_are_absent() {
     let text = prometheus::text(&representative());
     let vllm = "tokengauge_engine=\"vllm\"";
     for (series, labels, value) in [
@@ -422,15 +422,15 @@ fn a_backend_is_told_as_far_as_it_is_known() {
 }
 
 #[test]
-fn a_queue_is_exact_where_the_engine_tells_it() {
+fn a_queue_depth_of_the_engine_is_exact() {
     let mut lane = load().lanes.remove(0);
     assert_eq!((lane.queue_depth(), lane.bound()), (3, Precision::UpperBound));
     lane.backend_waiting = Some(9);
     assert_eq!((lane.queue_depth(), lane.bound()), (10, Precision::Exact));
 }
 
-/// Returns the Prometheus name of a metric. Reimplements the rules of Prometheus' own translator
-/// (`UnderscoreEscapingWithSuffixes`), so that tests can compare both.
+/// Returns the Prometheus name of a metric. This is a second implementation of the rules of Prometheus' translator
+/// (`UnderscoreEscapingWithSuffixes`), to which the exported names are compared.
 fn translated(name: &str, unit: &str, data: &Data) -> String {
     let mut tokens: Vec<&str> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -460,16 +460,16 @@ fn translated(name: &str, unit: &str, data: &Data) -> String {
 }
 
 #[test]
-fn names_are_equal_over_otlp_and_on_the_scrape() {
-    let picture = representative();
-    let request = ExportMetricsServiceRequest::from(&picture.metrics);
+fn names_are_equal_over_otlp_and_in_scrapes() {
+    let snapshot = representative();
+    let request = ExportMetricsServiceRequest::from(&snapshot.metrics);
     let over_otlp: BTreeSet<_> = request.resource_metrics[0]
         .scope_metrics
         .iter()
         .flat_map(|scope| &scope.metrics)
         .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
         .collect();
-    let text = prometheus::text(&picture);
+    let text = prometheus::text(&snapshot);
     let scraped: BTreeSet<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -480,7 +480,7 @@ fn names_are_equal_over_otlp_and_on_the_scrape() {
 }
 
 #[test]
-fn samples_move_the_live_metrics_of_their_series() {
+fn samples_update_the_live_metrics_of_their_series() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let live = instruments.live(&testing::series());
     SAMPLES.into_iter().for_each(|sample| live.record(sample));
@@ -497,7 +497,7 @@ fn samples_move_the_live_metrics_of_their_series() {
     assert_eq!(
         one(&points, "tokengauge.inter_token_latency", &[]),
         Some(6.0),
-        "each gap once for each of its tokens"
+        "each gap is recorded once per token"
     );
     assert_eq!(one(&points, "tokengauge.inter_chunk_latency", &[]), Some(2.0));
     assert_eq!(one(&points, "tokengauge.tokens_per_chunk", &[]), Some(2.0));
@@ -505,14 +505,15 @@ fn samples_move_the_live_metrics_of_their_series() {
     assert_eq!(one(&points, "gen_ai.client.operation.time_per_output_chunk", &[]), None);
 }
 
-/// Returns the points that one record leaves in new instruments.
+/// Returns the points that a single record creates in new instruments.
 fn points_of(record: &Record) -> BTreeMap<String, f64> {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.record_end(record, &gate());
     points(&metrics_reader.scrape())
 }
 
-/// Checks rows of a name, attributes, and the value of the only point with them. `None`: no such point exists.
+/// Checks rows of a metric name, attributes, and the value of the only point with these attributes. `None` means that
+/// there is no such point.
 fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)]) {
     for (name, with, value) in rows {
         assert_eq!(one(points, name, with), *value, "{name} {with:?}");
@@ -520,7 +521,7 @@ fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)])
 }
 
 #[test]
-fn phases_are_those_that_the_backend_told() {
+fn exports_phases_that_the_backend_reported() {
     let points = points_of(&testing::streamed());
     let of = |stage| one(&points, "tokengauge.backend.stage.duration", &[stage]);
     assert_eq!(of("tokengauge.backend_stage=queue"), Some(1.0));
@@ -529,7 +530,7 @@ fn phases_are_those_that_the_backend_told() {
 }
 
 #[test]
-fn reported_usage_is_what_was_reported() {
+fn exports_reported_usage_unchanged() {
     let points = points_of(&testing::streamed());
     let answered = ["gen_ai.token.modality=unknown", "gen_ai.response.model=gpt-4o-2024-08-06"];
     expect(
@@ -538,7 +539,7 @@ fn reported_usage_is_what_was_reported() {
             ("gen_ai.client.inference.usage.input_tokens", &answered, Some(120.0)),
             ("gen_ai.client.inference.usage.output_tokens", &answered, Some(101.0)),
             ("gen_ai.client.inference.usage.cache_read.input_tokens", &[], Some(64.0)),
-            // A count that the provider does not report is absent, not 0.
+            // A count that the provider did not report is absent, not 0.
             ("gen_ai.client.inference.usage.cache_write.input_tokens", &[], None),
             ("gen_ai.client.inference.usage.reasoning.output_tokens", &[], Some(20.0)),
             ("gen_ai.client.inference.operation.input_tokens", &[], Some(1.0)),
@@ -551,7 +552,7 @@ fn reported_usage_is_what_was_reported() {
 }
 
 #[test]
-fn a_stream_that_went_well() {
+fn exports_a_successful_stream() {
     let points = points_of(&testing::streamed());
     let ended = [
         "tokengauge.outcome=ok",
@@ -573,9 +574,9 @@ fn a_stream_that_went_well() {
                 &["tokengauge.finish_reason=stop", "tokengauge.choice_result=complete"],
                 Some(1.0),
             ),
-            // 400 bytes ÷ 4.
+            // The estimate is 400 bytes ÷ 4.
             ("tokengauge.tokens", &["gen_ai.token.type=input"], Some(100.0)),
-            // Only samples update the next two counters.
+            // Only samples update the next two counters, so a record leaves them unchanged.
             ("tokengauge.tokens", &["gen_ai.token.type=output"], None),
             ("tokengauge.normalized_tokens", &[], Some(0.0)),
             ("tokengauge.client.backpressure.duration", &[], None),
@@ -590,7 +591,7 @@ fn a_stream_that_went_well() {
 }
 
 #[test]
-fn a_refused_embeddings_call() {
+fn exports_a_rejected_embeddings_call() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.record_end(&testing::refused(), &gate());
     let points = points(&metrics_reader.scrape());
@@ -613,7 +614,7 @@ fn a_refused_embeddings_call() {
     );
     let server =
         points.keys().find(|point| point.starts_with("http.server.request.duration")).unwrap();
-    assert!(!server.contains("error.type"), "a 4xx is no error of the server: {server}");
+    assert!(!server.contains("error.type"), "a 4xx response is not a server error: {server}");
 }
 
 #[test]
@@ -642,7 +643,7 @@ fn plain_http_has_http_metrics_and_is_counted() {
 }
 
 #[test]
-fn what_is_known_from_the_configuration_is_there_at_zero() {
+fn series_of_the_configuration_start_at_zero() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     instruments.initialize_routes(&[testing::route()]);
     let points = points(&metrics_reader.scrape());
@@ -654,7 +655,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         ),
         Some(0.0)
     );
-    // The other two states have a model label, so they start at 0 when the first response of a model arrives.
+    // The other two states have a model label. They are exported as 0 when the first response of a model arrives.
     let waiting = ["tokengauge.stream.state=waiting"];
     assert_eq!(one(&points, "tokengauge.stream.active_time", &waiting), Some(0.0));
     instruments.live(&testing::series());
@@ -716,7 +717,7 @@ fn gauges_show_the_snapshot() {
 }
 
 #[test]
-fn what_the_process_takes_and_may_take() {
+fn exports_usage_and_limits_of_the_process() {
     let (_instruments, metrics_reader) = start(GenAiNames::Latest);
     let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
@@ -730,7 +731,7 @@ fn what_the_process_takes_and_may_take() {
 }
 
 #[test]
-fn what_vendors_have_left_is_told_by_what_they_limit() {
+fn exports_rate_limits_by_type() {
     let (_instruments, metrics_reader) = start(GenAiNames::Latest);
     let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
@@ -740,7 +741,7 @@ fn what_vendors_have_left_is_told_by_what_they_limit() {
         ("tokengauge.rate_limit.tokens.remaining", "tokengauge.rate_limit.tokens.limit");
     assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
     assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
-    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
+    assert_eq!(tokens(remaining, "requests"), None, "this is a limit on requests, not tokens");
     assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
     assert_eq!(tokens("tokengauge.rate_limit.reset", "tokens"), Some(17.0));
     assert_eq!(tokens("tokengauge.rate_limit.reset", "requests"), None);
@@ -781,7 +782,7 @@ fn distinct(n: u16) -> Record {
 }
 
 #[test]
-fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
+fn calls_beyond_the_limit_lose_tenants_before_models() {
     let limits = CardinalityLimits { models: 1, ..CardinalityLimits::default() };
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
@@ -804,7 +805,7 @@ fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
 }
 
 #[test]
-fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
+fn many_names_do_not_overflow_the_sdk_and_are_counted() {
     let limits =
         CardinalityLimits { models: 5, length_bands: true, ..CardinalityLimits::default() };
     let (instruments, metrics_reader) = Instruments::new(
@@ -812,7 +813,7 @@ fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
         limits,
         SnapshotSource::new(StateSnapshot::default),
     );
-    // This limiter admits far more values than the limits of the instruments assume.
+    // This limiter admits many more values than the limits of the instruments assume.
     let gate = CardinalityLimiter::new(
         CardinalityLimits {
             models: 100_000,
@@ -832,7 +833,11 @@ fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
     let overflown: Vec<_> =
         points.keys().filter(|point| point.contains("otel.metric.overflow")).collect();
     assert!(overflown.is_empty(), "{overflown:?}");
-    assert_eq!(sum(&points, "tokengauge.requests.finished"), Some(3_000.0), "every one is counted");
+    assert_eq!(
+        sum(&points, "tokengauge.requests.finished"),
+        Some(3_000.0),
+        "all requests are counted"
+    );
     assert_eq!(sum(&points, "tokengauge.tokens"), Some(3_000.0 * 107.0));
     assert!(
         one(&points, "tokengauge.self.label_overflow", &["tokengauge.dimension=series"]).unwrap()
@@ -841,7 +846,7 @@ fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
 }
 
 #[test]
-fn deltas_are_sent_beside_sums_that_are_scraped() {
+fn exports_deltas_over_otlp_and_sums_in_scrapes() {
     let (config, _) = Config::from_env(|name| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
         _ => None,
@@ -864,7 +869,7 @@ fn deltas_are_sent_beside_sums_that_are_scraped() {
 }
 
 #[test]
-fn the_family_can_be_turned_off() {
+fn gen_ai_metrics_can_be_disabled() {
     let (instruments, metrics_reader) = start(GenAiNames::Off);
     instruments.record_end(&testing::streamed(), &gate());
     instruments.record_end(&testing::refused(), &gate());
@@ -872,7 +877,7 @@ fn the_family_can_be_turned_off() {
 }
 
 #[test]
-fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
+fn the_end_stage_follows_the_last_timestamp() {
     let mut record = testing::streamed();
     assert_eq!(end_stage(&record), Stage::Tail);
     record.outcome = Outcome::Truncated;
@@ -896,8 +901,8 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
 }
 
-/// Histograms that are recorded while a stream runs, or that do not belong to an exchange. They have no exemplars,
-/// because the decision to keep a trace is made when its exchange ends.
+/// Histograms without exemplars. They are recorded while a stream runs, or do not belong to an exchange. Whether a
+/// trace is kept is only known when its exchange ends.
 const LIVE: [&str; 6] = [
     "tokengauge.self.scheduling_delay",
     "tokengauge.inter_token_latency",
@@ -919,14 +924,14 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
     point.exemplars.iter().map(bucket).collect()
 }
 
-fn sent(picture: &MetricsSnapshot) -> Vec<Metric> {
-    let request = crate::otlp::metrics::request(picture);
+fn sent(snapshot: &MetricsSnapshot) -> Vec<Metric> {
+    let request = crate::otlp::metrics::request(snapshot);
     let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
     request.resource_metrics.remove(0).scope_metrics.remove(0).metrics
 }
 
 #[test]
-fn every_bucket_that_an_end_filled_leads_to_a_trace() {
+fn every_bucket_filled_at_an_end_has_an_exemplar() {
     let mut led = BTreeSet::new();
     for metric in sent(&representative()) {
         let Some(Data::Histogram(histogram)) = metric.data else {
@@ -947,7 +952,7 @@ fn every_bucket_that_an_end_filled_leads_to_a_trace() {
 }
 
 #[test]
-fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
+fn other_metrics_have_exemplars_only_for_failures_and_stalls() {
     for metric in sent(&representative()) {
         let points = match metric.data.unwrap() {
             Data::Sum(sum) => sum.data_points,
@@ -970,23 +975,23 @@ fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
 }
 
 #[test]
-fn an_exemplar_from_before_the_points_time_is_not_sent() {
+fn omits_exemplars_older_than_the_start_of_a_point() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let mut record = testing::streamed();
     record.wall = tokengauge_types::clock::WallTime::from_unix_nanos(0);
     instruments.record_end(&record, &gate());
-    let picture = metrics_reader.collect();
-    assert!(prometheus::Format::OpenMetrics.render(&picture).contains(" # {"));
-    for metric in sent(&picture) {
+    let snapshot = metrics_reader.collect();
+    assert!(prometheus::Format::OpenMetrics.render(&snapshot).contains(" # {"));
+    for metric in sent(&snapshot) {
         if let Some(Data::Histogram(histogram)) = &metric.data {
             assert!(histogram.data_points.iter().all(|point| point.exemplars.is_empty()));
         }
     }
 }
 
-/// Prometheus rejects a scrape that contains a family or a series twice.
+/// Prometheus rejects a scrape in which a family or a series occurs twice.
 #[test]
-fn no_two_families_of_open_metrics_share_a_name() {
+fn families_of_open_metrics_have_distinct_names() {
     let text = prometheus::Format::OpenMetrics.render(&representative());
     let mut families = BTreeSet::new();
     let mut series = BTreeSet::new();
@@ -1007,7 +1012,7 @@ fn no_two_families_of_open_metrics_share_a_name() {
 }
 
 #[test]
-fn an_end_with_exemplars_allocates_nothing_once_its_series_are_known() {
+fn an_end_of_known_series_does_not_allocate() {
     let (instruments, _collector) = start(GenAiNames::Both);
     let (record, gate) = (testing::streamed(), gate());
     instruments.record_end(&record, &gate);

@@ -1,4 +1,4 @@
-//! The HTTP client of OTLP/HTTP, and TLS for both OTLP transports.
+//! The HTTP client for OTLP/HTTP, and the TLS configuration for both OTLP transports.
 
 use std::error::Error;
 use std::fmt;
@@ -18,10 +18,11 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::config::TlsFiles;
 
-/// Maximum bytes of a response. The response to an export has a few bytes. Longer error pages are rejected.
+/// Maximum length of a response in bytes. The response to an export normally has a few bytes. Only error pages are
+/// longer, and they are not needed.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Reason why TLS to the collector cannot be configured.
+/// Why TLS to the collector cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{path}: {source}")]
@@ -36,7 +37,7 @@ pub enum TlsError {
     Identity(#[from] rustls::Error),
 }
 
-/// Sends complete requests and reads complete responses. Must be used inside the telemetry thread's runtime.
+/// Sends requests to the collector and reads complete responses. Must be used inside the telemetry thread's runtime.
 pub struct HttpClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 impl HttpClient {
@@ -76,7 +77,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// Returns the TLS configuration of a gRPC channel.
+/// Returns the TLS configuration of a gRPC channel to the collector.
 pub(super) fn tonic_config(tls: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
     let mut config = ClientTlsConfig::new();
     config = match &tls.certificate {
@@ -114,7 +115,7 @@ fn client_config(tls: &TlsFiles) -> Result<ClientConfig, TlsError> {
     })
 }
 
-/// Returns the files of the client certificate and its key.
+/// Returns the paths of the client certificate and its key, or `None` if no client certificate is configured.
 fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
     match (&tls.client_certificate, &tls.client_key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
@@ -123,7 +124,8 @@ fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
     }
 }
 
-/// Returns the system's trusted roots, or Mozilla's if the system has none, as in a container without certificates.
+/// Returns the system's trusted root certificates. If the system has none, as in a minimal container, returns
+/// Mozilla's.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! Exports log records through `opentelemetry-otlp`, over the HTTP client or gRPC channel of this module.
+//! Exports log records through the crate `opentelemetry-otlp`, over the HTTP client or gRPC channel of this module.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::logs::QueuedLog;
 pub struct LogExporter(opentelemetry_otlp::LogExporter);
 
 impl LogExporter {
-    /// Creates the exporter. Must be called inside the runtime that exports.
+    /// Creates the exporter. Must be called inside the runtime in which it exports.
     pub fn new(config: &SignalConfig, resource: &Resource) -> Result<Self, BuildError> {
         let mut exporter = match config.protocol {
             config::Protocol::HttpProtobuf => http(config)?,
@@ -35,7 +35,7 @@ impl LogExporter {
 }
 
 fn http(config: &SignalConfig) -> Result<opentelemetry_otlp::LogExporter, BuildError> {
-    // Validates the headers: the builder silently drops invalid ones.
+    // The headers are validated first, because the builder silently drops invalid headers.
     header_map(&config.headers)?;
     let headers: HashMap<String, String> = config.headers.0.iter().cloned().collect();
     let mut builder = opentelemetry_otlp::LogExporter::builder()

@@ -1,4 +1,4 @@
-//! Encodes metrics export requests: the SDK's aggregates, with exemplars added.
+//! Encodes export requests for metrics. The SDK's aggregates are converted to protobuf, and exemplars are added.
 
 use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -12,7 +12,7 @@ use prost::Message;
 use crate::exemplars::{Exemplar, ExemplarSnapshot};
 use crate::metrics_reader::MetricsSnapshot;
 
-/// Encodes an `ExportMetricsServiceRequest`.
+/// Encodes a snapshot as an `ExportMetricsServiceRequest`.
 pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
     let mut request = ExportMetricsServiceRequest::from(&snapshot.metrics);
     let encoded = request
@@ -21,7 +21,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
         .flat_map(|resource| &mut resource.scope_metrics)
         .flat_map(|scope| &mut scope.metrics);
     let scopes = snapshot.metrics.scope_metrics();
-    // The request was converted from these metrics, so both are in the same order.
+    // The encoded metrics were converted from these metrics, so both lists have the same order.
     for (encoded, metric) in encoded.zip(scopes.flat_map(|scope| scope.metrics())) {
         match metric.data() {
             AggregatedMetrics::F64(data) => {
@@ -38,7 +38,7 @@ pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// Adds exemplars to each point of `encoded`, which was converted from `data`.
+/// Adds exemplars to all points of `encoded`. `data` are the points from which it was converted.
 fn add_exemplars<T>(
     encoded: &mut ProtoMetric,
     metric: &Metric,
@@ -68,8 +68,8 @@ fn add_exemplars<T>(
     }
 }
 
-/// Returns the exemplars of one series since the start of the point (`since`, in ns since 1970). A delta must not
-/// contain an exemplar of an earlier delta.
+/// Returns the exemplars of one series that are not older than the point's start time. `since` is this time, in
+/// nanoseconds since 1970. Without this limit, a delta could contain an exemplar that belongs to an earlier delta.
 fn of_series<'a>(
     metric: &Metric,
     attributes: impl Iterator<Item = &'a KeyValue>,

@@ -1,7 +1,8 @@
 //! Sends encoded export requests over OTLP/HTTP or OTLP/gRPC, and retries where the protocol allows it.
 //!
-//! Retries follow the OTLP specification: over HTTP after 429, 502, 503, 504 or a network error, over gRPC after the
-//! retryable codes. A delay that the collector requests is respected. The caller bounds the total time.
+//! Retries follow the OTLP specification. Over HTTP, a request is retried after status 429, 502, 503 or 504, and after
+//! a network error. Over gRPC, it is retried after the codes that the specification lists. If the collector requests a
+//! delay, the retry waits that long. The caller limits the total time.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -26,17 +27,17 @@ use crate::export_counters::Signal;
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
 
-/// Number of retries after the first attempt, as in the SDK's exporters. The first delay is 100 ms. Each further delay
-/// is twice the previous one.
+/// Number of retries after the first attempt, as in the SDK's exporters. The first retry waits 100 ms, and each further
+/// retry twice as long as the previous one.
 const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Maximum random addition to each delay, in milliseconds, so that many proxies do not retry at the same time.
+/// Maximum random addition to each delay, in milliseconds. Without it, many proxies would retry at the same time.
 const MAX_JITTER_MILLIS: u64 = 100;
 
 const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
-/// Reason why an exporter cannot be built.
+/// Why an exporter cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -51,7 +52,7 @@ pub enum BuildError {
     Logs(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// Sends export requests of one signal to its collector.
+/// Sends export requests of one signal to the signal's collector.
 #[derive(Debug)]
 pub struct Transport {
     signal: Signal,
@@ -65,16 +66,16 @@ enum Connection {
     Grpc { client: Grpc<Channel>, metadata: MetadataMap },
 }
 
-/// A failed attempt.
+/// The result of a failed attempt.
 #[derive(Debug)]
 struct Failure {
     message: String,
-    /// Minimum time to wait before a retry. `None`: the error is not retryable.
+    /// Minimum time to wait before a retry. `None` if the error must not be retried.
     retry_after: Option<Duration>,
 }
 
 impl Transport {
-    /// Creates the transport. Must be called inside the runtime that exports.
+    /// Creates the transport. Must be called inside the runtime in which it exports.
     pub fn new(signal: Signal, config: &SignalConfig) -> Result<Self, BuildError> {
         let connection = match config.protocol {
             Protocol::HttpProtobuf => Connection::http(config),
@@ -83,7 +84,8 @@ impl Transport {
         Ok(Self { signal, connection: connection? })
     }
 
-    /// Sends an encoded export request until the collector accepts it or rejects it permanently, or all retries fail.
+    /// Sends an encoded export request, and retries after temporary errors. Returns an error if the collector rejects
+    /// the request or all attempts fail.
     pub async fn send(&self, request: Vec<u8>) -> Result<(), String> {
         let body = self.connection.body(request).map_err(|error| error.to_string())?;
         let mut delay = FIRST_DELAY;
@@ -144,7 +146,7 @@ impl Connection {
         Ok(Self::Grpc { client, metadata })
     }
 
-    /// Compresses the request over HTTP. Over gRPC, tonic compresses.
+    /// Compresses the request for HTTP. For gRPC, tonic compresses the request.
     fn body(&self, request: Vec<u8>) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
             return Ok(request.into());
@@ -155,7 +157,7 @@ impl Connection {
     }
 }
 
-/// Builds a gRPC channel that connects on first use, with the configured TLS.
+/// Creates a gRPC channel with the configured TLS. The channel connects when it is first used.
 pub(super) fn channel(config: &SignalConfig) -> Result<Channel, BuildError> {
     let mut endpoint = Endpoint::from_shared(config.endpoint.clone().unwrap_or_default())?;
     if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
@@ -176,7 +178,8 @@ pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildErro
     Ok(map)
 }
 
-/// Log records go through `opentelemetry-otlp`, not through this transport.
+/// Returns the gRPC method that receives the signal. Log records are exported through `opentelemetry-otlp` and do not
+/// use this method.
 fn grpc_method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
@@ -185,8 +188,8 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
     })
 }
 
-/// Returns the number of spans or data points that a partial success rejects, and the reason. A malformed response
-/// counts as full acceptance, because the response is parsed for the log only.
+/// Returns the number of spans or data points that a partial success rejects, and the collector's reason. A malformed
+/// response counts as full acceptance, because the result is only logged.
 fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
     let (items, message) = match signal {
         Signal::Metrics => {
@@ -256,7 +259,7 @@ async fn call(
 fn grpc_failure(status: &Status) -> Failure {
     let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let retry_after = match status.code() {
-        // Retryable only if the response contains a retry delay, which means that the condition is temporary.
+        // Temporary only if the response contains a retry delay, so the error is not retried without one.
         Code::ResourceExhausted => requested,
         Code::Cancelled
         | Code::DeadlineExceeded
@@ -281,7 +284,7 @@ fn grpc_failure(status: &Status) -> Failure {
     }
 }
 
-/// Passes messages as bytes, because requests are already encoded and responses are decoded later.
+/// A codec that passes messages as bytes, because requests are already encoded and responses are decoded later.
 #[derive(Clone, Copy, Debug)]
 struct BytesCodec;
 

@@ -1,21 +1,22 @@
-//! Memory and CPU limits of control groups, versions 1 and 2.
+//! Reads the memory and CPU limits of control groups (cgroups), versions 1 and 2.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Values from this one on mean "no limit". Version 1 reports the largest number of whole pages for "no limit".
+/// Values of this size or more mean "no limit". Version 1 reports the largest number of whole pages in this case.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The lowest limits of a process's group and its parents.
+/// The lowest limits of the process's cgroup and its parents.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     pub memory: Option<u64>,
     pub cpus: Option<f64>,
 }
 
-/// Reads the limits. `mounted` is the mount of the cgroup file system (`/sys/fs/cgroup`), and `groups` the content of
-/// `/proc/self/cgroup` (cgroups(7)): lines of `number:controllers:path`. Version 1 mounts each list of controllers in a
-/// folder. Version 2 has no controllers here and one tree.
+/// Reads the limits. `mounted` is the mount of the cgroup file system, normally `/sys/fs/cgroup`. `groups` is the
+/// content of `/proc/self/cgroup`, which has lines of the form `number:controllers:path` (cgroups(7)). Version 1 has
+/// one folder below the mount for each list of controllers. Version 2 has an empty list of controllers and a single
+/// tree.
 pub fn limits(mounted: &Path, groups: &str) -> Limits {
     let mut limits = Limits::default();
     for line in groups.lines() {
@@ -35,8 +36,8 @@ pub fn limits(mounted: &Path, groups: &str) -> Limits {
     limits
 }
 
-/// Returns the folders of the group and its parents, up to the mount. Inside a container, the mount itself may be the
-/// only folder that exists. Missing folders are skipped.
+/// Returns the folders of the cgroup and its parents, up to the mount. Missing folders are skipped, because inside a
+/// container the mount itself can be the only folder that exists.
 fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     let mut folders = vec![mounted.to_owned()];
     let mut folder = mounted.to_owned();
@@ -49,12 +50,13 @@ fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Parses a number of bytes. `max` and very large numbers mean "no limit".
+/// Parses a number of bytes. Returns `None` for `max` and very large numbers, which mean "no limit".
 fn bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| (1..UNLIMITED).contains(bytes))
 }
 
-/// Parses microseconds of CPU time per period, and the period. `max` and −1 mean "no limit".
+/// Parses a CPU limit: microseconds of CPU time per period, and the length of the period. Returns the number of cores,
+/// or `None` for `max` and −1, which mean "no limit".
 fn cores(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(char::is_whitespace)?;
     let [quota, period]: [u32; 2] = [quota.parse().ok()?, period.trim().parse().ok()?];
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(limits(root.path(), "0::/pods/one/inner\n"), expected);
     }
 
-    /// In a container, the root of the mount is the container's own group.
+    /// Inside a container, the root of the mount is the container's cgroup.
     #[test]
     fn reads_the_mount_itself_in_a_container() {
         let root = tree(&[("memory.max", "134217728\n"), ("cpu.max", "10000 100000\n")]);

@@ -1,7 +1,8 @@
-//! Statistics of this process: CPU time, memory, and the limits of its container.
+//! Reads statistics of this process: CPU time, memory, and the limits of its container.
 //!
-//! They are read once per collection of metrics from `/proc` and the cgroup file system, never on the data path. Values
-//! that a system does not provide (not Linux, a sandbox without `/proc`, no limit) are absent.
+//! The statistics come from `/proc` and the cgroup file system. They are read once per collection of metrics, never on
+//! the data path. A value that the system does not provide is absent: on systems other than Linux, in a sandbox without
+//! `/proc`, or if no limit is set.
 
 mod cgroup;
 
@@ -15,9 +16,10 @@ pub struct ProcessStats {
     pub cpu: Option<CpuTime>,
     /// Resident memory in bytes (`VmRSS`).
     pub resident: Option<u64>,
-    /// Memory in bytes at which the kernel kills the process: the lowest limit of its cgroup and the cgroup's parents.
+    /// Memory in bytes at which the kernel kills the process. This is the lowest limit of its cgroup and the parents of
+    /// the cgroup.
     pub memory_limit: Option<u64>,
-    /// Number of cores that the process may use before it is throttled: the lowest limit of the same cgroups.
+    /// Number of cores above which the kernel throttles the process. This is the lowest limit of the same cgroups.
     pub cpu_limit: Option<f64>,
 }
 
@@ -25,7 +27,7 @@ pub struct ProcessStats {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CpuTime {
     pub user: Duration,
-    /// Time in the kernel on behalf of the process.
+    /// Time that the kernel spent on behalf of the process.
     pub system: Duration,
 }
 
@@ -45,21 +47,21 @@ impl ProcessStats {
     }
 }
 
-/// Raises the limit of open files and sockets to the hard limit. Container runtimes start processes with a limit of
-/// 1,024 for programs that call `select`. With that many connections to the proxy, the admin port could not accept the
-/// kubelet's probes.
+/// Raises the limit on open files and sockets from the soft limit to the hard limit. Container runtimes start processes
+/// with a soft limit of 1,024, for old programs that call `select`. With so few files, 1,024 connections to the proxy
+/// would be enough to lock out the kubelet's probes.
 pub fn raise_open_file_limit() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current: _, maximum } = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: maximum, maximum };
-        // If the change is not permitted, the limit stays.
+        // If the change is not permitted, the limit stays as it is.
         setrlimit(Resource::Nofile, raised).ok();
     }
 }
 
-/// Returns the unit of CPU time in `/proc/self/stat`: 100 per second on nearly all systems.
+/// Returns the number of ticks per second in which `/proc/self/stat` counts CPU time. It is 100 on nearly all systems.
 fn ticks_per_second() -> Option<u32> {
     #[cfg(target_os = "linux")]
     return u32::try_from(rustix::param::clock_ticks_per_second()).ok();
@@ -67,8 +69,9 @@ fn ticks_per_second() -> Option<u32> {
     None
 }
 
-/// Parses the 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second field is the program name in
-/// parentheses and may contain anything, so fields are counted from the last closing parenthesis.
+/// Parses the 14th and 15th field of `/proc/PID/stat` (proc_pid_stat(5)). The second field is the program's name in
+/// parentheses, which can contain blanks and parentheses. Fields are therefore counted from the last closing
+/// parenthesis.
 fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -80,7 +83,7 @@ fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     Some(CpuTime { user: next()?, system: next()? })
 }
 
-/// Parses `VmRSS` of `/proc/PID/status`, which is always in units of 1,024 bytes.
+/// Parses `VmRSS` in `/proc/PID/status` and returns bytes. The kernel writes the value in units of 1,024 bytes.
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

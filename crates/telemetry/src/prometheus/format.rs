@@ -1,17 +1,17 @@
-//! Negotiates the format of a scrape.
+//! Selects the format of a scrape from its `Accept` header.
 
-/// Format of a scrape.
+/// Format of the response to a scrape.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
-    /// The Prometheus text format, version 0.0.4, which every scraper understands.
+    /// The Prometheus text format, version 0.0.4, which all scrapers can parse.
     Text,
     /// OpenMetrics 1.0, which supports exemplars.
     OpenMetrics,
 }
 
 impl Format {
-    /// Selects the format by the `Accept` header. Selects OpenMetrics if its quality is at least that of plain text, as
-    /// in the headers of Prometheus.
+    /// Selects the format for an `Accept` header. OpenMetrics is selected if its quality is at least that of plain
+    /// text, as in Prometheus' own header.
     pub fn accepted(accept: &str) -> Self {
         let (mut open, mut plain, mut any) = (None::<u32>, None, None);
         for range in accept.split(',').map(Range::of) {
@@ -40,7 +40,7 @@ impl Format {
 struct Range<'a> {
     kind: String,
     version: Option<&'a str>,
-    /// Quality from 0 to 1,000. Missing or invalid values count as 1,000.
+    /// Quality in thousandths, from 0 to 1,000. A missing or invalid quality counts as 1,000.
     thousandths: u32,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Parses `0` or `1` with up to three decimals.
+/// Parses a quality, which is `0` or `1` with up to three decimals, and returns thousandths.
 fn thousandths(quality: &str) -> Option<u32> {
     let (whole, part) = quality.split_once('.').unwrap_or((quality, ""));
     let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;
@@ -95,12 +95,12 @@ mod tests {
             ("application/openmetrics-text;q=0.5,text/plain;q=0.5", Format::OpenMetrics),
             ("text/plain;q=0.3,application/openmetrics-text;q=0.5,*/*", Format::OpenMetrics),
             ("application/openmetrics-text;q=nonsense,text/plain", Format::OpenMetrics),
-            // The header of Prometheus 2.42.
+            // `Accept` header of Prometheus 2.42.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 Format::OpenMetrics,
             ),
-            // The header of Prometheus 3, and its header if only the text format is configured.
+            // `Accept` headers of Prometheus 3: the default, and with only the text format configured.
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
                 Format::OpenMetrics,

@@ -1,8 +1,9 @@
-//! Renders a scrape in the Prometheus text format 0.0.4 or OpenMetrics 1.0, from the same snapshot that OTLP exports.
+//! Renders metrics as text for a scrape: in the Prometheus text format 0.0.4 or in OpenMetrics 1.0.
 //!
-//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats have the same series.
-//! Both write bucket bounds as OpenMetrics requires, which is the notation that Prometheus 3 stores. A scraper that
-//! changes its format therefore keeps its series. Only OpenMetrics has exemplars.
+//! The text comes from the same snapshot that OTLP exports. Families and series are sorted, so two scrapes differ only
+//! in their numbers. Both formats contain the same series and write bucket bounds in the notation of OpenMetrics, which
+//! Prometheus 3 stores. A scraper that changes the format therefore keeps its series. Only OpenMetrics contains
+//! exemplars.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -20,7 +21,7 @@ mod naming;
 pub use format::Format;
 pub use naming::{Kind, label_name, name};
 
-/// Renders the text format.
+/// Renders all metrics in the Prometheus text format.
 pub fn text(snapshot: &MetricsSnapshot) -> String {
     Format::Text.render(snapshot)
 }
@@ -39,7 +40,7 @@ impl Format {
             families.insert(family.name.clone(), family);
         }
         let mut out = String::new();
-        // Writing to a `String` cannot fail.
+        // The result is ignored, because writing to a `String` cannot fail.
         let _ok: fmt::Result = self.write(metrics.resource(), families.values(), &mut out);
         out
     }
@@ -60,7 +61,8 @@ impl Format {
         }
     }
 
-    /// Writes `target_info`, which carries the resource. The scraper adds `job` and `instance`.
+    /// Writes `target_info`, whose labels are the resource attributes. The scraper adds the labels `job` and
+    /// `instance`.
     fn write_target(self, resource: &Resource, out: &mut impl Write) -> fmt::Result {
         let (family, kind) = match self {
             Self::Text => ("target_info", "gauge"),
@@ -81,7 +83,7 @@ impl Format {
                 writeln!(out, "# TYPE {name} {}", kind.as_str())?;
             }
             Self::OpenMetrics => {
-                // The name of a family of counters lacks the `_total` of its samples.
+                // In OpenMetrics, the name of a counter family does not include the `_total` of its samples.
                 let base = name.strip_suffix("_total").unwrap_or(name);
                 writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
@@ -97,7 +99,7 @@ impl Format {
     }
 }
 
-/// One metric with all its series.
+/// One metric with all its series, which the formats call a family.
 struct Family<'a> {
     name: String,
     help: &'a str,
@@ -107,10 +109,10 @@ struct Family<'a> {
 }
 
 struct Series<'a> {
-    /// Labels, as the text between the braces.
+    /// Labels as they are written between the braces.
     labels: String,
     sample: Sample,
-    /// Exemplars to write, each with its bucket.
+    /// Exemplars to write, each with the index of its bucket.
     exemplars: Vec<(usize, &'a Exemplar)>,
 }
 
@@ -122,7 +124,7 @@ enum Sample {
 impl<'a> Family<'a> {
     fn of(metric: &'a Metric, taken: Option<&'a ExemplarSnapshot>) -> Self {
         let points = Points { metric, taken };
-        // Integers stay exact beyond 2^53.
+        // Integers are formatted as integers, so that they stay exact above 2⁵³.
         let (kind, mut series) = match metric.data() {
             AggregatedMetrics::F64(data) => points.series(data, number),
             AggregatedMetrics::U64(data) => points.series(data, |value| value.to_string()),
@@ -167,7 +169,7 @@ impl Series<'_> {
     }
 }
 
-/// Formats the exemplar that follows a sample.
+/// Formats an exemplar, which follows its sample on the same line.
 struct ExemplarSuffix<'a>(Option<&'a Exemplar>);
 
 impl fmt::Display for ExemplarSuffix<'_> {
@@ -187,7 +189,7 @@ impl fmt::Display for ExemplarSuffix<'_> {
     }
 }
 
-/// The points of one metric.
+/// Creates the series of one metric.
 #[derive(Clone, Copy)]
 struct Points<'a> {
     metric: &'a Metric,
@@ -224,7 +226,7 @@ impl<'a> Points<'a> {
                 let points = histogram.data_points();
                 (Kind::Histogram, points.map(|it| self.one(it.attributes(), sample(it))).collect())
             }
-            // This program creates no such metrics, because these formats cannot represent them.
+            // This program creates no exponential histograms, because these formats cannot represent them.
             MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
         }
     }
@@ -254,13 +256,13 @@ fn escaped(text: &str, quoted: bool) -> String {
     if quoted { text.replace('"', "\\\"") } else { text }
 }
 
-/// Encloses labels in braces. Without labels, returns nothing.
+/// Encloses labels in braces. Returns an empty string if there are no labels.
 fn braced(labels: &[&str]) -> String {
     let labels: Vec<_> = labels.iter().copied().filter(|it| !it.is_empty()).collect();
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
-/// Formats a number as the shortest decimal without an exponent.
+/// Formats a number as the shortest decimal number without an exponent.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()
@@ -271,7 +273,8 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Formats a bucket bound as an OpenMetrics canonical number: Go's shortest `%g`, with `.0` after integers.
+/// Formats a bucket bound as a canonical number of OpenMetrics. This is Go's shortest `%g`, with `.0` appended to
+/// integers.
 fn canonical(bound: f64) -> String {
     let scientific = format!("{bound:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -300,7 +303,8 @@ mod tests {
     use crate::testing;
     use tokengauge_types::clock::WallTime;
 
-    /// Returns a histogram with two records and a counter with two series. The first of each has an exemplar.
+    /// Returns a histogram with two values and a counter with two series. The first value and the first series have an
+    /// exemplar.
     fn snapshot() -> MetricsSnapshot {
         let reader = Arc::new(ManualReader::default());
         let provider = SdkMeterProvider::builder()
@@ -402,7 +406,7 @@ b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
         let shown = ExemplarSuffix(Some(&exemplar)).to_string();
         let labels = shown.split(['{', '}']).nth(1).unwrap();
         let characters = labels.chars().filter(|c| !matches!(c, '=' | '"' | ','));
-        assert_eq!(characters.count(), 63, "of the 128 that OpenMetrics allows");
+        assert_eq!(characters.count(), 63, "OpenMetrics allows 128 characters");
     }
 
     #[test]

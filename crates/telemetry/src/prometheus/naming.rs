@@ -1,5 +1,8 @@
-//! Translates names as Prometheus' OTLP receiver does by default. Characters outside `[a-zA-Z0-9_]` become `_`. The unit's
-//! word and, for counters, `_total` are appended unless the name contains them.
+//! Translates OpenTelemetry names to Prometheus names, with the default rules of Prometheus' OTLP receiver.
+//!
+//! Characters other than letters, digits and `_` become `_`. The unit is appended as a word, and counters get the
+//! suffix `_total`, unless the name already contains them. For example, the histogram `http.server.request.duration`
+//! with unit `s` becomes `http_server_request_duration_seconds`.
 
 /// Returns the Prometheus name of a metric.
 pub fn name(otel: &str, unit: &str, kind: Kind) -> String {
@@ -40,14 +43,14 @@ impl Kind {
     }
 }
 
-/// Returns the OpenMetrics unit of a family: the word at the end of its name.
+/// Returns the unit of an OpenMetrics family, which is the word at the end of its name.
 pub fn unit_of<'a>(family: &str, unit: &'a str, kind: Kind) -> Option<&'a str> {
     let (main, per) = unit_words(unit, kind);
     let ends = family.strip_suffix(main).is_some_and(|rest| rest.ends_with('_'));
     (per.is_none() && !main.is_empty() && ends).then_some(main)
 }
 
-/// Returns the words of a unit before and after its `/`. `{things}` have none.
+/// Returns the words for a unit's parts before and after its `/`. Units such as `{token}` have no words.
 fn unit_words(unit: &str, kind: Kind) -> (&str, Option<&str>) {
     let (main, per) = match unit.split_once('/') {
         Some((main, per)) => (main, Some(per)),

@@ -1,7 +1,7 @@
-//! The request log: one JSON line per finished exchange, with all facts of its record and none of its text.
+//! Writes the request log: one JSON line per finished exchange, with all facts of its record and none of its text.
 //!
-//! Audits rely on the log, so lost lines are counted and logged. The observer only appends to a bounded buffer, and a
-//! separate thread writes. Lines are in the order in which exchanges ended.
+//! Audits rely on this log, so lost lines are counted and logged. The observer thread only appends to a bounded buffer,
+//! and a separate thread writes the lines. Lines are in the order in which exchanges ended.
 
 mod line;
 mod schema;
@@ -28,10 +28,10 @@ use line::Line;
 use sink::Sink;
 use writer::Writer;
 
-/// Time limit for writing the remaining lines when the log is turned off.
+/// Time limit for writing the remaining lines when a reload turns the log off.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// Initial capacity of a line in bytes, enough for a streamed call.
+/// Initial capacity of a line in bytes. A line for a streamed call fits.
 const TYPICAL_LINE_BYTES: usize = 3_072;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,17 +40,17 @@ pub struct Config {
     pub rotate: Rotation,
 }
 
-/// The request log. Without a configuration it writes nothing.
+/// The request log. If it is not configured, it writes nothing.
 #[derive(Debug)]
 pub struct RequestLog {
-    /// Hash of the configuration in force.
+    /// Hash of the configuration that is in effect. Each line contains it.
     fingerprint: ArcSwap<String>,
     writer: ArcSwapOption<Writer>,
     counters: Arc<LineCounters>,
     exporter: OnceLock<LogEmitter>,
 }
 
-/// Reason why the log cannot be written.
+/// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("request_log: cannot open {path}: {problem}", path = path.display())]
@@ -59,7 +59,7 @@ pub enum Error {
     Thread(io::Error),
 }
 
-/// Number of lines since the start.
+/// Number of lines since the start of the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LineCounts {
     pub written: u64,
@@ -89,10 +89,10 @@ impl LineCounters {
 }
 
 impl RequestLog {
-    /// Opens the log. Each line carries `fingerprint`, the hash of the configuration.
+    /// Opens the log. Each line contains `fingerprint`, the hash of the configuration.
     ///
     /// # Errors
-    /// Fails if the file cannot be opened, or the thread cannot be started.
+    /// Fails if the file cannot be opened, or if the thread cannot be started.
     pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
         let log = Self {
             fingerprint: ArcSwap::default(),
@@ -104,7 +104,7 @@ impl RequestLog {
         Ok(log)
     }
 
-    /// Exports each record over OTLP as well, whether or not lines are written. Only the first call has an effect.
+    /// Also exports each record over OTLP, even if no lines are written. Only the first call has an effect.
     pub fn export_to(&self, exporter: LogEmitter) {
         self.exporter.get_or_init(|| exporter);
     }
@@ -115,7 +115,7 @@ impl RequestLog {
             let mut line = Vec::with_capacity(TYPICAL_LINE_BYTES);
             let fingerprint = self.fingerprint.load();
             let fields = Line::new(record, &fingerprint);
-            // Texts, numbers, and maps with text keys always serialize.
+            // Serialization cannot fail: the fields are texts, numbers and maps with text keys.
             if serde_json::to_writer(&mut line, &fields).is_ok() {
                 line.push(b'\n');
                 writer.offer(&line);
@@ -127,7 +127,7 @@ impl RequestLog {
         }
     }
 
-    /// Applies a new configuration, or reopens the file of an unchanged one.
+    /// Applies a new configuration. If the configuration is unchanged, reopens the file.
     ///
     /// # Errors
     /// Fails like [`RequestLog::start`]. The previous configuration then stays in force.
@@ -148,7 +148,7 @@ impl RequestLog {
             };
             Error::Open { path, problem }
         })?;
-        // Set before the first line that contains the new hash.
+        // The hash is replaced before the first line under the new configuration.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         match previous {
             Some(previous) => previous.switch_to(sink),
@@ -161,7 +161,7 @@ impl RequestLog {
         Ok(())
     }
 
-    /// Writes the remaining lines within `limit`. Returns true if all lines were written. Blocks.
+    /// Writes the remaining lines and ends the log. Returns `true` if all lines were written within `limit`. Blocks.
     pub fn stop(&self, limit: Duration) -> bool {
         self.writer.swap(None).is_none_or(|writer| writer.stop(limit))
     }

@@ -1,4 +1,4 @@
-//! The JSON Schema and the documentation table of a line, both derived from the types in `line`.
+//! Derives the JSON Schema and the documentation table of a log line from the types in `line`.
 
 use std::fmt::{self, Write};
 
@@ -20,7 +20,7 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// Removes `null`, because unknown fields are omitted, and `format`, which describes Rust types.
+/// Removes `null` from the schema, because unknown fields are omitted, and `format`, because it describes Rust types.
 struct NeverNull;
 
 impl Transform for NeverNull {
@@ -37,7 +37,7 @@ impl Transform for NeverNull {
         let not_null =
             |any: &Value| any.as_array()?.iter().find(|one| one["type"] != "null").cloned();
         if let Some(Value::Object(mut one)) = schema.get("anyOf").and_then(not_null) {
-            // Prefers the description of the field, which is more specific than the description of its type.
+            // The description of the field is more specific than the description of its type.
             if let Some(described) = described {
                 one.insert("description".to_owned(), described);
             }
@@ -47,10 +47,10 @@ impl Transform for NeverNull {
     }
 }
 
-/// Returns the table of `docs/reference/request-log.md` in Markdown, with every field that has a value.
+/// Returns the table in `docs/reference/request-log.md` as Markdown. It has one row for each field with a value.
 pub fn table() -> String {
     let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
-    // Writing to a `String` cannot fail.
+    // The result is ignored, because writing to a `String` cannot fail.
     let _ok: fmt::Result = rows("", schema().as_value(), &mut text);
     text
 }
@@ -65,7 +65,7 @@ fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
             Some(required) => required.iter().any(|field| field == name),
             None => false,
         };
-        // Required fields first, each group in the order in which fields are written.
+        // Required fields come before optional fields. Both groups are in the order in which fields are written.
         let (always, known): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| required(name));
         for (name, field) in always.into_iter().chain(known) {
             rows(&below(name), field, out)?;

@@ -1,4 +1,5 @@
-//! Writes lines to standard output, or to a file that is rotated by size and may be deleted or moved at any time.
+//! Writes log lines to standard output, or to a file that is rotated by size. The file can be deleted or moved at any
+//! time.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -8,27 +9,27 @@ use std::path::{Path, PathBuf};
 
 use memchr::memrchr;
 
-/// File mode. Only the owner and the group of a log shipper can read the file, because lines contain client addresses
-/// and model names.
+/// Permissions of a new file. Lines contain client addresses and model names, so only the owner and the group (such as
+/// a log shipper's) can read the file.
 const MODE: u32 = 0o640;
 
-/// Destination of lines.
+/// The destination of log lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
     Stdout,
     File(PathBuf),
 }
 
-/// Rotation by size, and the number of rotated files to keep. `path.1` is the newest.
+/// The size limit of a file, and the number of rotated files to keep. The newest rotated file is `path.1`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rotation {
-    /// Maximum bytes of a file.
+    /// Maximum size of a file in bytes.
     pub size: u64,
     pub keep: usize,
 }
 
 impl Default for Rotation {
-    /// Returns limits for about 40,000 calls per file, and at most 600 MiB in total.
+    /// Returns limits that allow about 40,000 calls per file and at most 600 MiB in total.
     fn default() -> Self {
         Self { size: 100 << 20, keep: 5 }
     }
@@ -39,13 +40,13 @@ impl Default for Rotation {
 pub(super) enum Sink {
     Stream {
         file: File,
-        /// Whether the last line was written only in part.
+        /// Whether the last line was written only partially.
         torn: bool,
     },
     File(Rotated),
 }
 
-/// Number of lines that were not written, with the reason.
+/// The lines that were not written, and the reason.
 #[derive(Debug)]
 pub(super) struct WriteFailure<'l> {
     pub(super) rest: &'l [u8],
@@ -63,7 +64,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines. Returns those that could not be written.
+    /// Writes complete lines. The error contains the lines that could not be written.
     pub(super) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
         match self {
             Self::File(file) => file.write(lines),
@@ -105,7 +106,7 @@ impl Rotated {
         Ok(())
     }
 
-    /// Writes as many lines as fit in the file, but at least one.
+    /// Writes as many lines as fit into the current file, but at least one.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
         let room = self.rotate.size.saturating_sub(self.length);
@@ -116,7 +117,7 @@ impl Rotated {
                 self.rotate_files()?;
             }
             let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
-            // A line longer than the limit is written to a separate file.
+            // A line that is longer than the size limit gets a file of its own.
             let first = || lines.iter().position(|byte| *byte == b'\n');
             fits = match whole_lines(lines, size) {
                 0 => first().map_or(lines.len(), |end| end + 1),
@@ -125,7 +126,8 @@ impl Rotated {
         }
         let written = self.file.write_all(lines.get(..fits).unwrap_or(lines));
         if let Err(problem) = written {
-            // Removes a partial line that a full disk may have accepted, so that the file has only whole lines.
+            // A full disk can accept a part of a line. This part is removed, so that the file contains only complete
+            // lines.
             self.file.set_len(self.length)?;
             return Err(problem);
         }
@@ -133,7 +135,7 @@ impl Rotated {
         Ok(fits)
     }
 
-    /// Reopens the file if the path refers to another one.
+    /// Reopens the file if another file now has its path, or if it was deleted.
     fn reopen_if_moved(&mut self) -> io::Result<()> {
         let open_one = self.file.metadata()?;
         let moved = match fs::metadata(&self.path) {
@@ -168,8 +170,8 @@ impl Rotated {
     }
 }
 
-/// Opens or creates a regular file. Other kinds of files are rejected: they cannot be rotated, and opening a pipe
-/// blocks.
+/// Opens a regular file, or creates it. Other types of files are rejected, because they cannot be rotated, and because
+/// opening a pipe blocks.
 fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(io::Error::new(
@@ -191,7 +193,7 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the bytes of the whole lines that fit into `room`.
+/// Returns the number of bytes of the complete lines that fit into `room` bytes.
 fn whole_lines(lines: &[u8], room: usize) -> usize {
     let within = lines.get(..room).unwrap_or(lines);
     memrchr(b'\n', within).map_or(0, |end| end + 1)
@@ -231,10 +233,10 @@ mod tests {
         assert_eq!(texts(&path), some(["eee\n", "ccc\nddd\n", "aaa\nbbb\n", ""]));
         target.write(b"fff\nggg\n").unwrap();
         let kept = some(["ggg\n", "eee\nfff\n", "ccc\nddd\n", ""]);
-        assert_eq!(texts(&path), kept, "the oldest is gone");
+        assert_eq!(texts(&path), kept, "the oldest file is deleted");
         target.write(b"longer than a file\nhhh\n").unwrap();
         let kept = some(["hhh\n", "longer than a file\n", "ggg\n", ""]);
-        assert_eq!(texts(&path), kept, "a line is never cut");
+        assert_eq!(texts(&path), kept, "a line is not split between files");
     }
 
     #[test]
@@ -277,7 +279,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut target = target(&path, 4, 1);
-        // A folder that is not empty occupies the name of the rotated file.
+        // A folder with a file in it has the name of the rotated file, so rotation fails.
         fs::create_dir_all(numbered(&path, 1).join("in the way")).unwrap();
         let failed = target.write(b"aaa\nbbb\nccc\n").unwrap_err();
         assert_eq!(failed.rest, b"bbb\nccc\n");

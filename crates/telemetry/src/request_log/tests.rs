@@ -107,7 +107,8 @@ fn value(record: &Record) -> Value {
     serde_json::to_value(Line::new(record, "0123456789abcdef")).unwrap()
 }
 
-/// The fields of a line, or of the schema, each with its type. All entries of a map (`*`) or list (`[]`) are one field.
+/// The fields of a line or of the schema, each with its type. All entries of a map (`*`) or of a list (`[]`) count as
+/// one field.
 type Fields = BTreeMap<String, String>;
 
 fn kind(value: &Value) -> &'static str {
@@ -156,7 +157,7 @@ fn written(path: &str, value: &Value, documented: &Fields, out: &mut Fields) {
 }
 
 #[test]
-fn a_line_has_every_documented_field_and_no_other_each_of_its_type() {
+fn lines_match_the_schema() {
     let documented = documented();
     let mut found = Fields::new();
     written("", &value(&full()), &documented, &mut found);
@@ -164,7 +165,7 @@ fn a_line_has_every_documented_field_and_no_other_each_of_its_type() {
 }
 
 #[test]
-fn every_field_says_what_it_is() {
+fn every_field_has_a_description() {
     for row in table().lines().skip(2) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [path, kind, unit, about] = cells[..] else {
@@ -180,17 +181,17 @@ fn every_field_says_what_it_is() {
 }
 
 #[test]
-fn the_page_holds_exactly_these_fields() {
+fn the_page_lists_exactly_these_fields() {
     let page = include_str!("../../../../docs/reference/request-log.md");
     let table = table();
     assert!(
         page.contains(table.trim_end()),
-        "docs/reference/request-log.md does not hold the fields as they are; its table should read:\n{table}"
+        "docs/reference/request-log.md differs from the fields; its table should read:\n{table}"
     );
 }
 
 #[test]
-fn what_is_not_known_is_left_out() {
+fn unknown_values_are_left_out() {
     fn no_nulls(value: &Value) -> bool {
         match value {
             Value::Null => false,
@@ -216,7 +217,7 @@ fn what_is_not_known_is_left_out() {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_record() {
+fn numbers_equal_those_of_the_record() {
     let line = value(&full());
     assert_eq!(line["time"], "2027-01-15T08:00:00.000000000Z");
     assert_eq!(line["trace"]["trace_id"], "30313233343536373839616263646566");
@@ -252,7 +253,7 @@ fn record(log: &RequestLog, exchange: u64) {
 }
 
 #[test]
-fn lines_stand_in_the_order_of_ends_and_all_are_written_at_the_end() {
+fn writes_all_lines_in_the_order_of_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = RequestLog::start(Some(&log_to(&path)), "").unwrap();
@@ -262,11 +263,11 @@ fn lines_stand_in_the_order_of_ends_and_all_are_written_at_the_end() {
     assert_eq!(exchanges(&path), order);
     assert_eq!(log.counts().written, 5);
     record(&log, 6);
-    assert_eq!(exchanges(&path), order, "it is over");
+    assert_eq!(exchanges(&path), order, "a stopped log writes nothing");
 }
 
 #[test]
-fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
+fn a_reload_starts_moves_reopens_and_stops_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let [one, two, moved] = ["one", "two", "moved"].map(|name| folder.path().join(name));
     let log = RequestLog::start(None, "").unwrap();
@@ -298,7 +299,7 @@ fn dropped(counters: &LineCounters) -> Vec<(DropReason, bool)> {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
+fn a_full_pipe_does_not_block_and_lost_lines_are_counted() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let counters = Arc::new(LineCounters::default());
     let target =
@@ -310,7 +311,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
         writer.offer(&line);
         offered += 1;
     }
-    assert!(!writer.stop(Duration::ZERO), "nothing can have been written");
+    assert!(!writer.stop(Duration::ZERO), "the pipe is full, so nothing can be written");
     let expected =
         [(DropReason::QueueFull, true), (DropReason::Failed, false), (DropReason::Shutdown, true)];
     assert_eq!(dropped(&counters), expected);
@@ -322,7 +323,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
 }
 
 #[test]
-fn a_full_disk_is_counted_and_gone_on_from() {
+fn counts_lines_lost_to_a_full_disk_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let counters = Arc::new(LineCounters::default());
@@ -333,7 +334,7 @@ fn a_full_disk_is_counted_and_gone_on_from() {
     let writer = Writer::start(full, Arc::clone(&counters)).unwrap();
     writer.offer(b"a\n");
     writer.offer(b"b\n");
-    // The first two lines still go to the full disk and are dropped there.
+    // The first two lines are still written to the full disk and dropped there.
     let good = Sink::open(&Destination::File(path.clone()), Rotation::default()).unwrap();
     writer.switch_to(good);
     while counters.dropped.get(DropReason::Failed) < 2 {

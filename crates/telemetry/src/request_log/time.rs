@@ -1,4 +1,4 @@
-//! Formats timestamps.
+//! Formats the timestamps of log lines.
 
 use time::OffsetDateTime;
 

@@ -1,4 +1,4 @@
-//! The thread that writes lines, and its buffer.
+//! The thread that writes log lines, and the buffer in which lines wait for it.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use crate::request_log::LineCounters;
 use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 
-/// Maximum bytes of waiting lines. Covers a disk that hangs for a second while a thousand calls end.
+/// Maximum number of waiting bytes. This suffices if a disk hangs for a second while a thousand calls end.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// Bytes of waiting lines that trigger an immediate write.
+/// Number of waiting bytes at which the thread writes immediately.
 const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// Maximum time that a line waits for further lines.
+/// Maximum time for which a line waits for further lines.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// Capacity that the buffer keeps between two batches.
+/// Capacity in bytes that the buffer keeps between two batches.
 const KEPT_CAPACITY: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 struct Buffer {
     state: Mutex<State>,
-    /// Notified for the first line, a full batch, a new sink, and a stop.
+    /// Notified when the first line arrives, when a batch is full, when the sink changes, and when the writer stops.
     changed: Condvar,
     /// Notified when the thread has ended.
     ended: Condvar,
@@ -40,10 +40,10 @@ struct Buffer {
 struct State {
     lines: Vec<u8>,
     line_count: usize,
-    /// Sinks to switch to, each with the offset in `lines` at which it takes effect.
+    /// Sinks that replace the current sink, each with the offset in `lines` from which it is used.
     switches: Vec<(usize, Sink)>,
     stopping: bool,
-    /// Lines that the thread has taken and not yet written.
+    /// Number of lines that the thread has taken but not written yet.
     in_progress: usize,
     ended: bool,
 }
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// Work that the thread takes from the queue at a time, in addition to the lines.
+/// What the thread takes from the buffer at a time, in addition to the lines.
 struct Batch {
     switches: Vec<(usize, Sink)>,
     stopping: bool,
@@ -75,7 +75,8 @@ impl Writer {
         Ok(Self { buffer })
     }
 
-    /// Appends a line, or drops and counts it if the buffer is full. Holds the lock only to copy.
+    /// Appends a line. If the buffer is full, the line is dropped and counted. The lock is held only while the line is
+    /// copied.
     pub(super) fn offer(&self, line: &[u8]) {
         let buffer = &self.buffer;
         let mut state = buffer.state();
@@ -95,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// Writes later lines to `sink`. Lines that already wait are written to the previous sink.
+    /// Replaces the sink for later lines. Lines that are already waiting are written to the previous sink.
     pub(super) fn switch_to(&self, sink: Sink) {
         let mut state = self.buffer.state();
         let from = state.lines.len();
@@ -104,8 +105,8 @@ impl Writer {
         self.buffer.changed.notify_one();
     }
 
-    /// Writes the remaining lines and ends the thread. Lines not written within `limit` are counted as dropped. Returns
-    /// true if all lines were written.
+    /// Writes the remaining lines and ends the thread. Lines that are not written within `limit` are counted as
+    /// dropped. Returns `true` if all lines were written.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         let buffer = &self.buffer;
         let mut state = buffer.state();
@@ -122,7 +123,7 @@ impl Writer {
     }
 }
 
-/// Reports the end of the thread even if it panicked.
+/// Records the end of the thread when it is dropped, even if the thread panicked.
 struct EndGuard(Arc<Buffer>);
 
 impl Drop for EndGuard {
@@ -158,7 +159,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for a line, and then briefly for further lines to write in the same batch.
+    /// Waits for a line, and then briefly for more lines, so that they are written in one batch.
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
         let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
@@ -173,8 +174,8 @@ impl Buffer {
         Batch { switches: std::mem::take(&mut state.switches), stopping: state.stopping }
     }
 
-    /// Writes lines and counts each once. [`Writer::stop`] has already counted the lines that it dropped in the
-    /// meantime.
+    /// Writes lines and counts each of them once. If [`Writer::stop`] has given up in the meantime, it has already
+    /// counted these lines as dropped.
     fn write(&self, sink: &mut Sink, lines: &[u8], failure: &mut FailureLog) {
         if lines.is_empty() {
             return;
@@ -197,7 +198,7 @@ fn count(lines: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', lines).count()
 }
 
-/// Logs the first failed write and the recovery, not each failed attempt.
+/// Logs the first failed write and the recovery, but not the failures in between.
 #[derive(Debug, Default)]
 struct FailureLog {
     lost_lines: Option<usize>,

@@ -1,8 +1,8 @@
-//! Encodes OTLP spans straight into protobuf, and the request that carries them.
+//! Encodes spans directly as protobuf, and combines them into OTLP export requests.
 //!
-//! A span is encoded once, when its exchange ends, and then queued and sent as bytes. Building, grouping, cloning and
-//! transforming the SDK's `SpanData` took five times as long and most of the time of the telemetry thread. Field
-//! numbers are those of `opentelemetry/proto/trace/v1/trace.proto`. Tests decode with the generated types.
+//! A span is encoded once, when its exchange ends. It is then queued and sent as bytes. Building, grouping, cloning and
+//! converting the SDK's `SpanData`, and exporting it, cost 11 times as much (ADR 6). Field numbers are those of
+//! `opentelemetry/proto/trace/v1/trace.proto`. Tests decode the result with the generated types.
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
@@ -17,13 +17,13 @@ use tokengauge_types::label::Name;
 use crate::catalog::{Attribute, SCOPE};
 use crate::span::attributes::AttributeWriter;
 
-/// Initial capacity in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
+/// Initial capacity of the buffer in bytes. Most CLIENT spans of a call fit. Unused capacity is released.
 const TYPICAL_SPAN_BYTES: usize = 2_048;
 
-/// Encoded length of a field number below 16. The numbers of all nested fields are below 16.
+/// Encoded length in bytes of a field number below 16. All nested fields have such numbers.
 const TAG_LENGTH: usize = 1;
 
-/// One span in protobuf.
+/// One span, encoded as protobuf.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EncodedSpan(Box<[u8]>);
 
@@ -38,7 +38,7 @@ impl EncodedSpan {
     }
 }
 
-/// A span without its name, attributes and events.
+/// The fields of a span except its name, attributes and events.
 #[derive(Debug)]
 pub(super) struct SpanHeader<'a> {
     pub trace: [u8; 16],
@@ -46,17 +46,17 @@ pub(super) struct SpanHeader<'a> {
     /// W3C `tracestate`.
     pub state: Option<&'a str>,
     pub parent: Option<[u8; 8]>,
-    /// Whether the parent belongs to another process.
+    /// Whether the parent span belongs to another process.
     pub remote_parent: bool,
-    /// `SPAN_KIND_…`
+    /// One of OTLP's `SPAN_KIND_…` values.
     pub kind: u64,
     pub start: WallTime,
     pub end: WallTime,
-    /// Status message of a failed span.
+    /// Status message if the span failed.
     pub error: Option<&'a str>,
 }
 
-/// Encodes one span.
+/// Encodes one span, field by field.
 #[derive(Debug)]
 pub(super) struct SpanEncoder {
     buffer: Vec<u8>,
@@ -87,7 +87,7 @@ impl SpanEncoder {
         } else {
             encoder.prefix(15, 0);
         }
-        // W3C flags: sampled, "parent is known to be remote or not", and "parent is remote".
+        // Span flags: sampled, the origin of the parent is known, and the parent is remote.
         let flags: u32 = 0x001 | 0x100 | if header.remote_parent { 0x200 } else { 0 };
         encode_key(16, WireType::ThirtyTwoBit, &mut encoder.buffer);
         encoder.buffer.extend_from_slice(&flags.to_le_bytes());
@@ -104,12 +104,13 @@ impl SpanEncoder {
         self.bytes(2, name.as_bytes());
     }
 
-    /// Writes an event that has attributes. Such events are rare enough for the generated types.
+    /// Writes an event with attributes. Such events are rare, so they are encoded with the generated types.
     pub fn event_with(&mut self, event: &Event) {
         self.bytes(11, &event.encode_to_vec());
     }
 
-    /// Writes an attribute's key and the prefix of its value, which is written next and takes `length` bytes.
+    /// Writes the key of an attribute and the prefix of its value. The caller writes the value, which has `length`
+    /// bytes, next.
     fn attribute(&mut self, key: &[&str], length: usize) {
         let key_length = key.iter().map(|part| part.len()).sum();
         self.prefix(9, field_length(key_length) + field_length(length));
@@ -117,7 +118,7 @@ impl SpanEncoder {
         self.prefix(2, length);
     }
 
-    /// Writes a text field from several parts.
+    /// Writes a text field whose text consists of several parts.
     fn concatenated(&mut self, tag: u32, parts: &[&str]) {
         self.prefix(tag, parts.iter().map(|part| part.len()).sum());
         for part in parts {
@@ -186,7 +187,7 @@ impl AttributeWriter for SpanEncoder {
     }
 }
 
-/// Encodes trace export requests: the resource and the scope once, then the spans of each request.
+/// Encodes export requests for spans. The encoded resource and scope are reused for all requests.
 #[derive(Debug)]
 pub struct TraceRequestEncoder {
     resource: Vec<u8>,
@@ -207,7 +208,7 @@ impl TraceRequestEncoder {
         Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
     }
 
-    /// Encodes an `ExportTraceServiceRequest`.
+    /// Encodes spans as an `ExportTraceServiceRequest`.
     pub fn request(&self, spans: &[EncodedSpan]) -> Vec<u8> {
         let all: usize = spans.iter().map(|span| field_length(span.len())).sum();
         let scope_spans = field_length(self.scope.len()) + all;
@@ -227,13 +228,13 @@ impl TraceRequestEncoder {
     }
 }
 
-/// Writes the tag and the length that precede `length` bytes.
+/// Writes the tag and the length of a field with `length` bytes.
 fn prefix(buffer: &mut Vec<u8>, tag: u32, length: usize) {
     encode_key(tag, WireType::LengthDelimited, buffer);
     encode_varint(length as u64, buffer);
 }
 
-/// Returns the length of a field of `length` bytes including its prefix.
+/// Returns the length in bytes of a field with `length` bytes of content, including its tag and length prefix.
 const fn field_length(length: usize) -> usize {
     TAG_LENGTH + encoded_len_varint(length as u64) + length
 }
@@ -263,7 +264,8 @@ mod tests {
         record.error_type = testing::name("truncated");
         let encoded = encode_spans(&record, None, SamplingDecision::default());
         for span in &encoded {
-            // The field order may differ, so the test re-encodes: no field is lost, and all lengths are correct.
+            // The order of fields can differ, so the test encodes the decoded span again. Equal lengths show that no
+            // field is lost and that all lengths are correct.
             let again = span.decode().encode_to_vec();
             assert_eq!(again.len(), span.0.len());
         }

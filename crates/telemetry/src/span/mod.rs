@@ -1,8 +1,9 @@
-//! The spans of one finished exchange, encoded with explicit times when the exchange ends, however it ends.
+//! Writes the spans of one finished exchange. They are encoded with explicit times after the exchange has ended.
 //!
-//! A SERVER span covers the client's request (accept to end). If anything was tried upstream, it has a CLIENT child
-//! (admit to end): the semantic conventions' inference span for calls of a known API, else their HTTP client span.
-//! Wall-clock times are the wall-clock time at accept plus monotonic offsets. Both span ids were generated at accept.
+//! The SERVER span covers the client's request, from accept to end. If the proxy sent the request upstream, the SERVER
+//! span has a CLIENT span as its child, from admission to end. For a call of a known API, the CLIENT span is the
+//! inference span of the GenAI semantic conventions. For other requests, it is the conventions' HTTP client span. Times
+//! are the wall-clock time at accept plus monotonic durations. The ids of both spans were generated at accept.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -24,12 +25,12 @@ pub use self::attributes::{method, protocol_version};
 pub use self::encoder::EncodedSpan;
 use self::encoder::{SpanEncoder, SpanHeader};
 
-/// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
+/// Values of `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` in OTLP.
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
-/// Encodes the SERVER span, and the CLIENT span unless this proxy rejected the request or never admitted it. Each
-/// records why the trace is kept. `max_value_chars`: maximum length of an attribute, in characters.
+/// Encodes the SERVER span, and the CLIENT span unless the proxy rejected the request or never admitted it. Both spans
+/// record why the trace is kept. `max_value_chars` is the maximum length of an attribute in characters.
 pub fn encode_spans(
     record: &Record,
     max_value_chars: Option<usize>,
@@ -44,18 +45,19 @@ pub fn encode_spans(
     spans.into_iter().flatten().map(finish).collect()
 }
 
-/// Returns how many spans [`encode_spans`] returns.
+/// Returns the number of spans that [`encode_spans`] returns.
 pub fn span_count(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
-/// Returns the id of the span that describes the call: the CLIENT span, or the SERVER span if no CLIENT span exists.
+/// Returns the id of the span that describes the call: the CLIENT span, or the SERVER span if the exchange has no
+/// CLIENT span.
 pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
-/// Returns whether the exchange failed from the client's point of view. A 4xx response is a client error, except for a
-/// 429 of this proxy. An early disconnect is also a client error.
+/// Returns whether the exchange failed from the client's point of view. A 4xx response is a client error and not a
+/// failure, except for a 429 that this proxy generated. An early disconnect of the client is also not a failure.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let client_error = record.http.status.is_some_and(|status| (400..500).contains(&status));
     let client_at_fault = client_error && record.fault != ErrorSource::Proxy;
@@ -165,7 +167,7 @@ fn event_attribute(attribute: Attribute, value: Value) -> KeyValue {
     }
 }
 
-/// Returns the parts of the CLIENT span's name.
+/// Returns the parts that form the name of the CLIENT span.
 fn client_name(record: &Record) -> [&str; 3] {
     let Some(call) = &record.call else {
         return [method(&record.http.method), "", ""];
@@ -186,7 +188,7 @@ fn wall_time(record: &Record, at: MonotonicInstant) -> WallTime {
     record.wall + at.since(record.points.accept)
 }
 
-/// Returns the timestamps that were reached, in chronological order.
+/// Returns the timestamps that the exchange reached, in chronological order.
 fn events(record: &Record) -> impl Iterator<Item = (&'static str, MonotonicInstant)> {
     let points = &record.points;
     let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;

@@ -1,9 +1,9 @@
-//! The thread on which all OTLP exports happen.
+//! Runs the thread that exports over OTLP.
 //!
-//! The thread has its own runtime, so a collector that hangs, or a machine with one core, cannot slow or deadlock
-//! anything else. The SDK's periodic reader and batch processors are not used, because they wait without limit at
-//! shutdown and only log lost data. This module limits the time of each export, counts drops and bounds queues.
-//! Shutdown ends in time regardless of the collector.
+//! The thread has its own runtime, so a collector that hangs cannot slow down or block any other part, even on a
+//! machine with one core. The SDK's periodic reader and batch processors are not used, because they wait without a time
+//! limit at shutdown and report lost data only in the log. This module limits the time of each export, counts dropped
+//! items and bounds its queues. A shutdown ends in time, whatever the collector does.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -25,11 +25,12 @@ use crate::sampling::Sampler;
 use crate::self_telemetry;
 use crate::span::{self, EncodedSpan};
 
-/// Additional time that a shutdown waits for the thread after its limit, for scheduling delay on a busy single core.
+/// Time that a shutdown waits for the thread in addition to its limit, because a busy core can schedule the thread
+/// late.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 
-/// Records spans and log records, and owns the thread that exports. Without an endpoint, no thread runs: metrics can
-/// still be scraped, and spans and log records are discarded.
+/// Records spans and log records, and owns the thread that exports them. If no endpoint is configured, there is no
+/// thread: metrics can still be scraped, and spans and log records are discarded.
 #[derive(Debug)]
 pub struct Telemetry {
     metrics_reader: Arc<MetricsReader>,
@@ -40,7 +41,7 @@ pub struct Telemetry {
     thread: Option<ExportThread>,
 }
 
-/// Reason why telemetry cannot start.
+/// Why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("telemetry thread: {0}")]
@@ -52,10 +53,10 @@ pub enum StartError {
 }
 
 impl Telemetry {
-    /// Starts exporting as configured, and logs the destination of each signal once.
+    /// Starts exporting as configured. Logs the destination of each signal once.
     ///
     /// # Errors
-    /// If an exporter cannot be built, or the thread cannot be started.
+    /// Fails if an exporter cannot be created, or if the thread cannot be started.
     pub fn start(config: Config, metrics_reader: MetricsReader) -> Result<Self, StartError> {
         self_telemetry::export_configured(&config.summary());
         let metrics_reader = Arc::new(metrics_reader);
@@ -72,7 +73,7 @@ impl Telemetry {
         Ok(Self { metrics_reader, sampler, max_value_chars, queues, logs, thread })
     }
 
-    /// Encodes and queues the spans of a finished exchange if its trace is sampled. Never blocks.
+    /// Encodes and queues the spans of a finished exchange if its trace is kept. Never blocks.
     pub fn record(&self, record: &Record) {
         let Some(queue) = &self.queues.spans else { return };
         let Some(decision) = self.sampler.decide(record) else {
@@ -97,14 +98,15 @@ impl Telemetry {
         format.render(&self.metrics_reader.scrape())
     }
 
-    /// Exports the remaining data and ends the thread within `limit`. Returns true if everything was delivered in time.
-    /// Can be called from any thread and more than once. Blocks. On a runtime, call it in `spawn_blocking`.
+    /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in
+    /// time. Can be called from any thread and more than once. The call blocks, so async code calls it in
+    /// `spawn_blocking`.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.stop(limit))
     }
 }
 
-/// The queues of the signals that are exported.
+/// The queues of the exported signals.
 #[derive(Clone, Debug)]
 struct Queues {
     spans: Option<Arc<Queue<EncodedSpan>>>,
@@ -122,21 +124,21 @@ impl Queues {
         }
     }
 
-    /// Closes all queues. Returns the number of items that were still queued.
+    /// Closes all queues. Returns the number of items that were not delivered.
     fn close(&self) -> usize {
         self.spans.as_ref().map_or(0, |queue| queue.close())
             + self.logs.as_ref().map_or(0, |queue| queue.close())
     }
 }
 
-/// Handle of the export thread.
+/// A handle to the export thread.
 #[derive(Debug)]
 struct ExportThread {
     stop: watch::Sender<Option<Duration>>,
     end: Arc<ThreadEnd>,
 }
 
-/// Whether everything was delivered. Set when the thread ends.
+/// Whether everything was delivered. The value is set when the thread ends.
 #[derive(Debug, Default)]
 struct ThreadEnd {
     delivered: Mutex<Option<bool>>,
@@ -154,7 +156,7 @@ impl ExportThread {
         let (ready, started) = mpsc::sync_channel(1);
         let guard = EndGuard(Arc::clone(&end));
         std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
-            // Exporting log records about an export would cause endless exports.
+            // The export of log records would otherwise create log records, and the exports would never end.
             let _suppressed = Context::enter_telemetry_suppressed_scope();
             let delivered = run(config, metrics_reader, queues, stopping, &ready);
             guard.0.set(delivered);
@@ -164,7 +166,7 @@ impl ExportThread {
     }
 
     fn stop(&self, limit: Duration) -> bool {
-        // The limit of the first call applies.
+        // If `stop` is called several times, the limit of the first call applies.
         self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(limit).is_none());
         let delivered = self.end.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         let (delivered, _) = self
@@ -184,7 +186,7 @@ impl ThreadEnd {
     }
 }
 
-/// Reports the end of the thread even if it panicked.
+/// Records the end of the thread when it is dropped, even if the thread panicked.
 struct EndGuard(Arc<ThreadEnd>);
 
 impl Drop for EndGuard {
@@ -193,7 +195,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// Runs the thread. Returns true if everything was delivered.
+/// Runs the export thread. Returns `true` if everything was delivered.
 fn run(
     config: Config,
     metrics_reader: Arc<MetricsReader>,
@@ -212,7 +214,7 @@ fn run(
         Ok(started) => (Some(started), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    // Without a receiver, the start was abandoned.
+    // If the receiver no longer exists, the caller has given up waiting for the start.
     let wanted = ready.send(result).is_ok();
     let Some((runtime, exporters)) = started.filter(|_| wanted) else {
         return false;
@@ -220,7 +222,7 @@ fn run(
     let counters = Arc::clone(metrics_reader.counters());
     let sender = Sender { config, metrics_reader, queues, counters, stopping };
     let delivered = runtime.block_on(sender.send(exporters));
-    // A DNS lookup may still block a thread of the pool. Shutdown does not wait for the lookup.
+    // A DNS lookup can still block a thread of the pool. The shutdown does not wait for this lookup.
     runtime.shutdown_background();
     delivered
 }
@@ -265,7 +267,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Exports all signals until the stop signal, and then for at most the time limit in the stop signal.
+    /// Exports all signals until a stop is requested, and afterwards for at most the requested time limit.
     async fn send(&self, exporters: Exporters) -> bool {
         let last_metrics = Cell::new(exporters.metrics.is_none());
         let metrics = async {
@@ -317,7 +319,7 @@ impl Sender {
         }
     }
 
-    /// Exports a batch when it is full or has waited long enough, and the rest of the queue at the end.
+    /// Exports a batch when it is full or has waited long enough. At the end, exports the rest of the queue.
     async fn send_batches<T>(
         &self,
         mut link: Link<'_>,
@@ -350,7 +352,7 @@ impl Sender {
         Link { signal, limit, counters: &self.counters, failures: 0 }
     }
 
-    /// Returns when a stop is requested or the handle is dropped.
+    /// Returns when a stop is requested, or when the handle to the thread is dropped.
     async fn stop_requested(&self) {
         let mut stopping = self.stopping.clone();
         // An error means that the handle was dropped.
@@ -364,7 +366,7 @@ impl Sender {
     }
 }
 
-/// The exports of one signal. The first failure and the recovery are logged, not each attempt.
+/// Exports of one signal. Only the first failure and the recovery are logged, and not each attempt.
 struct Link<'a> {
     signal: Signal,
     /// Time limit of one export, including all retries.

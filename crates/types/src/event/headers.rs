@@ -1,8 +1,8 @@
-//! Headers that the data path may pass to the observer.
+//! Lists the headers that the data path may pass to the observer.
 
 use crate::label::Name;
 
-/// Request headers that the data path may pass to the observer. None of them can contain a credential.
+/// Request headers that the observer may read. None of them can contain a credential.
 pub const REQUEST_HEADERS: [&str; 16] = [
     "accept",
     "content-encoding",
@@ -22,7 +22,7 @@ pub const REQUEST_HEADERS: [&str; 16] = [
     "anthropic-version",
 ];
 
-/// Response headers that the data path may pass to the observer.
+/// Response headers that the observer may read.
 pub const RESPONSE_HEADERS: [&str; 50] = [
     "anthropic-ratelimit-input-tokens-limit",
     "anthropic-ratelimit-input-tokens-remaining",
@@ -76,15 +76,15 @@ pub const RESPONSE_HEADERS: [&str; 50] = [
     "ratelimit-reset",
 ];
 
-/// Headers selected from one of the two lists above, with names in lower case.
+/// Headers from one of the two lists above. Names are in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Headers(Vec<(&'static str, Name)>);
 
 impl Headers {
-    /// Selects the headers of `map` that are named in `allowed`. For a repeated header, the first value is kept.
+    /// Selects the headers of `map` whose names are in `allowed`. For a repeated header, the first value is kept.
     ///
-    /// Iterates over the received headers (about a dozen), not over `allowed`. Comparing name lengths with the entries
-    /// of `allowed` costs less than hashing each entry.
+    /// The outer loop runs over the received headers (about a dozen), not over `allowed`. Most comparisons with
+    /// `allowed` end at the length of the name, which costs less than hashing every name in `allowed`.
     pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
         let mut picked = Self::default();
         for (name, value) in map {

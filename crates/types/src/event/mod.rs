@@ -1,8 +1,9 @@
-//! Events that the data path sends to the observation path.
+//! Events that the data path (which forwards traffic) sends to the observer thread (which measures it).
 //!
-//! Events carry only allow-listed headers and the path without its query. Two values are exceptions: the model that a
-//! query may name, and the conversation id in the client's baggage. Credentials therefore cannot reach the observer.
-//! Events are never lost. Body bytes may be dropped, which an explicit [`ObserverEvent::Gap`] records.
+//! An event contains only allow-listed headers and the path without its query. There are two exceptions: a model that
+//! the query names, and the conversation id in the client's baggage header. Credentials therefore cannot reach the
+//! observer. Events are never lost. Body bytes can be dropped, and an explicit [`ObserverEvent::Gap`] records each
+//! loss.
 
 mod headers;
 
@@ -20,7 +21,7 @@ use crate::label::{Label, Name};
 use crate::label_values;
 use crate::tcp::TcpConnection;
 
-/// Process-wide id of one exchange (a request and its response). Ids are assigned in order from 1.
+/// Id of one exchange (a request and its response). The process assigns ids in order, starting at 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct ExchangeId(pub u64);
@@ -31,14 +32,14 @@ impl fmt::Display for ExchangeId {
     }
 }
 
-/// The body that a chunk belongs to.
+/// Whether a chunk belongs to the request body or to the response body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     Request,
     Response,
 }
 
-/// One event of one exchange, with the timestamp at which the event occurred.
+/// One event of one exchange, and the time at which it occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
     pub exchange: ExchangeId,
@@ -46,18 +47,18 @@ pub struct TimestampedEvent {
     pub event: ObserverEvent,
 }
 
-/// Observed event. Large variants are boxed, so that `Body`, which occurs once per chunk, stays small.
+/// An observed event. Large variants are boxed, so that `Body`, which occurs once per chunk, stays small.
 #[derive(Debug)]
 pub enum ObserverEvent {
     /// The proxy received the request headers. Always the first event of an exchange.
     RequestHead(Box<RequestHead>),
     /// The concurrency limit of the route had no free permit, so the request waits in the queue.
     Queued,
-    /// The request passed the concurrency limit. Follows the first event immediately if the route has no limit.
+    /// The route's concurrency limit admitted the request. Follows `RequestHead` immediately if the route has no limit.
     Admitted,
-    /// A connection to the upstream is available. The event can occur twice, each time followed by another
-    /// `RequestHeadSent`. This happens if a reused connection was already closed before any write, and a new connection
-    /// replaces it. The later event counts.
+    /// A connection to the upstream is available. The event can occur twice, each time followed by `RequestHeadSent`: a
+    /// reused connection was already closed, and a new connection replaces it before any byte was sent. The later event
+    /// counts.
     Connected(Box<ConnectTimings>),
     /// The proxy passed the request headers to the upstream connection.
     RequestHeadSent,
@@ -65,26 +66,26 @@ pub enum ObserverEvent {
     RequestBodySent,
     /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// The proxy forwarded `len` body bytes. The byte buffer of the batch holds these bytes in order.
+    /// The proxy forwarded `len` body bytes. The byte buffer of the batch contains them, in the order of events.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
     /// Both peers switched protocols (status 101). The following bytes in both directions belong to the new protocol.
     Upgraded,
-    /// The sender of `direction` closed its side of an upgraded connection. The first `Closed` event identifies the
-    /// peer that closed the connection.
+    /// The sender of `direction` closed its side of an upgraded connection. The first `Closed` event shows which peer
+    /// closed the connection.
     Closed(Direction),
-    /// The observer did not receive `bytes` body bytes, because the observer lagged or reached its memory limit.
+    /// The observer did not receive `bytes` body bytes, because it lagged or reached its memory limit.
     Gap { direction: Direction, bytes: u64 },
-    /// The exchange ended. Always the last event of an exchange, exactly once.
+    /// The exchange ended. This is the last event of every exchange.
     End(Ending),
 }
 
-/// Minimum pause between the delivery of a frame and the next poll that counts as backpressure. Shorter pauses are
-/// scheduling delays, not a slow client.
+/// Minimum time between the delivery of a frame and the next poll that counts as backpressure. A shorter time is a
+/// scheduling delay and not caused by a slow client.
 pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
-/// Time in microseconds during which the client side did not poll the response body before this chunk. Saturates at 71
+/// Time in microseconds before this chunk during which the client side did not poll the response body. Saturates at 71
 /// minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BackpressureTime(pub u32);
@@ -99,17 +100,17 @@ impl BackpressureTime {
     }
 }
 
-/// Request line and headers, limited to the fields that the observer may read.
+/// Request line and headers, reduced to the fields that the observer may read.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Wall-clock time at which the proxy received the request headers. Every exported timestamp is computed from this
-    /// time.
+    /// Wall-clock time at which the proxy received the request headers. All exported timestamps of the exchange are
+    /// this time plus a duration.
     pub wall: WallTime,
     pub method: http::Method,
     /// The path as the client sent it, without the query.
     pub path: Name,
     /// The model or Azure deployment named in the query, because some APIs have no other field for it. No other part of
-    /// the query reaches the observer, because queries can contain keys and signatures.
+    /// the query reaches the observer: queries can contain keys and signatures.
     pub model: Option<Name>,
     /// The `:authority` or `Host` that the client sent.
     pub host: Option<Name>,
@@ -120,7 +121,7 @@ pub struct RequestHead {
     /// `Content-Length` of the request, if present.
     pub length: Option<u64>,
     pub client: Option<std::net::IpAddr>,
-    /// The client's connection if it uses TCP.
+    /// The client's connection. `None` if it is not a TCP connection.
     pub connection: Option<Arc<TcpConnection>>,
     pub route: Arc<RouteFacts>,
     pub trace: TraceContext,
@@ -138,8 +139,8 @@ impl RequestHead {
     }
 }
 
-/// Client identity read from the configured headers, hashed if configured. The client supplies these values and the
-/// proxy does not verify them.
+/// The caller's identity, read from the configured headers and hashed if configured. Clients supply these values, and
+/// the proxy does not verify them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CallerIdentity {
     /// The account that the request belongs to, such as a customer or a team.
@@ -174,31 +175,32 @@ pub struct ResponseHead {
     pub from_proxy: bool,
 }
 
-/// Configuration of the route that an exchange uses. Created once and shared by all exchanges of the route.
+/// Configuration of the exchange's route. All exchanges of a route share one value.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     pub name: Label,
     pub position: ProxyPosition,
-    /// Host of the upstream, exported as `server.address`. `server_port` is exported as `server.port`.
+    /// Host of the upstream. Exported as `server.address`, and `server_port` as `server.port`.
     pub server_address: Label,
     pub server_port: u16,
-    /// The configured provider. If `None`, the provider is inferred.
+    /// The configured provider. If `None`, tokengauge infers the provider.
     pub provider: Option<Label>,
-    /// The configured API format (`openai`, …). If `None`, the API format is detected.
+    /// The configured API format, such as `openai`. If `None`, tokengauge detects the API format.
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
     pub stripped: usize,
-    /// Path of the upstream's URL, which the proxy prepends before it forwards the request. Often empty. Detection
-    /// reads the path that the upstream receives.
+    /// Path of the upstream's URL, often empty. The proxy prepends it before it forwards the request. Detection of the
+    /// API uses the resulting path.
     pub base_path: Label,
-    /// A stream without a token-bearing chunk for this long after the first token is stalled.
+    /// Stall threshold: a stream is stalled if it has had a first token but no token for this long.
     pub stall_after: Duration,
-    /// A stream without a first token for this long is reported as having no first token.
+    /// First-token threshold: a stream that is older than this and has no token is reported as waiting for its first
+    /// token.
     pub hung_after: Duration,
 }
 
-/// Where in the call's way this proxy stands: an instrumented app, a sidecar and a gateway all see the same call, and
-/// panels pick one.
+/// Position of this proxy between client and backend. Several proxies (sidecar, gateway) and an instrumented
+/// application can observe the same call. Dashboards therefore select one position.
 #[derive(
     Clone,
     Copy,
@@ -214,12 +216,12 @@ pub struct RouteFacts {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyPosition {
-    /// Beside the backend: sees every caller of one engine.
+    /// Next to the backend: observes all callers of one engine.
     Inbound,
-    /// Beside the application: sees every backend one application calls.
+    /// Next to the application: observes all backends that the application calls.
     #[default]
     Outbound,
-    /// In between, shared.
+    /// Between both: shared by several applications and backends.
     Gateway,
 }
 
@@ -229,33 +231,34 @@ label_values!(ProxyPosition {
     Gateway = "gateway",
 });
 
-/// Trace context of an exchange. The proxy creates the ids when it accepts the request, because the forwarded trace
-/// header may have to contain them.
+/// Trace context of an exchange. The proxy creates the span ids when it accepts the request, because the forwarded
+/// trace header may have to contain them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TraceContext {
     pub trace_id: [u8; 16],
     /// The client's span id, if the client sent one.
     pub parent: Option<[u8; 8]>,
-    /// The client's sampling decision, if the client sent one. B3 can send the decision without a span.
+    /// The client's sampling decision, if the client sent one. A B3 header can contain the decision without a span id.
     pub parent_sampled: Option<bool>,
     pub server_span: [u8; 8],
     pub client_span: [u8; 8],
-    /// The client's `tracestate`, if it belongs to the parent and is valid. The length is bounded.
+    /// The client's `tracestate`, if it is valid and belongs to `parent`. Its length is bounded.
     pub state: Option<Box<str>>,
 }
 
-/// Timings of the connection to the upstream.
+/// How the exchange got its connection to the upstream, and the time that each step took.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectTimings {
-    /// Whether the proxy reused an open connection: an idle connection, or the HTTP/2 connection that all streams
-    /// share.
+    /// Whether the proxy reused an open connection: an idle HTTP/1.1 connection, or the HTTP/2 connection that all
+    /// streams share.
     pub reused: bool,
-    /// Wait that is not part of this exchange's own connection attempt. The exchange waited for another exchange that
-    /// was opening the shared HTTP/2 connection, or for an idle connection that turned out to be closed.
+    /// Time that the exchange waited for connections that it did not open: another exchange was opening the shared
+    /// HTTP/2 connection, or a reused idle connection turned out to be closed.
     pub wait: Option<Duration>,
     /// Duration of DNS resolution. `None` if the upstream is configured by IP address.
     pub dns: Option<Duration>,
-    /// Time until the connection was open. Includes every address that was tried, and the tunnel of an HTTP proxy.
+    /// Time until the TCP connection was open. Includes all addresses that were tried, and the tunnel through an HTTP
+    /// proxy.
     pub tcp: Option<Duration>,
     pub tls: Option<Duration>,
     /// The TCP connection to the upstream, or to the HTTP proxy in front of the upstream.
@@ -263,8 +266,8 @@ pub struct ConnectTimings {
 }
 
 impl ConnectTimings {
-    /// Returns the stages that occurred, in order. Stages do not overlap, so their sum never exceeds the stage
-    /// `connect`.
+    /// Returns the stages that occurred, in order. Stages do not overlap, so their sum never exceeds the duration of
+    /// the stage `connect`.
     pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {
         let parts = [self.wait, self.dns, self.tcp, self.tls];
         ConnectStage::ALL
@@ -290,7 +293,7 @@ label_values!(ConnectStage {
     Tls = "tls",
 });
 
-/// Outcome of an exchange.
+/// How an exchange ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// The proxy delivered the complete response.
@@ -370,7 +373,7 @@ label_values!(RejectReason {
 });
 
 impl Ending {
-    /// Returns the error source of an exchange that did not complete.
+    /// Returns the peer that caused the end of an exchange, or `ErrorSource::None` for a complete exchange.
     pub const fn fault(self) -> ErrorSource {
         match self {
             Self::Complete => ErrorSource::None,
@@ -403,25 +406,26 @@ label_values!(ErrorSource {
     Proxy = "proxy",
 });
 
-/// State of an exchange that the data path and the observation path share: the peer that the response body waits for.
+/// State of an open exchange that the data path writes and the observer reads: the peer for which the response body
+/// waits.
 #[derive(Debug, Default)]
 pub struct LiveState {
     waiting: AtomicU8,
     since: AtomicU64,
 }
 
-/// The peer that a response body waits for.
+/// The peer for which a response body waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitingFor {
-    /// The last poll was pending: no data has arrived from the upstream since then.
+    /// The proxy polled the upstream's body, and no data has arrived since then.
     Upstream,
-    /// The proxy delivered a frame and the client side has not polled for the next frame (backpressure).
+    /// The proxy delivered a frame, and the client side has not polled for the next one (backpressure).
     Client,
 }
 
 impl LiveState {
-    /// Records the peer that the body waits for. Uses two relaxed stores, because the only reader is a sweep every 250
-    /// ms that tolerates a torn pair.
+    /// Records the peer for which the body waits. Uses two relaxed stores. The only reader is the observer, every 250
+    /// ms, and it tolerates a `waiting` and a `since` from different calls.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
         self.waiting.store(whom as u8, Ordering::Relaxed);

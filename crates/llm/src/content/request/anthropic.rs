@@ -1,4 +1,4 @@
-//! Requests to Anthropic Messages on every platform that serves it.
+//! Converts requests to Anthropic Messages, on every platform that serves this API.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn block(block: &Value) -> Option<Value> {
             match (word(source, "url"), word(source, "file_id")) {
                 (Some(url), _) => parts::uri(kind, url),
                 (None, Some(id)) => parts::file(kind, id),
-                // The content is in the request itself.
+                // The block contains the data itself and no reference to it.
                 (None, None) => return None,
             }
         }

@@ -1,4 +1,5 @@
-//! Requests in the format that OpenAI introduced and most providers adopted: messages, prompts, and Responses items.
+//! Converts requests in formats that OpenAI introduced and most providers adopted: messages, prompts and Responses
+//! items.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     {
         out.instruct(text);
     }
-    // Cohere v1 sends earlier messages in `chat_history`, followed by the current message.
+    // Cohere v1 sends earlier messages in `chat_history`, and then the current message.
     for message in list(body, "chat_history").iter().chain(list(body, "messages")) {
         self::message(message, out);
     }
@@ -22,9 +23,9 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         for prompt in list(body, key) {
             match prompt {
                 Value::String(text) => out.say("user", None, vec![parts::text(text)]),
-                // The requested format of the response text.
+                // This is the requested format of the response text, not a prompt.
                 Value::Object(_) if key == "text" => {}
-                // A prompt as token numbers, or with several parts.
+                // A prompt as token ids, or with several parts.
                 Value::Null
                 | Value::Bool(_)
                 | Value::Number(_)
@@ -62,7 +63,7 @@ fn message(message: &Value, out: &mut Messages) {
     } else {
         said.extend(out.convert(list(message, content), part));
     }
-    // Ollama sends images next to the text.
+    // Ollama sends images in a field next to the text.
     for _ in list(message, "images") {
         out.leave_out();
     }
@@ -80,7 +81,7 @@ fn message(message: &Value, out: &mut Messages) {
     out.say(role, name, said);
 }
 
-/// Converts a part of a message. Returns `None` for a part that is neither text nor a reference.
+/// Converts a part of a message. Returns `None` if the part is neither text nor a reference to media.
 fn part(part: &Value) -> Option<Value> {
     if let Some(text) = part.as_str() {
         return Some(parts::text(text));
@@ -98,7 +99,7 @@ fn part(part: &Value) -> Option<Value> {
     }
 }
 
-/// Returns a reference to media by address or id. Media in the request itself is omitted.
+/// Returns a reference to media by address or id. Returns `None` for media that the request itself contains.
 fn media(part: &Value, modality: &str, key: &str) -> Option<Value> {
     let address = part.get(key).and_then(|of| of.as_str().or_else(|| word(of, "url")));
     match address {
@@ -119,7 +120,7 @@ fn function_call(id: Option<&str>, function: &Value) -> Value {
     parts::tool_call(id, word(function, "name"), arguments(given))
 }
 
-/// Returns arguments that are either a text with JSON or a JSON value.
+/// Converts tool arguments, which are either a string with JSON or a JSON value.
 fn arguments(given: Option<&Value>) -> Value {
     match given {
         Some(Value::String(text)) => parts::arguments(text),
@@ -128,7 +129,7 @@ fn arguments(given: Option<&Value>) -> Value {
     }
 }
 
-/// Reads an entry of `input`: a text, an item of Responses, or, for some providers, the whole request.
+/// Converts an entry of `input`: a text, a Responses item or, for some providers, the whole request.
 fn item(item: &Value, out: &mut Messages) {
     if let Some(text) = item.as_str() {
         return out.say("user", None, vec![parts::text(text)]);

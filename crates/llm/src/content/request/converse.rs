@@ -1,4 +1,4 @@
-//! Requests to Bedrock: the Converse API, and models that are invoked in their own format.
+//! Converts requests to Bedrock: to the Converse API, and to models in their own format.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Messages, chat, list, word};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
-    // A request in another API's format has content blocks with that format's `type` field.
+    // Content blocks in the format of another API have a `type` field. Converse blocks do not.
     let is_converse = list(body, "messages").iter().any(|message| {
         list(message, "content")
             .iter()
@@ -23,13 +23,13 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         out.say(word(message, "role").unwrap_or("user"), None, parts);
     }
     for tool in body.get("toolConfig").map_or(&[][..], |config| list(config, "tools")) {
-        // Other entries are prompt cache markers and tools of Amazon's own.
+        // Other entries are prompt cache markers and tools that Amazon provides.
         let spec = tool.get("toolSpec").unwrap_or(&Value::Null);
         out.offer_function(spec, spec.get("inputSchema").and_then(|schema| schema.get("json")));
     }
 }
 
-/// Reads Titan's own format, or the common chat format.
+/// Converts a request in the format of Amazon Titan, or in the common chat format.
 fn other(body: &Value, out: &mut Messages) {
     match word(body, "inputText") {
         Some(text) => out.say("user", None, vec![parts::text(text)]),

@@ -1,4 +1,4 @@
-//! Requests to Gemini `generateContent` on every platform that serves it.
+//! Converts requests to Gemini `generateContent`, on every platform that serves this API.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Messages, list, modality, word};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
-    // Code Assist wraps the request.
+    // Code Assist wraps the request in another object.
     if let Some(inner) = body.get("request").filter(|inner| inner.is_object()) {
         return read(inner, out);
     }
@@ -24,7 +24,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         let parts = out.convert(list(content, "parts"), part);
         out.say(role, None, parts);
     }
-    // The input of the Interactions API.
+    // `input` is a field of the Interactions API.
     for input in list(body, "input") {
         match input.as_str().or_else(|| word(input, "text")) {
             Some(text) => out.say("user", None, vec![parts::text(text)]),
@@ -48,8 +48,7 @@ fn part(part: &Value) -> Option<Value> {
     }
     if let Some(answer) = either("functionResponse", "function_response") {
         let response = answer.get("response").cloned().unwrap_or_default();
-        // The response has an id only if the call had one. Otherwise it answers the call of the function with that
-        // name.
+        // A function response has an id only if the call had one. Otherwise its name identifies the call.
         let id = word(answer, "id").or(word(answer, "name"));
         return Some(parts::tool_response(id, response));
     }
@@ -59,7 +58,7 @@ fn part(part: &Value) -> Option<Value> {
     Some(parts::uri(modality(kind), address))
 }
 
-/// Reads an entry of the tool list: either a list of functions, or tools of Google's own, each under its name.
+/// Converts an entry of the tool list: a list of functions, or tools that Google provides, each under its name.
 fn tools(tool: &Value, out: &mut Messages) {
     let Some(fields) = tool.as_object() else {
         return out.leave_out();

@@ -1,4 +1,4 @@
-//! Captures a bounded part of the request body and converts it to messages.
+//! Captures a bounded part of a request body, and converts it to messages of the semantic conventions.
 
 mod anthropic;
 mod chat;
@@ -13,20 +13,20 @@ use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, prefix};
 use crate::dialect::{Api, Family};
 use crate::memory::{MemoryBudget, MemoryPermit};
 
-/// The captured part of a request body.
+/// The captured part of one request body.
 #[derive(Debug)]
 pub struct RequestCapture {
     policy: Arc<CapturePolicy>,
-    /// `None` if the capture budget was exhausted.
+    /// The permit for the captured bytes. `None` if the budget of all captures was used up.
     permit: Option<MemoryPermit<Arc<MemoryBudget>>>,
     body: Vec<u8>,
-    /// The body exceeded the limit.
+    /// Whether the body exceeded the limit.
     cut: bool,
-    /// A part of the body was lost.
+    /// Whether a part of the body was lost.
     lost: bool,
 }
 
-/// The content of a request in the format of the semantic conventions.
+/// The content of a request as messages, system instructions and tool definitions.
 #[derive(Debug, Default)]
 pub struct Messages {
     pub system: Vec<Value>,
@@ -34,7 +34,7 @@ pub struct Messages {
     pub tools: Vec<Value>,
     pub left_out: u64,
     pub truncated: bool,
-    /// Number of parts and tools so far.
+    /// Number of parts and tools converted so far.
     parts: usize,
 }
 
@@ -53,7 +53,7 @@ impl RequestCapture {
         &self.policy
     }
 
-    /// Whether the budget allows capturing the response too.
+    /// Returns whether the budget of all captures allows a capture of the response, too.
     pub const fn has_room(&self) -> bool {
         self.permit.is_some()
     }
@@ -75,7 +75,7 @@ impl RequestCapture {
         self.cut |= fits.len() < bytes.len();
     }
 
-    /// Stops the capture because bytes were lost. Later bytes do not continue the captured part.
+    /// Stops the capture because bytes were lost, and later bytes do not follow the captured part.
     pub const fn gap(&mut self) {
         self.lost = true;
         self.cut = true;
@@ -86,9 +86,9 @@ impl RequestCapture {
         if self.body.is_empty() {
             return messages;
         }
-        // A complete body is parsed in the same way. If it is incomplete, the client sent it that way.
+        // If the body arrived completely but is incomplete JSON, the client sent it in this form.
         let Some(body) = prefix::read(&self.body) else {
-            // A form with a file in it, or unreadable data.
+            // The body is a form with a file, or unreadable.
             messages.left_out = 1;
             return messages;
         };
@@ -131,26 +131,26 @@ impl Messages {
         }
     }
 
-    /// Counts content that no reader supports.
+    /// Counts content that has no converter.
     const fn leave_out(&mut self) {
         self.left_out += 1;
     }
 
-    /// Adds a message, unless none of its parts was understood.
+    /// Adds a message, unless none of its parts could be converted.
     fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
         if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
         }
     }
 
-    /// Converts the items of a list with `read`. Counts the items that it does not understand.
+    /// Converts the items of a list with `read`. Counts the items that `read` cannot convert.
     fn convert(&mut self, items: &[Value], read: impl Fn(&Value) -> Option<Value>) -> Vec<Value> {
         let parts: Vec<Value> = items.iter().filter_map(read).collect();
         self.left_out += (items.len() - parts.len()) as u64;
         parts
     }
 
-    /// Adds a system instruction of which `text` is the text.
+    /// Adds a system instruction, or counts it as left out if it has no text.
     fn instruct_or_leave_out(&mut self, text: Option<&str>) {
         match text {
             Some(text) => self.instruct(text),
@@ -158,7 +158,7 @@ impl Messages {
         }
     }
 
-    /// Adds a tool definition, unless its name is absent.
+    /// Adds a tool definition, or counts it as left out if it has no name.
     fn offer_function(&mut self, tool: &Value, parameters: Option<&Value>) {
         match word(tool, "name") {
             Some(name) => {
@@ -189,12 +189,12 @@ impl Messages {
     }
 }
 
-/// Returns the text under a key.
+/// Returns the string under a key.
 fn word<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 
-/// Returns the list under a key. A single value counts as a list of one.
+/// Returns the list under a key. A single value is returned as a list of one.
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     match value.get(key) {
         Some(Value::Array(items)) => items,
@@ -203,7 +203,7 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     }
 }
 
-/// Returns the modality of a file by its media type.
+/// Returns the modality of a file according to its media type.
 fn modality(media_type: Option<&str>) -> &str {
     match media_type.and_then(|kind| kind.split_once('/')) {
         Some((kind @ ("image" | "audio" | "video"), _)) => kind,

@@ -1,9 +1,9 @@
-//! The placeholder for custom tokenizers in a build without support for them: a type without values.
+//! Replaces custom tokenizers in a build without support for them, by a type that has no values.
 
 use super::TokenizerError;
 use tokengauge_types::label::Label;
 
-/// A parsed tokenizer.json. This build has no value of this type.
+/// A loaded tokenizer.json. In this build, the type has no values.
 #[derive(Clone, Copy, Debug)]
 pub enum CustomTokenizer {}
 

@@ -1,15 +1,16 @@
-//! Finds positions at which a growing text may be cut so that its parts have as many tokens as the whole.
+//! Finds positions at which a growing text can be cut, so that the tokens of its parts add up to the tokens of the
+//! whole.
 //!
-//! A user-supplied tokenizer guarantees nothing in general. It may rewrite the text, split it by any pattern or not at
-//! all, and treat the beginning of a text differently. Nearly all tokenizers separate words at the blank between them
-//! in every context. Most also separate CJK punctuation from the preceding word. `probe.rs` tests each tokenizer for
-//! these properties when it is loaded.
+//! A user-supplied tokenizer guarantees no such position: it can rewrite the text, split it by any pattern or not at
+//! all, and treat the beginning of a text differently. But nearly all tokenizers separate words at the blank between
+//! them. Most tokenizers also separate Chinese and Japanese punctuation from the word before it. `probe.rs` tests each
+//! tokenizer for these properties when it is loaded.
 
-/// Prefix for text that follows a cut, so that the tokenizer does not treat it as the beginning of a text. Some
-/// tokenizers insert or remove a blank at the beginning. The tokens of the prefix are subtracted.
+/// A prefix for text after a cut, so that the tokenizer does not treat the text as a beginning. Some tokenizers insert
+/// or remove a blank there. The tokens of the prefix are subtracted from the count.
 pub(in super::super) const LEAD: &str = "a";
 
-/// The kinds of positions that are safe for cutting.
+/// The kinds of positions at which a tokenizer's text can be cut safely.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cuts {
     /// Before a blank between two letters or digits.
@@ -24,7 +25,7 @@ pub struct Cuts {
 pub(super) const CLAUSE_ENDS: [char; 7] = ['，', '。', '、', '；', '：', '？', '！'];
 
 impl Cuts {
-    /// Returns the last safe position in `text` after `from`, which must be a character boundary.
+    /// Returns the last safe position in `text` after `from`. `from` must be a character boundary.
     pub fn last(self, text: &str, from: usize) -> Option<usize> {
         if self == Self::default() {
             return None;
@@ -34,7 +35,7 @@ impl Cuts {
         Some(from + places.last()?)
     }
 
-    /// Returns the safe positions in `text`, in order.
+    /// Returns all safe positions in `text`, in order.
     pub(super) fn places(self, text: &str) -> impl Iterator<Item = usize> {
         let middle = text.char_indices().skip(1);
         let triples = text.chars().zip(middle).zip(text.chars().skip(2));
@@ -54,7 +55,7 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// Returns the boundary two characters before `from`. A safe position depends on three characters, and the last of them
+/// Returns the boundary two characters before `from`. A safe position depends on three characters, of which the last
 /// may have just arrived.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
@@ -69,7 +70,7 @@ mod tests {
     const ALL: Cuts = Cuts { words: true, signs: true, clauses: true };
 
     #[test]
-    fn places_lie_before_a_single_sign_between_letters() {
+    fn finds_positions_before_a_single_sign_between_letters() {
         for (text, places) in [
             ("", &[][..]),
             ("a b", &[1]),
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_when_its_last_character_arrives_and_but_once() {
+    fn finds_a_position_once_when_its_last_character_arrives() {
         let text = "hé lo，世 b";
         let mut found = Vec::new();
         for (at, character) in text.char_indices() {

@@ -20,14 +20,14 @@ pub struct CustomTokenizer {
     name: Label,
     tokenizer: Tokenizer,
     cuts: Cuts,
-    /// Token count of [`LEAD`].
+    /// Number of tokens of [`LEAD`].
     lead: u64,
-    /// Hash of the file's content.
+    /// Hash of the file's content, to recognize an unchanged file.
     fingerprint: u64,
 }
 
 impl CustomTokenizer {
-    /// Parses a tokenizer.json, without the places at which its texts can be cut.
+    /// Parses a tokenizer.json. The result has no safe cut positions yet.
     pub(super) fn parse(json: &[u8], name: &str) -> Result<Self, TokenizerError> {
         let file: File<'_> =
             serde_json::from_slice(json).map_err(|error| match error.classify() {
@@ -36,10 +36,11 @@ impl CustomTokenizer {
                     TokenizerError::NotJson(error.to_string())
                 }
             })?;
-        // The crate panics if merges form a token that is longer than any token in the vocabulary.
+        // The tokenizers crate panics if a merge forms a token that is not in the vocabulary.
         let read = catch_unwind(|| file.tokenizer());
-        let tokenizer =
-            read.map_err(|_panic| TokenizerError::Broken("its parts do not fit together".into()))??;
+        let tokenizer = read.map_err(|_panic| {
+            TokenizerError::Broken("its merges do not match its vocabulary".into())
+        })??;
         let mut given = Self {
             name: Label::known(name),
             tokenizer,
@@ -55,7 +56,7 @@ impl CustomTokenizer {
         Self { cuts, ..self }
     }
 
-    /// Reports whether the tokenizer was loaded from this content.
+    /// Returns whether the tokenizer was loaded from this content.
     pub fn is_of(&self, json: &[u8]) -> bool {
         self.fingerprint == fingerprint(json)
     }
@@ -64,7 +65,7 @@ impl CustomTokenizer {
         &self.name
     }
 
-    /// Returns the number of tokens in `text`, without the special tokens around a prompt. Returns `None` if a
+    /// Returns the number of tokens in `text`, without the special tokens that surround a prompt. Returns `None` if a
     /// character has no token and the vocabulary has no token for unknown characters.
     pub fn count(&self, text: &str) -> Option<u64> {
         let encoding = self.tokenizer.encode_fast(text, false).ok()?;
@@ -79,14 +80,14 @@ impl CustomTokenizer {
         self.lead
     }
 
-    /// Returns the added tokens that absorb adjacent blanks.
+    /// Returns the added tokens that absorb blanks next to them.
     pub(super) fn greedy(&self) -> impl Iterator<Item = String> {
         let added = self.tokenizer.get_added_tokens_decoder().into_values();
         let greedy = added.filter(|token| token.lstrip || token.rstrip);
         greedy.map(|token| token.content)
     }
 
-    /// Returns every token as written in the file.
+    /// Returns all tokens as they are written in the file.
     pub(super) fn tokens(&self) -> impl Iterator<Item = String> {
         let vocabulary = self.tokenizer.get_vocab(true);
         vocabulary.into_keys()
@@ -101,8 +102,8 @@ impl fmt::Debug for CustomTokenizer {
     }
 }
 
-/// The parts of the file that tokenization needs. It omits parts for training, for whole prompts (truncation, padding,
-/// the post-processor) and for decoding.
+/// The parts of a tokenizer.json that are needed to count tokens. Parts for training, for whole prompts (truncation,
+/// padding, post-processor) and for decoding are left out.
 #[derive(Deserialize)]
 struct File<'a> {
     version: Option<String>,
@@ -118,13 +119,14 @@ struct File<'a> {
 
 #[derive(Deserialize)]
 struct Kind {
-    /// Absent in files from the first years of the format.
+    /// Absent in early versions of the format.
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
 impl File<'_> {
-    /// Builds the tokenizer part by part. If the file were read in one step, the model would be in memory three times.
+    /// Builds the tokenizer part by part. If serde parsed the whole file in one step, the model would be in memory
+    /// three times.
     fn tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         if let Some(version) = self.version.as_deref().filter(|version| *version != "1.0") {
             return Err(TokenizerError::Broken(format!("its version is {version}")));
@@ -141,7 +143,7 @@ impl File<'_> {
         Ok(tokenizer)
     }
 
-    /// Reads the model and disables its caches. The caches keep the earliest entries, parts of words, forever and per
+    /// Reads the model and disables its caches. A cache would keep the first words that it sees, forever and once per
     /// thread.
     fn model(&self) -> Result<ModelWrapper, TokenizerError> {
         let model = Some(self.model);
@@ -167,7 +169,7 @@ impl File<'_> {
     }
 }
 
-/// Parses a part of the file. `null` counts as absent.
+/// Parses one part of the file. `null` counts as absent.
 fn part<T: DeserializeOwned>(
     name: &str,
     json: Option<&RawValue>,

@@ -1,15 +1,16 @@
-//! Inference engines in their own formats.
+//! Describes the native formats of inference engines: Ollama, TGI, llama.cpp, SGLang, vLLM and Triton.
 //!
-//! Several engines share the path `/generate`. The key of the prompt shows which one it is: `inputs` for TGI, `text` or
-//! `input_ids` for SGLang, `prompt` for vLLM. At the root of a host, where any request may arrive, only `inputs` counts.
+//! Several engines use the path `/generate`. The key of the prompt identifies the engine: `inputs` for TGI, `text` or
+//! `input_ids` for SGLang, `prompt` for vLLM. A request to the root path of a host can be any request, so only `inputs`
+//! identifies an engine there.
 
 use super::json::{Position, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 use super::table::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use super::{Api, Part};
 
-/// Ollama: chat, generate and embed. A stream is lines of JSON, and the default. A JSON body is the last line of a stream
-/// with the whole text.
+/// Ollama: chat, generate and embed. Responses are streams of JSON lines unless the request disables streaming. A JSON
+/// body is the last line of a stream, but with the whole text.
 pub static OLLAMA: Table = Table {
     numbers_calls: true,
     ..Table::new(&[
@@ -35,7 +36,7 @@ pub static OLLAMA: Table = Table {
     ])
 };
 
-/// Most settings are in `options`.
+/// Most settings of Ollama are in the object `options`.
 pub static OLLAMA_REQUEST: RequestPaths = RequestPaths::new(&[
     ("model", RequestField::Model),
     ("messages.*.content", RequestField::Prompt),
@@ -49,10 +50,11 @@ pub static OLLAMA_REQUEST: RequestPaths = RequestPaths::new(&[
 .extends(SETTINGS)
 .unwraps(&["options"]);
 
-/// Text generation inference: `/generate`, `/generate_stream` and, hosted, the root of a model or an endpoint.
+/// Text Generation Inference (TGI): `/generate`, `/generate_stream` and, on hosted platforms, the root path of a model
+/// or an endpoint.
 ///
-/// A stream has one message per token, and the whole text once more in the last one. A JSON body is an object or, at a
-/// root, a list of one. Several prompts are answered by a longer list.
+/// A stream has one message per token, and the last message repeats the whole text. A JSON body is an object or, at a
+/// root path, a list of one object. The response to several prompts is a longer list.
 pub static TGI: Table = Table {
     counts: Counts::Result,
     full_text_is_last: true,
@@ -67,10 +69,10 @@ pub static TGI: Table = Table {
     ])
 };
 
-/// llama.cpp: its own completions and infill.
+/// llama.cpp: its native completions and infill.
 ///
-/// Each message of a stream has the next text and the counts so far. The last one has the timings too. A JSON body is
-/// that last message with the whole text, or a list of them for several prompts or completions.
+/// Each message of a stream contains the next text and the counts so far. The last message also contains the timings. A
+/// JSON body is the last message with the whole text, or a list of such messages for several prompts or completions.
 pub static LLAMA_CPP: Table = Table {
     counts: Counts::Result,
     no_reasons: &["none"],
@@ -78,10 +80,10 @@ pub static LLAMA_CPP: Table = Table {
         ("index", Field::Choice),
         ("model", Field::Model),
         ("content", Field::Text(Part::Text)),
-        // A request may leave the reason out of the fields that it wants.
+        // A request can exclude the stop reason from the fields of the response.
         ("stop", Field::DoneUnlessStopped),
         ("stop_type", Field::StopReason),
-        // Older builds.
+        // Older builds of llama.cpp.
         ("stopped_eos", Field::StopFlag("eos")),
         ("stopped_word", Field::StopFlag("word")),
         ("stopped_limit", Field::StopFlag("limit")),
@@ -94,11 +96,11 @@ pub static LLAMA_CPP: Table = Table {
     ])
 };
 
-/// SGLang: its own `/generate`.
+/// SGLang: its native `/generate`.
 ///
-/// `meta_info` has the counts so far, the reason once the text has stopped, and then the total time. A stream repeats the
-/// whole text in each message, unless the server is started with `--stream-output`. Several prompts or completions are
-/// answered by a list.
+/// `meta_info` contains the counts so far. After the text has stopped, it also contains the stop reason and the total
+/// time. Each message of a stream repeats the whole text so far, unless the server was started with `--stream-output`.
+/// The response to several prompts or completions is a list.
 pub static SGLANG: Table = Table {
     texts: Texts::MaybeCumulative,
     counts: Counts::Result,
@@ -107,7 +109,7 @@ pub static SGLANG: Table = Table {
         ("index", Field::Choice),
         ("text", Field::Text(Part::Text)),
         ("meta_info.id", Field::Id),
-        // An object, in old versions a string.
+        // An object. In old versions, a string.
         ("meta_info.finish_reason", Field::StopReason),
         ("meta_info.finish_reason.type", Field::StopReason),
         ("meta_info.finish_reason.err_type", Field::StopError),
@@ -119,23 +121,23 @@ pub static SGLANG: Table = Table {
     ])
 };
 
-/// vLLM's demonstration server, `/generate`: `{"text": ["…"]}`, where each text starts with the prompt.
+/// vLLM's demonstration server, `/generate`: `{"text": ["…"]}`. Each text begins with the prompt.
 ///
-/// A stream repeats the whole text in each message. Line ends, in old versions zero bytes, divide the messages. Neither
-/// counts nor an end are sent.
+/// Each message of a stream repeats the whole text so far. A line end separates messages, or a zero byte in old
+/// versions. The server reports neither token counts nor an end.
 pub static VLLM: Table = Table {
     texts: Texts::PromptAndCumulative,
     ..Table::new(&[("text", Field::Text(Part::Text)), ("text.*", Field::Text(Part::Text))])
 };
 
-/// Triton's generate extension with any backend (TensorRT-LLM, vLLM), and KServe's, which is the same.
+/// Triton's generate extension with any backend (TensorRT-LLM, vLLM), and KServe's version of it.
 ///
-/// `text_output` is one text or a list. A backend reports counts and a reason if the request asks for them. The end of a
-/// stream is not marked.
+/// `text_output` is one text or a list of texts. A backend reports counts and a stop reason if the request asks for
+/// them. A stream has no end marker.
 pub static TRITON: Table = Table {
     texts: Texts::MaybeCumulative,
     counts: Counts::Message,
-    // Written by backends in Python.
+    // Python backends write the stop reason in this form if the text has not stopped.
     no_reasons: &["None"],
     ..Table::new(&[
         ("model_name", Field::Model),
@@ -211,7 +213,7 @@ fn prompt(api: Api, state: &mut RequestState, position: Position<'_>, value: Val
     if is_given(value) {
         state.facts.api.get_or_insert(api);
     }
-    // The length of each of several prompts is unknown.
+    // The length of each of several prompts is unknown, so a repeated prompt could not be removed.
     if position.last() > 0 {
         state.facts.echo = Some(false);
     }

@@ -1,4 +1,4 @@
-//! generateContent, embeddings and predictions.
+//! Reads responses of generateContent, embeddings and predictions.
 
 use serde::Deserialize;
 
@@ -10,19 +10,21 @@ use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
 
-/// The most candidates whose calls are numbered separately, which the format does not do. Google allows 8.
+/// Maximum number of candidates whose tool calls are numbered separately. The format does not number calls. Google
+/// allows 8 candidates.
 const MOST_CANDIDATES: usize = 128;
 
-/// How much text of a part is held back until the flag behind it shows whether it is a thought. Summaries of thoughts
-/// have a few kilobytes. Longer text belongs to the answer.
+/// Maximum length in bytes of text that is held back. A flag after the text of a part shows whether it is a thought.
+/// Summaries of thoughts have a few kilobytes, so longer text belongs to the answer.
 const LONGEST_HELD: usize = 64 << 10;
 
-/// Names of the finish reasons that Gemini and Vertex AI number alike. A client may request enums as integers
-/// (`enum-encoding=int`), as some of Google's libraries do. Other numbers have two meanings and stay digits.
+/// Finish reasons with the same number in Gemini and Vertex AI. A client can request enums as numbers
+/// (`enum-encoding=int`), as some of Google's libraries do. Other numbers have different meanings in both APIs and are
+/// exported as digits.
 const FINISH_REASONS: [&str; 6] =
     ["FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER"];
 
-/// The same for the reasons to refuse a prompt.
+/// Reasons for refusing a prompt that have the same number in Gemini and Vertex AI.
 const BLOCK_REASONS: [&str; 5] =
     ["BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT"];
 
@@ -32,15 +34,15 @@ pub struct Generate {
     calls: CandidateCalls,
     text: ShortText,
     object: SmallObject,
-    /// The candidate whose part of a body is being read.
+    /// The candidate whose part is being read from a JSON body.
     choice: u32,
     held: String,
     is_thought: Option<bool>,
-    /// Tokens of all instances that were embedded.
+    /// Sum of the tokens of all embedded instances.
     embedded: Option<u64>,
 }
 
-/// Meaning of a value of a JSON body.
+/// The meaning of a value in a JSON body.
 #[derive(Clone, Copy, Debug)]
 pub enum GenerateField {
     Id,
@@ -58,7 +60,7 @@ pub enum GenerateField {
     Arguments,
 }
 
-/// Code Assist wraps responses in an object.
+/// The values of a JSON body. Code Assist wraps responses in another object.
 static PATHS: Paths<GenerateField> = Paths::new(&[
     ("responseId", GenerateField::Id),
     ("modelVersion", GenerateField::Model),
@@ -78,7 +80,7 @@ static PATHS: Paths<GenerateField> = Paths::new(&[
 .with_errors()
 .unwraps(&["response"]);
 
-/// A message of a stream. Strings are borrowed from the frame. Rare fields are boxed to keep the struct small.
+/// A message of a stream. Strings are borrowed from the frame. Rare fields are boxed, so that the struct stays small.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Chunk<'a> {
@@ -88,7 +90,7 @@ struct Chunk<'a> {
     model_version: Text<'a>,
     response_id: Text<'a>,
     error: ErrorValue<'a>,
-    /// The message itself, if it is wrapped: Code Assist adds a trace.
+    /// The message itself, if Code Assist wraps it.
     response: Object<Box<Chunk<'a>>>,
 }
 
@@ -116,16 +118,16 @@ struct Content<'a> {
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct ContentPart<'a> {
     text: Text<'a>,
-    /// The text is a summary of a thought.
+    /// Whether the text is a summary of a thought.
     thought: Flag,
     function_call: Object<Box<Call<'a>>>,
-    /// Call of a tool that Google runs.
+    /// Call of a tool that Google executes.
     tool_call: Object<Box<Call<'a>>>,
     executable_code: Object<Box<Executable<'a>>>,
 }
 
-/// A call of a function. If arguments are streamed, the first message has the name and the next ones have `partialArgs`,
-/// until one is not marked `willContinue`.
+/// A function call. If the arguments are streamed, the first message has the name, and the next messages have
+/// `partialArgs`. The last of them does not have `willContinue`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Call<'a> {
@@ -135,7 +137,8 @@ struct Call<'a> {
     partial_args: List<Argument<'a>>,
 }
 
-/// One value of the arguments, or a piece of a string. The path of the value is not what the model wrote.
+/// One value of the arguments, or a piece of a string. Its path is not counted, because the model did not generate the
+/// path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Argument<'a> {
@@ -158,7 +161,7 @@ impl Format for Generate {
     }
 
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
-        // An error may be wrapped in a list.
+        // A list can wrap an error.
         message.parse_all::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
             self.chunk(chunk.unwrapped(), out);
         });
@@ -225,7 +228,7 @@ impl Generate {
                 out(Event::Stopped { choice, reason });
             }
         }
-        // A refused prompt has no candidates.
+        // A response to a refused prompt has no candidates.
         let feedback = chunk.prompt_feedback.0.as_ref().filter(|_| !has_candidates);
         if let Some(feedback) = feedback
             && let Some(reason) = enum_name(&feedback.block_reason.0, &BLOCK_REASONS)
@@ -237,13 +240,13 @@ impl Generate {
         }
     }
 
-    /// Reads a part of a candidate. The model wrote the code that Google runs, as the arguments of a tool, but not its
-    /// output.
+    /// Emits a part of a candidate. Code that Google executes counts as tool arguments, because the model generated it.
+    /// The output of this code is not counted.
     fn part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl EventSink) {
         let text_part = if part.thought.0 { Part::Reasoning } else { Part::Text };
         emit_text(choice, text_part, &part.text.0, out);
         if let Some(call) = &part.function_call.0 {
-            // If arguments are streamed, only the first message of a call has its name.
+            // If the arguments are streamed, only the first message of a call contains the name.
             if call.name.some().is_some() {
                 self.calls.begin(choice);
             }
@@ -259,7 +262,7 @@ impl Generate {
         }
     }
 
-    /// Emits usage, which is cumulative and part of nearly every message.
+    /// Emits usage. Nearly every message contains it, and its counts are cumulative.
     fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
         self.preamble.tier(usage.tier(), None, out);
         if let Some(usage) = usage.usage() {
@@ -267,7 +270,7 @@ impl Generate {
         }
     }
 
-    /// Reads a short value of a body.
+    /// Reads a short value of a JSON body.
     fn read_string(
         &mut self,
         field: GenerateField,
@@ -355,12 +358,12 @@ impl Call<'_> {
     }
 }
 
-/// How many calls each candidate has.
+/// The number of tool calls of each candidate.
 #[derive(Debug, Default)]
 struct CandidateCalls(Vec<u32>);
 
 impl CandidateCalls {
-    /// Begins a call and returns the part of its arguments.
+    /// Begins a call. Returns the part to which its arguments belong.
     fn begin(&mut self, choice: u32) -> Part {
         if let Some(calls) = self.of(choice) {
             *calls = calls.saturating_add(1);
@@ -368,7 +371,7 @@ impl CandidateCalls {
         self.current(choice)
     }
 
-    /// Returns the part of the arguments of the latest call.
+    /// Returns the part to which the arguments of the latest call belong.
     fn current(&mut self, choice: u32) -> Part {
         Part::Tool(self.number(choice))
     }
@@ -387,7 +390,7 @@ impl CandidateCalls {
     }
 }
 
-/// Returns the name of an enum value that may be a number, `None` for the unspecified one.
+/// Returns the name of an enum value, which can be a number. Returns `None` for the unspecified value.
 fn enum_name<'a>(value: &'a str, names: &[&'static str]) -> Option<&'a str> {
     let number = value.parse::<usize>().ok();
     let name = number.and_then(|number| names.get(number).copied()).unwrap_or(value);

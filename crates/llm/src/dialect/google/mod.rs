@@ -1,7 +1,7 @@
-//! Google: generateContent, interactions, embeddings and predictions of Gemini and Vertex AI.
+//! Describes Google's APIs: generateContent, interactions, embeddings and predictions of Gemini and Vertex AI.
 //!
-//! A streamed generateContent is server-sent events or one list of the same messages. It has no end mark: the finish
-//! reason of each candidate shows the end.
+//! A stream of generateContent has server-sent events, or one list of the same messages. It has no end marker. The
+//! finish reason of each candidate shows the end.
 
 mod generate;
 mod usage;
@@ -14,13 +14,13 @@ use super::table::{Field, Table};
 use super::{Api, Part, Reader, RequestFacts};
 use usage::RawUsage;
 
-/// Final statuses that are errors, without a kind.
+/// Final statuses of an interaction that are errors. They have no kind.
 const ERROR_STATUSES: &[(&str, Option<&str>)] = &[("failed", None)];
 
 const UNFINISHED: &[&str] = &["in_progress", "queued"];
 
-/// An interaction is a list of steps (thoughts, answers, calls of tools and their results). In a stream, a step begins,
-/// grows by deltas and ends. The first version of the API called a step the content of an output.
+/// An interaction: a list of steps, such as thoughts, answers, tool calls and tool results. In a stream, a step begins,
+/// grows by deltas and ends. The first version of the API has outputs and contents instead of steps.
 static INTERACTION: Table = Table {
     parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage(),
     no_reasons: UNFINISHED,
@@ -37,7 +37,7 @@ static INTERACTION: Table = Table {
         ("steps|outputs.*.content.*.text", Field::Text(Part::Text)),
         ("steps|outputs.*.summary.*.text", Field::Text(Part::Reasoning)),
         ("steps|outputs.*.arguments{}", Field::Arguments),
-        // Streams.
+        // Values that only streams contain.
         ("interaction.id", Field::Id),
         ("interaction.model|agent", Field::Model),
         ("interaction.service_tier", Field::ServiceTier),
@@ -53,7 +53,7 @@ static INTERACTION: Table = Table {
     ])
 };
 
-/// An interaction that was generated, and counted, earlier and is only fetched.
+/// A stored interaction that the client fetches. Its tokens were counted when it was generated.
 static STORED_INTERACTION: Table = Table {
     no_reasons: UNFINISHED,
     error_reasons: ERROR_STATUSES,
@@ -68,9 +68,9 @@ static STORED_INTERACTION: Table = Table {
     .unwraps(&["interaction"])
 };
 
-/// Google accepts every field in both spellings of protocol buffers, `topK` and `top_k`.
+/// Values of requests. Google accepts every field in both spellings of protocol buffers, such as `topK` and `top_k`.
 ///
-/// Some requests contain others: those that count tokens, batches of embeddings, and all of Code Assist.
+/// Requests that count tokens, batches of embeddings and all requests of Code Assist wrap other requests.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[
     ("model|agent", RequestField::ModelUnlessInPath),
     ("stream", RequestField::StreamUnlessInPath),

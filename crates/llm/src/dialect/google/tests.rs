@@ -1,4 +1,5 @@
-//! Responses as Gemini and Vertex AI send them: whole, byte by byte and cut in two at every place.
+//! Tests responses of Gemini and Vertex AI. Each body is read in one piece, byte by byte, and split in two at every
+//! position.
 
 use proptest::prelude::*;
 
@@ -14,13 +15,13 @@ fn read(api: Api, status: u16, body: &str) -> Vec<String> {
     TestResponse::of(api, JSON).status(status).read(body.as_bytes())
 }
 
-/// Returns a stream of server-sent events with Google's CRLF line ends.
+/// Returns a stream of server-sent events with CRLF line ends, as Google sends them.
 fn sse(messages: &[&str]) -> Vec<String> {
     let body = events(messages).replace('\n', "\r\n");
     TestResponse::of(GENERATE, STREAM).read(body.as_bytes())
 }
 
-/// Returns the same messages as one list, formatted as Google does.
+/// Returns the same messages as one list, in Google's formatting.
 fn array(messages: &[&str]) -> Vec<String> {
     let printed = messages.iter().map(|message| {
         let value: serde_json::Value = serde_json::from_str(message).unwrap();
@@ -60,7 +61,7 @@ const ORDINARY: [&str; 4] = [
 ];
 
 #[test]
-fn an_ordinary_stream_in_both_shapes() {
+fn reads_a_stream_of_events_and_a_list() {
     let modalities = |text| ByModality { text: Some(text), ..ByModality::default() };
     let first = Usage { input: Some(11), input_by: modalities(11), ..Usage::default() };
     let second = Usage { output: Some(43), cache_read: Some(8), reasoning: Some(40), ..first };
@@ -114,7 +115,7 @@ fn reads_the_same_from_a_json_body() {
 }
 
 #[test]
-fn a_text_is_known_for_a_thought_when_it_is_over() {
+fn detects_a_thought_at_the_end_of_its_text() {
     let long = "x".repeat(70_000);
     for (before, after, part) in [
         (r#""thought":true,"#, "", "Reasoning"),
@@ -124,11 +125,11 @@ fn a_text_is_known_for_a_thought_when_it_is_over() {
         let short = whole(&format!(r#"{{{before}"text":"Hm."{after}}}"#));
         assert_eq!(short, [format!(r#"0 {part} "Hm.""#)]);
     }
-    // A text of this length is not held back: it is not a thought.
+    // Text of this length is not held back, because no thought is as long.
     let body = parts(&format!(r#"{{"text":"{long}","thought":true}},{{"text":"b"}}"#));
     let lines = TestResponse::of(GENERATE, JSON).cut(&[body.as_bytes()]);
     assert_eq!(lines, [format!("0 Text \"{long}b\"")]);
-    // Text that is held back when the body is cut counts.
+    // Text that is held back when the body is cut off still counts.
     let cut = r#"{"candidates":[{"content":{"parts":[{"text":"Half a sen"#;
     assert_eq!(read(GENERATE, 200, cut), [r#"0 Text "Half a sen""#, "ParseError(Unterminated)"]);
 }
@@ -150,7 +151,7 @@ fn reads_arguments_as_text() {
 }
 
 #[test]
-fn arguments_that_are_streamed_are_read_as_their_values() {
+fn reads_streamed_arguments_as_values() {
     let messages = [
         r#"{"functionCall":{"name":"f","willContinue":true}}"#,
         r#"{"functionCall":{"partialArgs":[{"jsonPath":"$.city","stringValue":"Ro","willContinue":true}],"willContinue":true}}"#,
@@ -165,7 +166,7 @@ fn arguments_that_are_streamed_are_read_as_their_values() {
 }
 
 #[test]
-fn code_is_generated_and_its_result_and_images_are_not() {
+fn counts_code_but_not_its_output_or_images() {
     let list = r#"{"text":"So:"},{"executableCode":{"language":"PYTHON","code":"print(1)\n"}},{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"1\n"}},{"inlineData":{"mimeType":"image/png","data":"iVBORw0KGgo="}},{"toolCall":{"toolType":"GOOGLE_SEARCH_WEB","args":{"queries":["x"]},"id":"t"}},{"toolResponse":{"toolType":"GOOGLE_SEARCH_WEB","response":{"text":"y"}}},{"text":"1."}"#;
     let expected = [
         r#"0 Text "So:""#,
@@ -217,7 +218,7 @@ fn reads_enums_as_numbers_and_numbers_as_strings() {
 }
 
 #[test]
-fn a_prompt_that_is_refused_ends_with_the_reason() {
+fn reads_the_reason_for_a_refused_prompt() {
     let blocked = r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT","safetyRatings":[{"category":"x","blocked":true}]},"usageMetadata":{"promptTokenCount":9,"totalTokenCount":9}}"#;
     let expected = [stopped(0, "PROHIBITED_CONTENT"), usage([Some(9), None, None, None, None])];
     assert_eq!(sse(&[blocked]), expected);
@@ -228,7 +229,7 @@ fn a_prompt_that_is_refused_ends_with_the_reason() {
 }
 
 #[test]
-fn an_answer_may_be_wrapped() {
+fn reads_a_wrapped_response() {
     let wrapped = ORDINARY.map(|message| format!(r#"{{"response":{message},"traceId":"t"}}"#));
     let wrapped = wrapped.each_ref().map(String::as_str);
     assert_eq!(sse(&wrapped), sse(&ORDINARY));
@@ -241,7 +242,7 @@ fn an_answer_may_be_wrapped() {
 }
 
 #[test]
-fn reads_a_tier_that_is_a_name() {
+fn reads_a_named_tier() {
     let tier = |usage: &str| sse(&[&format!(r#"{{"usageMetadata":{{{usage}}}}}"#)]);
     let said =
         |word| [format!("Tier {{ service_tier: Some({word:?}), system_fingerprint: None }}")];
@@ -270,7 +271,7 @@ const ERROR: &str = r#"{
 "#;
 
 #[test]
-fn an_error_before_the_answer() {
+fn reads_an_error_before_the_response() {
     let exhausted = [failed(Some("RESOURCE_EXHAUSTED"))];
     for api in [
         GENERATE,
@@ -296,11 +297,11 @@ fn an_error_before_the_answer() {
 }
 
 #[test]
-fn an_error_within_the_stream() {
+fn reads_an_error_inside_a_stream() {
     let text = parts(r#"{"text":"First"}"#);
     let expected = [r#"0 Text "First""#.to_owned(), failed(Some("RESOURCE_EXHAUSTED"))];
     let one_line: String = ERROR.lines().map(str::trim).collect();
-    // As an event, as a list element, and as bare JSON between events.
+    // The error is an event, a list element, or bare JSON between events.
     assert_eq!(sse(&[&text, &one_line]), expected);
     assert_eq!(sse(&[&text, &one_line, &one_line]), expected);
     assert_eq!(sse(&[&text, &format!("[{one_line}]")]), expected);
@@ -325,14 +326,14 @@ fn reports_malformed_json() {
     assert_eq!(sse(&[wrong]), [] as [String; 0]);
 }
 
-/// A streamed interaction.
+/// Returns the events of a streamed interaction.
 fn steps(messages: &[&str]) -> Vec<String> {
     let body = events(messages);
     TestResponse::of(Api::GeminiInteractions, STREAM).read(body.as_bytes())
 }
 
 #[test]
-fn a_streamed_interaction() {
+fn reads_a_streamed_interaction() {
     let messages = [
         r#"{"event_type":"interaction.created","interaction":{"id":"v1_a","model":"gemini-x","object":"interaction","status":"in_progress"}}"#,
         r#"{"event_type":"interaction.status_update","interaction_id":"v1_a","status":"in_progress"}"#,
@@ -378,7 +379,7 @@ fn a_streamed_interaction() {
 }
 
 #[test]
-fn an_interaction_of_the_first_version() {
+fn reads_an_interaction_of_the_first_version() {
     let messages = [
         r#"{"event_type":"interaction.start","interaction":{"id":"v1_b","status":"in_progress","agent":"researcher"}}"#,
         r#"{"event_type":"content.start","index":0,"content":{"type":"text","text":"One"}}"#,
@@ -399,7 +400,7 @@ fn an_interaction_of_the_first_version() {
 }
 
 #[test]
-fn an_interaction_that_fails() {
+fn reads_a_failed_interaction() {
     let broke = r#"{"event_type":"error","error":{"code":"gateway_timeout","message":"No."}}"#;
     assert_eq!(steps(&[broke]), [failed(Some("gateway_timeout"))]);
     let status = r#"{"event_type":"interaction.status_update","status":"failed"}"#;
@@ -416,7 +417,7 @@ fn an_interaction_that_fails() {
 const INTERACTION: &str = r#"{"id":"v1_d","model":"gemini-x","object":"interaction","service_tier":"standard","status":"completed","steps":[{"type":"thought","summary":[{"type":"text","text":"Hm."}],"signature":"c2ln"},{"type":"function_call","name":"add","arguments":{"x": 7}},{"type":"function_call","name":"add","arguments":{"x": 8}},{"type":"model_output","content":[{"type":"text","text":"Fif"},{"type":"text","text":"teen"}]}],"usage":{"total_input_tokens":65,"total_output_tokens":17,"total_thought_tokens":47,"total_cached_tokens":0,"total_tool_use_tokens":0,"raw_prompt_token":95}}"#;
 
 #[test]
-fn a_whole_interaction() {
+fn reads_a_non_streaming_interaction() {
     let expected = [
         started(Some("v1_d"), None),
         started(None, Some("gemini-x")),
@@ -581,7 +582,7 @@ fn reads_facts_of_an_interaction() {
 
 proptest! {
     #[test]
-    fn no_answer_makes_it_panic_and_no_cut_matters(
+    fn never_panics_and_cuts_do_not_matter(
         words in prop::collection::vec(prop::sample::select(vec![
             "data: ", "\r\n", "\n\n", "{", "}", "[", "]", ",", ":", "\"candidates\":[{\"content\":{\"parts\":[",
             "{\"text\":\"a\"", "\"thought\":true", "\"functionCall\":{\"name\":\"f\",\"args\":{", "\"error\":{\"status\":\"X\"",

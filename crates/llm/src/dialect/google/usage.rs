@@ -1,4 +1,4 @@
-//! Token counts of generateContent and of interactions: the same counts under other names.
+//! Token counts of generateContent and interactions, which report the same counts under different names.
 
 use serde::Deserialize;
 
@@ -24,9 +24,9 @@ pub struct RawUsage<'a> {
     tool_use_prompt_tokens_details: List<Detail<'a>>,
     #[serde(alias = "output_tokens_by_modality")]
     candidates_tokens_details: List<Detail<'a>>,
-    /// Service tier in Gemini.
+    /// Service tier of Gemini.
     service_tier: Code<'a>,
-    /// Service tier in Vertex AI.
+    /// Service tier of Vertex AI.
     traffic_type: Code<'a>,
 }
 
@@ -39,8 +39,8 @@ struct Detail<'a> {
 }
 
 impl RawUsage<'_> {
-    /// Returns the counts as OpenTelemetry defines them, `None` if there are none. Google excludes what tools added to
-    /// the prompt, and what was thought.
+    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported. Google's prompt count
+    /// excludes the text that tools added, and its output count excludes thoughts. Both are added here.
     pub fn usage(&self) -> Option<Usage> {
         let thoughts = self.thoughts_token_count.0;
         let mut input_by = ByModality::default();
@@ -63,7 +63,7 @@ impl RawUsage<'_> {
         (usage != Usage::default()).then_some(usage)
     }
 
-    /// Returns the service tier, unless it is a number.
+    /// Returns the service tier, or `None` if it is a number or unspecified.
     pub fn tier(&self) -> Option<&str> {
         let is_name = |tier: &&str| {
             !tier.is_empty() && tier.parse::<u64>().is_err() && !tier.ends_with("_UNSPECIFIED")
@@ -73,7 +73,8 @@ impl RawUsage<'_> {
 }
 
 impl Detail<'_> {
-    /// Adds the tokens. The modality is a word in either case, or the number of the enum.
+    /// Adds the tokens to the count of the modality. The modality is a word in upper or lower case, or the number of
+    /// the enum value.
     fn add(&self, by: &mut ByModality) {
         let is = |word: &str, number: &str| {
             self.modality.0.eq_ignore_ascii_case(word) || self.modality.0 == number
@@ -95,7 +96,7 @@ impl Detail<'_> {
     }
 }
 
-/// Adds two counts. Google omits zeros.
+/// Adds two counts. Google leaves out counts of zero.
 fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),

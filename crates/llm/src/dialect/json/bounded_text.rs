@@ -1,23 +1,23 @@
-//! Short values that arrive in pieces.
+//! Collects short strings that arrive in pieces, with a limit on their length.
 
 use super::Value;
 use tokengauge_types::label::LONGEST_NAME;
 
-/// The longest object that is collected. Objects with token counts have less than 1 KiB.
+/// Maximum length in bytes of a collected object. Objects with token counts have less than 1 KiB.
 const LONGEST_OBJECT: usize = 8 << 10;
 
-/// Collects one string of up to `LONGEST` bytes. Longer strings are truncated.
+/// Collects one string. A string of more than `LONGEST` bytes is truncated.
 #[derive(Debug, Default)]
 pub struct BoundedText<const LONGEST: usize> {
     text: String,
-    /// A character did not fit, so that no later one may be added.
+    /// Whether a character did not fit. No later character is added then, even if it would fit.
     is_cut: bool,
 }
 
-/// A string that is kept as a [`Name`](tokengauge_types::label::Name).
+/// Collects a string for a [`Name`](tokengauge_types::label::Name).
 pub type ShortText = BoundedText<LONGEST_NAME>;
 
-/// A small object that is delivered as JSON text. A truncated one is not valid JSON.
+/// Collects a small object as JSON text. A truncated object is not valid JSON and is therefore ignored.
 pub type SmallObject = BoundedText<LONGEST_OBJECT>;
 
 impl<const LONGEST: usize> BoundedText<LONGEST> {
@@ -31,12 +31,12 @@ impl<const LONGEST: usize> BoundedText<LONGEST> {
         }
     }
 
-    /// Returns the string and begins the next one.
+    /// Returns the string and starts the next one.
     fn take(&mut self) -> String {
         std::mem::take(self).text
     }
 
-    /// Adds a value and returns the string when it is complete and not empty. Numbers are complete at once.
+    /// Adds a value. Returns the string when it is complete and not empty. A number is complete at once.
     pub fn feed(&mut self, value: Value<'_>) -> Option<String> {
         match value {
             Value::Text(piece) => {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncates_at_the_same_place_however_it_is_cut() {
+    fn truncates_at_the_same_position_for_every_cut() {
         let text = "a".to_owned() + &"\u{20ac}".repeat(85) + "bcd";
         let mut whole = ShortText::default();
         whole.push(&text);

@@ -1,11 +1,11 @@
-//! Compact JSON text of a value, and the end of a value that is skipped.
+//! Removes white space from a JSON value, and finds the end of a value that is skipped.
 //!
-//! Some formats send the arguments of a tool call as an object, others as a string that contains one. The model wrote the
-//! same text, so both are read as text.
+//! Some formats send the arguments of a tool call as a JSON object, and others as a string that contains JSON. The
+//! model generated the same text in both cases, so an object is read as compact text.
 
 use memchr::memchr2;
 
-/// Finds the end of one value and removes the whitespace between its tokens. The input may be cut anywhere.
+/// Finds the end of one value and removes the white space between its tokens. The input may be cut at any position.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Compact {
     depth: u32,
@@ -31,7 +31,7 @@ impl Compact {
         Self { depth: 0, string: StringState::Inside }
     }
 
-    /// Passes the bytes without whitespace to `out`. Returns the bytes after the value when its end is found.
+    /// Passes the bytes without white space to `out`. At the end of the value, returns the bytes after it.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&[u8])) -> Option<&'a [u8]> {
         let (mut start, mut at) = (0, 0);
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {

@@ -1,7 +1,8 @@
-//! Incremental JSON scanner: delivers the values at the paths that a format reads and keeps nothing.
+//! Scans JSON incrementally. The scanner delivers the values at the paths that a format reads, and stores nothing else.
 //!
-//! The `model` of a request may follow megabytes of messages, and the usage of a response megabytes of vectors. Bytes
-//! may be cut anywhere. Values at other paths are skipped at the speed of a search for quotes.
+//! The `model` of a request can follow megabytes of messages, and the usage of a response can follow megabytes of
+//! vectors. The input may be cut at any position. Values at other paths are skipped at the speed of a search for
+//! quotes.
 
 mod bounded_text;
 mod compact;
@@ -17,28 +18,28 @@ pub use value::{Outcome, Position, Value, ValueSink};
 use path::Matches;
 use text::{Decoder, Progress};
 
-/// The deepest value that is delivered. The deepest path of any format has nine steps
-/// (`choices.*.delta.content.*.thinking.*.text`).
+/// Maximum depth of a value that is delivered. The deepest path of any format has nine steps:
+/// `choices.*.delta.content.*.thinking.*.text`.
 const DEEPEST: usize = 12;
 
-/// The longest key that is compared. No key of any format is longer.
+/// Maximum length of a key that is compared. No format has a longer key.
 const LONGEST_KEY: usize = 40;
 
-/// The longest number that is read. A double takes at most 25 characters.
+/// Maximum length of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one document. The callback gets the meaning of each value, its position and the value.
+/// Scans one JSON document. Calls a function with the meaning of each value, its position and the value itself.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
     paths: &'static Paths<F>,
-    /// The objects and lists that are open, outermost first.
+    /// The open objects and lists, outermost first.
     levels: Vec<Level>,
-    /// The position in each open list.
+    /// The index of the current element in each open list.
     positions: Vec<u32>,
-    /// How many of these lists are around the root.
+    /// Number of open lists that surround the root value.
     roots: usize,
     state: State,
-    /// The rows that match the next value.
+    /// The rows that match the value that comes next.
     next: Matches,
     key: Key,
     scalar: Vec<u8>,
@@ -50,24 +51,24 @@ pub struct JsonScanner<F: 'static> {
 struct Level {
     is_list: bool,
     matches: Matches,
-    /// Steps from the root. Wrappers and lists around the root do not count.
+    /// Number of steps from the root. Wrappers, and lists around the root, do not count.
     depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Before a value. An empty list may end here if `first`.
+    /// Before a value. If `first` is set, an empty list can end here.
     Value {
         first: bool,
     },
-    /// Before a key. An empty object may end here if `first`.
+    /// Before a key. If `first` is set, an empty object can end here.
     Key {
         first: bool,
     },
     InKey,
     Colon,
     InText,
-    /// In an object or list that is delivered as text, or in a value that no row wants.
+    /// In an object or list that is delivered as text, or in a value that no row reads.
     InRaw(Compact),
     InScalar,
     AfterValue,
@@ -75,7 +76,7 @@ enum State {
     Malformed,
 }
 
-/// The key that is being read, up to the length that is compared.
+/// The key that is being read, up to the maximum length for comparisons.
 #[derive(Debug, Default)]
 struct Key {
     text: String,
@@ -141,12 +142,12 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Whether some text was replaced by U+FFFD.
+    /// Returns whether some text was replaced by U+FFFD because it was invalid.
     pub const fn is_lossy(&self) -> bool {
         self.text.is_lossy()
     }
 
-    /// Reads a byte between values.
+    /// Processes a byte between two values.
     fn structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match (self.state, byte) {
             (State::Value { first: true }, b']') | (State::Key { first: true }, b'}') => {
@@ -164,7 +165,7 @@ impl<F: Copy> JsonScanner<F> {
         };
     }
 
-    /// Begins a value.
+    /// Begins a value with its first byte.
     fn begin(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
             b'"' if self.next.ended != 0 => State::InText,
@@ -188,7 +189,7 @@ impl<F: Copy> JsonScanner<F> {
                 self.scalar.push(byte);
                 State::InScalar
             }
-            // Python writes NaN and Infinity, which are not JSON. They are accepted where the value is not read.
+            // Python writes NaN and Infinity, which are not JSON. The scanner accepts them if no row reads the value.
             b'N' | b'I' if self.next.is_none() => State::InScalar,
             _ => State::Malformed,
         };
@@ -210,8 +211,8 @@ impl<F: Copy> JsonScanner<F> {
         State::Value { first: true }
     }
 
-    /// Returns the matches of an element of the innermost list. A list around the root is read as if each element were
-    /// the root.
+    /// Returns the rows that match an element of the innermost list. Each element of a list around the root is read as
+    /// if it were the root.
     fn element(&self) -> Matches {
         match self.levels.last() {
             Some(list) if list.matches.is_root => list.matches,
@@ -220,7 +221,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Reads on after a comma.
+    /// Continues after a comma.
     fn next_item(&mut self) -> State {
         match self.levels.last() {
             Some(level) if level.is_list => {
@@ -348,7 +349,7 @@ impl<F: Copy> JsonScanner<F> {
         self.emit(value, out);
     }
 
-    /// Delivers a value to every row that ends here.
+    /// Delivers a value to every row whose path ends here.
     fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<F>) {
         for meaning in self.paths.meanings(self.next.ended) {
             out(meaning, Position::new(&self.positions, self.roots), value);

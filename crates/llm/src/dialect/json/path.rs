@@ -1,40 +1,41 @@
-//! The paths of the values that a format reads, each with the meaning of the value.
+//! Defines the rows of a format: the paths of the values that it reads, each with the meaning of the value.
 
-/// The most rows of one format: the scanner keeps one bit for each.
+/// Maximum number of rows of one format. The scanner uses one bit of a `u128` for each row.
 const MOST_ROWS: usize = 128;
 
-/// The most steps of a path.
+/// Maximum number of steps in a path.
 const MOST_STEPS: usize = 8;
 
-/// Ends a path whose objects and lists are delivered as the JSON text that they are.
+/// Suffix of a path whose objects and lists are delivered as JSON text.
 const AS_TEXT: &str = "{}";
 
-/// A path and the meaning of the value there.
+/// A path and the meaning of the value at this path, such as `("usage.input_tokens", Field::Count(Counter::Input))`.
 ///
-/// The path lists the keys from the root, separated by dots. `a|b` matches either key, `*` any element of a list. The
-/// empty path is the root. A path that ends in `{}` delivers an object or a list as compact JSON text.
+/// A path is a list of keys from the root, separated by dots. `a|b` matches the keys `a` and `b`, and `*` matches every
+/// element of a list. The empty path is the root. A path that ends in `{}` delivers an object or a list as compact JSON
+/// text.
 pub type Row<F> = (&'static str, F);
 
-/// Every value that a format reads. Two rows may have the same path: both apply.
+/// All rows of a format. If several rows have the same path, all of them apply.
 #[derive(Debug)]
 pub struct Paths<F: 'static> {
-    /// Rows of another format that this one extends. They apply first.
+    /// Rows of another format that this format extends. They apply first.
     base: &'static [Row<F>],
     own: &'static [Row<F>],
     errors: &'static [Row<ErrorField>],
-    /// Keys of the root whose object is read as if it were the root.
+    /// Keys of the root that contain a wrapped object. The object is read as if it were the root.
     wrappers: &'static [&'static str],
     index: Index,
 }
 
-/// Properties of all rows, computed at compile time. The scanner needs them for each open row and key.
+/// Properties of all rows, computed at compile time. The scanner needs them for every key and every open row.
 #[derive(Clone, Copy, Debug)]
 struct Index {
-    /// Offsets behind each step of a path. 0: the path has no such step.
+    /// For each row, the offset at which each step of its path ends. 0 means that the path has no such step.
     ends: [[u8; MOST_STEPS]; MOST_ROWS],
-    /// Rows with a step that matches several keys.
+    /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
-    /// Rows whose value is delivered as text.
+    /// Rows whose value is delivered as text (`{}`).
     as_text: u128,
     /// Rows whose path is the root.
     at_root: u128,
@@ -51,7 +52,7 @@ impl Index {
         below_root: 0,
     };
 
-    /// Adds the path of `row`. Fails to compile if the path has too many steps.
+    /// Adds the path of `row`. A path with too many steps is a compile error.
     #[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
     const fn add(&mut self, row: usize, path: &str) {
         assert!(row < MOST_ROWS, "more rows than the scanner has bits");
@@ -83,35 +84,36 @@ impl Index {
     }
 }
 
-/// The meaning of a value.
+/// The meaning of a value: a field of the format, or a part of an error object.
 #[derive(Clone, Copy, Debug)]
 pub enum Meaning<F> {
     Field(F),
     Error(ErrorField),
 }
 
-/// A place of a body that may describe an error, from the most to the least specific name of its kind.
+/// A place in a body that can describe an error. Later variants are less specific than earlier ones.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ErrorField {
-    /// The error itself: an object or a message.
+    /// The error itself: an object or a string.
     Error,
     Type,
-    /// Google: a name beside a numeric code.
+    /// Google: the name of the error, next to a numeric code.
     Status,
     Code,
-    /// MiniMax: status of the response, `0` for success.
+    /// MiniMax: the status of the response, `0` for success.
     ResponseStatus,
-    /// AWS.
+    /// AWS: the name of the exception.
     AwsName,
-    /// SageMaker and TGI.
+    /// SageMaker and TGI: the type of the error.
     ServerType,
     TopType,
     TopCode,
-    /// Type of the whole body, `error` in some old formats.
+    /// The type of the whole body, which is `error` in some old formats.
     ObjectType,
 }
 
-/// The places of all formats: gateways and clouds put their own error objects in place of those of the API.
+/// Rows of errors in all formats. They apply to every API, because gateways and clouds send their own error objects
+/// instead of the errors of the API.
 const ERROR_ROWS: &[(&str, ErrorField)] = &[
     ("error", ErrorField::Error),
     ("errors.*", ErrorField::Error),
@@ -136,16 +138,16 @@ const ERROR_ROWS: &[(&str, ErrorField)] = &[
     ("x_groq.error.code", ErrorField::Code),
 ];
 
-/// Rows that match the path so far.
+/// The rows that match the path to a value.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Matches {
-    /// Rows that match and may go on.
+    /// Rows that match so far and have further steps.
     pub open: u128,
-    /// Rows that end here.
+    /// Rows whose path ends here.
     pub ended: u128,
-    /// An object or a list here is delivered as text.
+    /// Whether an object or a list at this path is delivered as text.
     pub is_raw: bool,
-    /// The value is the root, or is read as if it were.
+    /// Whether the value is the root or is read as if it were the root.
     pub is_root: bool,
 }
 
@@ -160,12 +162,12 @@ impl<F: Copy> Paths<F> {
         Self { base, ..self }.indexed()
     }
 
-    /// Adds the rows of error objects.
+    /// Adds the rows for error objects of all formats.
     pub const fn with_errors(self) -> Self {
         Self { errors: ERROR_ROWS, ..self }.indexed()
     }
 
-    /// Reads an object under one of these keys of the root as if it were the root.
+    /// Reads an object under one of these root keys as if it were the root.
     pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
         Self { wrappers, ..self }
     }
@@ -189,13 +191,14 @@ impl<F: Copy> Paths<F> {
         self
     }
 
-    /// Returns the matches of the root.
+    /// Returns the rows that match the root.
     pub const fn root(&self) -> Matches {
         let (open, ended) = (self.index.below_root, self.index.at_root);
         Matches { open, ended, is_raw: false, is_root: true }
     }
 
-    /// Returns the matches of a key below a value `depth` steps from the root. `None` is an element of a list.
+    /// Returns the rows that match a key of an object that is `depth` steps from the root. With `None` instead of a
+    /// key, returns the rows that match an element of a list.
     pub fn step(&self, open: u128, depth: usize, key: Option<&str>) -> Matches {
         let is_wrapper = depth == 0 && key.is_some_and(|key| self.wrappers.contains(&key));
         let mut matches = if is_wrapper { self.root() } else { Matches::default() };
@@ -215,12 +218,12 @@ impl<F: Copy> Paths<F> {
         matches
     }
 
-    /// Returns the matches of a key of the root.
+    /// Returns the rows that match a key of the root.
     pub fn key(&self, key: &str) -> Matches {
         self.step(self.root().open, 0, Some(key))
     }
 
-    /// Returns the meanings of the rows that end here.
+    /// Returns the meanings of the rows whose path ends here.
     pub fn meanings(&self, ended: u128) -> impl Iterator<Item = Meaning<F>> + '_ {
         bits(ended).filter_map(|row| {
             if let Some((_, field)) = self.field(row) {
@@ -231,7 +234,7 @@ impl<F: Copy> Paths<F> {
         })
     }
 
-    /// Returns step `depth` of the path of `row`, and whether more steps follow.
+    /// Returns the step at `depth` of a row's path, and whether more steps follow.
     fn nth_step(&self, row: usize, depth: usize) -> Option<(&'static str, bool)> {
         let ends = self.index.ends.get(row)?;
         let end = |step: usize| ends.get(step).map_or(0, |&end| usize::from(end));
@@ -255,13 +258,13 @@ impl<F: Copy> Paths<F> {
 }
 
 impl Matches {
-    /// Whether no row wants the value or anything in it.
+    /// Returns whether no row reads the value or anything inside it.
     pub const fn is_none(self) -> bool {
         self.open == 0 && self.ended == 0
     }
 }
 
-/// Returns whether a step matches a key, or an element of a list.
+/// Returns whether a step matches a key, or an element of a list if `key` is `None`.
 fn fits(step: &str, key: Option<&str>, has_alternatives: bool) -> bool {
     match key {
         None => step == "*",
@@ -270,7 +273,7 @@ fn fits(step: &str, key: Option<&str>, has_alternatives: bool) -> bool {
     }
 }
 
-/// Returns the positions of the bits that are set.
+/// Returns the indices of the bits that are set.
 fn bits(mut set: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = usize::try_from(set.trailing_zeros()).unwrap_or(MOST_ROWS);

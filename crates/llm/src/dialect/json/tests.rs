@@ -1,4 +1,4 @@
-//! Values are delivered with their meanings however the bytes are cut, and no input panics.
+//! Tests the scanner: it delivers the same values for every cut, and no input causes a panic.
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -20,7 +20,7 @@ const ROWS: &[Row<&str>] = &[
 
 static PATHS: Paths<&str> = Paths::new(ROWS).unwraps(&["wrapped"]);
 
-/// Returns every value, one per line, with the pieces of strings joined.
+/// Returns every value on its own line. The pieces of a string are joined.
 fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut text = String::new();
@@ -129,7 +129,7 @@ fn delivers_an_object_as_text() {
 }
 
 #[test]
-fn skips_values_that_no_row_wants() {
+fn skips_values_that_no_row_reads() {
     let body = r#"{"x":{"a":["}\"]{",{"a":1}]},"y":"\\","z":12,"w":NaN,"v":[[],{}],"a":1}"#;
     assert_eq!(lines(body), ["root Object", "a Number(\"1\")", "root End"]);
     let long = format!("{{\"{}\":1,\"a\":2}}", "a".repeat(LONGEST_KEY * 3));
@@ -208,7 +208,7 @@ fn bounds_depth_keys_and_numbers() {
     assert_eq!(scan(&[long.as_bytes()]).0, ["root Array", "root[1] Number(\"2\")", "root End"]);
 }
 
-/// A step of a path: a key, or a position in a list.
+/// A step of a path: a key or an index in a list.
 #[derive(Clone, Debug)]
 enum Step {
     Key(String),
@@ -272,7 +272,7 @@ fn end(rows: &[&Row<&str>], positions: &[u32], lines: &mut Vec<String>) {
     lines.extend(rows.iter().map(|(_, label)| line(label, positions, "End")));
 }
 
-/// Returns whether some row goes on below this path.
+/// Returns whether the path of some row continues below this path.
 fn continues(path: &[Step]) -> bool {
     path.is_empty()
         || ROWS.iter().any(|(row, _)| {

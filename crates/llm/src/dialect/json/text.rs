@@ -1,25 +1,25 @@
-//! Incremental decoder of a JSON string: resolves escapes and validates UTF-8. The input may be cut anywhere.
+//! Decodes a JSON string incrementally: resolves escapes and validates UTF-8. The input may be cut at any position.
 //!
-//! Half a surrogate pair and invalid UTF-8 become U+FFFD: backends cut emoji in the middle.
+//! Half of a surrogate pair, and invalid UTF-8, become U+FFFD. They occur because backends cut emoji in the middle.
 
 use memchr::memchr2;
 
 const REPLACEMENT: &str = "\u{FFFD}";
 
-/// Result of reading a piece of a string.
+/// The result of decoding a piece of a string.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Progress<'a> {
-    /// The string continues after these bytes.
+    /// The string continues after the piece.
     More,
-    /// The closing quote was found. These bytes follow it.
+    /// The closing quote was found. The remaining bytes follow it.
     Closed(&'a [u8]),
-    /// An escape that JSON does not define.
+    /// The piece contains an escape that JSON does not define.
     Bad,
 }
 
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The first bytes of a character that is incomplete.
+    /// The first bytes of an incomplete character.
     partial: Vec<u8>,
     escape: Escape,
     /// The first half of a surrogate pair.
@@ -43,7 +43,7 @@ impl Decoder {
         self.lossy
     }
 
-    /// Reads bytes within a string and passes its text to `out` in pieces that are never empty.
+    /// Decodes bytes inside a string. Passes its text to `out` in pieces that are never empty.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&str)) -> Progress<'a> {
         let mut rest = bytes;
         loop {
@@ -72,7 +72,7 @@ impl Decoder {
         }
     }
 
-    /// Reads one byte of an escape. Returns `None` if it is not valid there.
+    /// Processes one byte of an escape. Returns `None` if the byte is not valid there.
     fn escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
         if let Escape::Unicode { digits, unit } = self.escape {
             let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;
@@ -107,7 +107,7 @@ impl Decoder {
         Some(())
     }
 
-    /// Reads one UTF-16 unit.
+    /// Processes one UTF-16 code unit of an escape.
     fn unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
         if let Some(high) = self.high {
             let pair = char::decode_utf16([high, unit]).next();
@@ -125,7 +125,7 @@ impl Decoder {
         }
     }
 
-    /// Reads bytes without escapes.
+    /// Decodes bytes that contain no escapes.
     pub fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
         if run.is_empty() {
             return;
@@ -144,7 +144,7 @@ impl Decoder {
                 }
                 Err(error) if error.error_len().is_none() => {}
                 Err(_) => {
-                    // The byte does not continue this character, so it starts the next one.
+                    // The byte does not continue the incomplete character, so it starts a new character.
                     self.end_partial(out);
                     break;
                 }
@@ -165,7 +165,7 @@ impl Decoder {
         emit(rest, out);
     }
 
-    /// Replaces a character that stayed incomplete.
+    /// Replaces a character that remained incomplete.
     pub fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
         if !self.partial.is_empty() {
             self.partial = Vec::new();
@@ -185,7 +185,7 @@ impl Decoder {
     }
 }
 
-/// Passes on bytes that are valid UTF-8.
+/// Passes on bytes that are known to be valid UTF-8.
 fn emit(valid: &[u8], out: &mut impl FnMut(&str)) {
     if let Ok(text) = std::str::from_utf8(valid)
         && !text.is_empty()

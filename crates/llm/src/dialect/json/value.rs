@@ -1,65 +1,65 @@
-//! Values of a document and their positions.
+//! Defines the values that the JSON scanner delivers, and their positions.
 
 use super::Meaning;
 
-/// A value, or a piece of one.
+/// A value, or a piece of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     Object,
     Array,
-    /// The object or list at this path ends.
+    /// The end of the object or list at this path.
     End,
-    /// A piece of a string, unescaped, never empty.
+    /// A piece of a string, without escapes and never empty.
     Text(&'a str),
-    /// The string at this path ends.
+    /// The end of the string at this path.
     TextEnd,
     Number(&'a str),
     Bool(bool),
     Null,
 }
 
-/// Receives the values of a document.
+/// A function that receives the values of a document.
 pub trait ValueSink<F>: FnMut(Meaning<F>, Position<'_>, Value<'_>) {}
 
 impl<F, Sink: FnMut(Meaning<F>, Position<'_>, Value<'_>)> ValueSink<F> for Sink {}
 
-/// The position of a value in the lists that contain it.
+/// The indices of a value in the lists that contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Position<'a> {
-    /// Lists around the root.
+    /// Indices in the lists around the root.
     pub(super) roots: &'a [u32],
-    /// Lists on the path of the value, outermost first.
+    /// Indices in the lists on the path of the value, outermost first.
     pub(super) lists: &'a [u32],
 }
 
 impl<'a> Position<'a> {
-    /// The first `roots` positions are in lists around the root.
+    /// Creates a position. The first `roots` indices belong to lists around the root.
     pub fn new(positions: &'a [u32], roots: usize) -> Self {
         let (roots, lists) = positions.split_at_checked(roots).unwrap_or_default();
         Self { roots, lists }
     }
 
-    /// Returns the position in the list that is the `number`-th `*` of the path, from 0.
+    /// Returns the index in the list of the path's `*` with this number, counted from 0.
     pub fn list(self, number: usize) -> u32 {
         self.lists.get(number).copied().unwrap_or(0)
     }
 
-    /// Returns how many lists the path has.
+    /// Returns the number of lists on the path.
     pub const fn lists(self) -> usize {
         self.lists.len()
     }
 
-    /// Returns the position in the innermost list of the path.
+    /// Returns the index in the innermost list on the path.
     pub fn last(self) -> u32 {
         self.lists.last().copied().unwrap_or(0)
     }
 
-    /// Returns whether the value is in a list around the root.
+    /// Returns whether a list surrounds the root.
     pub const fn is_in_root_list(self) -> bool {
         !self.roots.is_empty()
     }
 
-    /// Returns the position in the list that the root is an element of.
+    /// Returns the index of the root in the list that surrounds it.
     pub fn root(self) -> u32 {
         self.roots.first().copied().unwrap_or(0)
     }
@@ -69,7 +69,7 @@ impl<'a> Position<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     Complete,
-    /// The bytes ended before the document did.
+    /// The input ended before the end of the document.
     Cut,
     /// The document is not JSON.
     Malformed,

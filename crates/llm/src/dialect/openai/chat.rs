@@ -1,4 +1,5 @@
-//! Chat completions and completions, and every other API whose response is one object: embeddings, moderations.
+//! Reads chat completions and completions, and other APIs whose response is one object, such as embeddings and
+//! moderations.
 
 use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
@@ -15,35 +16,37 @@ pub struct Chat {
     api: Api,
     preamble: Preamble,
     tools: ToolCalls,
-    /// Usage that was reported beside the end of each choice.
+    /// Usage that the response reported next to the end of each choice.
     by_choice: ResultUsage,
-    /// Some text of the stream came as `delta` or `text`.
+    /// Whether some text of the stream arrived as `delta` or `text`.
     has_pieces: bool,
     text: ShortText,
     object: SmallObject,
-    /// Which of two keys the text of a choice of a body stands under.
+    /// The choice of the body that is being read, and the key of its text, which is one of two.
     text_key: Option<(u32, TextKey)>,
-    /// Where the reasoning of a choice of a body stands. Some providers repeat it in several places.
+    /// The choice of the body that is being read, and the key of its reasoning. Some providers repeat the reasoning
+    /// under several keys.
     reasoning_key: Option<(u32, ReasoningKey)>,
-    /// The choice of a body whose reason to stop was read last.
+    /// The choice of the body whose stop reason was read last.
     stopped: Option<u32>,
 }
 
-/// Meaning of a value of a JSON body.
+/// The meaning of a value in a JSON body.
 #[derive(Clone, Copy, Debug)]
 pub enum ChatField {
     Id,
     Model,
     ServiceTier,
     SystemFingerprint,
-    /// Token counts or durations.
+    /// An object with token counts or durations.
     Usage,
     FinishReason,
-    /// What Mistral and DeepSeek call the finish reason on Bedrock. Elsewhere the text that stopped the choice.
+    /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
+    /// under this key.
     StopReason,
-    /// Text of a transcription.
+    /// The text of a transcription.
     Transcription,
-    /// Text of a choice of a completion.
+    /// The text of a choice of a completion.
     CompletionText,
     Content,
     Reasoning(ReasoningKey),
@@ -51,7 +54,7 @@ pub enum ChatField {
     CallId,
     CallName,
     Arguments,
-    /// The call of the older API, of which a message has at most one.
+    /// A call in the older API, in which a message has at most one call.
     FunctionName,
     FunctionArguments,
     AudioTranscript,
@@ -70,13 +73,13 @@ pub enum ReasoningKey {
     /// GitHub Copilot.
     ReasoningText,
     Details,
-    /// A part of the content: Mistral and Databricks.
+    /// A part of the content (Mistral and Databricks).
     Content,
 }
 
 static PATHS: Paths<ChatField> = Paths::new(&[
     ("id", ChatField::Id),
-    // `model_id`: watsonx.
+    // watsonx names the model `model_id`.
     ("model|model_id", ChatField::Model),
     ("service_tier", ChatField::ServiceTier),
     ("system_fingerprint", ChatField::SystemFingerprint),
@@ -139,7 +142,7 @@ impl Chat {
         self.usage(chunk, out);
         emit_timings(timings(chunk), out);
         if let Some(text) = chunk.value.some() {
-            // Writer's completions have no end mark, so every message counts as the last.
+            // Writer's completions have no end marker, so every message counts as the last one.
             emit_text(0, Part::Text, text, out);
             out(Event::Done);
         }
@@ -147,9 +150,10 @@ impl Chat {
 
     fn choice(&mut self, index: u32, choice: &Choice<'_>, out: &mut impl EventSink) {
         let delta = choice.delta.0.as_ref();
-        // Some providers send the message so far beside each delta. It is read only if no delta has text.
+        // Some providers repeat the message so far next to each delta. The repetition is read only if no delta has
+        // text.
         let whole = choice.message.0.as_deref().filter(|_| !self.has_pieces);
-        // Others send each piece in the forms of both APIs.
+        // Other providers send each piece in the formats of both APIs.
         let text = choice.text.some();
         match (self.api, delta, text) {
             (Api::OpenAiCompletions, _, Some(text)) | (_, None, Some(text)) => {
@@ -204,13 +208,13 @@ impl Chat {
         }
     }
 
-    /// Returns the part that the content belongs to: vLLM streams transcripts as chat.
+    /// Returns the part to which the content belongs. vLLM streams transcripts in the chat format.
     fn content_part(&self) -> Part {
         if self.api == Api::OpenAiTranscription { Part::Transcript } else { Part::Text }
     }
 
-    /// Emits usage. It is cumulative wherever it stands, so that the last one holds. One exception: TGI answers
-    /// completions of several prompts with usage for each, beside the end of its choice, and the sum is the response's.
+    /// Emits usage. Usage is cumulative, so the last value applies. TGI is an exception for completions of several
+    /// prompts: it reports usage for each prompt, next to the end of the choice. The sum is the usage of the response.
     fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let mut choices = chunk.choices.iter();
         let only = match (choices.next(), choices.next()) {
@@ -234,7 +238,7 @@ impl Chat {
         }
     }
 
-    /// Emits a piece of generated text of a body, unless the choice has its text elsewhere.
+    /// Emits generated text of a JSON body, unless the choice has its text under another key.
     fn generated(
         &mut self,
         (choice, part): (u32, Part),
@@ -243,7 +247,7 @@ impl Chat {
         out: &mut impl EventSink,
     ) {
         let is_read = match self.api {
-            // Mistral answers completions with messages.
+            // Mistral answers requests for completions with chat messages.
             Api::OpenAiCompletions => is_first(&mut self.text_key, choice, key),
             Api::OpenAiChat => key == TextKey::Message,
             _ => false,
@@ -253,7 +257,7 @@ impl Chat {
         }
     }
 
-    /// Reads a short string of a body.
+    /// Reads a short string of a JSON body.
     fn read_string(
         &mut self,
         field: ChatField,
@@ -266,7 +270,7 @@ impl Chat {
         match field {
             ChatField::Id => self.preamble.started(Some(word), None, out),
             ChatField::Model => self.preamble.started(None, Some(word), out),
-            // The requested tier. A later message names the one that answers.
+            // This is the requested tier. A later message names the tier that processes the request.
             ChatField::ServiceTier if word == "auto" => {}
             ChatField::ServiceTier => self.preamble.tier(Some(word), None, out),
             ChatField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
@@ -355,7 +359,7 @@ impl ErrorReport for Chunk<'_> {
             || self.object.0 == "error"
     }
 
-    /// Returns the first identifier, from the most to the least specific place.
+    /// Returns the first identifier. The places are searched from the most specific to the least specific.
     fn error_kind(&self) -> Option<&str> {
         let object = match self.first_error() {
             Some(ErrorValue::Object(object)) => Some(&**object),
@@ -383,7 +387,7 @@ impl Chunk<'_> {
         std::iter::once(&self.error).chain(of_choices).chain(of_groq).find(|error| !error.is_none())
     }
 
-    /// Returns MiniMax's status code unless it is 0, which is success.
+    /// Returns MiniMax's status code, or `None` for 0, which means success.
     fn response_status(&self) -> Option<&str> {
         let code = &*self.base_resp.0.as_ref()?.status_code.0;
         (!matches!(code, "" | "0")).then_some(code)
@@ -391,7 +395,7 @@ impl Chunk<'_> {
 }
 
 impl ContentPart<'_> {
-    /// Passes the reasoning of this part to `out`.
+    /// Passes the reasoning in this part to `out`.
     fn reasoning(&self, out: &mut impl FnMut(&str)) {
         match &*self.thinking {
             Content::None => {}
@@ -402,7 +406,8 @@ impl ContentPart<'_> {
     }
 }
 
-/// Emits reasoning. It has four places, and some providers repeat it in several: the first that is not empty is read.
+/// Emits reasoning. It can be in four places, and some providers repeat it in several. Only the first place that is not
+/// empty is read.
 fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSink) {
     if let Content::Parts(parts) = &message.content
         && parts.iter().any(ContentPart::is_reasoning)
@@ -423,7 +428,7 @@ fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSi
     }
 }
 
-/// Returns the durations of the backend, from the usage object or a separate one.
+/// Returns the durations that the backend reported, in the usage object or in a separate object.
 fn timings(chunk: &Chunk<'_>) -> Timings {
     let places =
         [&chunk.timings, &chunk.time_info, &chunk.perf_metrics, &chunk.stats, &chunk.usage];
@@ -432,7 +437,7 @@ fn timings(chunk: &Chunk<'_>) -> Timings {
     all.find_map(RawUsage::timings).unwrap_or_default()
 }
 
-/// Returns whether the first text of a choice had this key.
+/// Returns whether the first text of the choice had this key.
 fn is_first<K: Copy + PartialEq>(known: &mut Option<(u32, K)>, choice: u32, key: K) -> bool {
     match known {
         Some((of, first)) if *of == choice => *first == key,

@@ -1,5 +1,6 @@
-//! A message of a chat or completions stream. Strings are borrowed from the frame. Rare fields are boxed to keep the
-//! struct small.
+//! A message of a chat or completions stream, such as `{"choices":[{"index":0,"delta":{"content":"Hi"}}]}`.
+//!
+//! Strings are borrowed from the frame. Rare fields are boxed, so that the struct stays small.
 
 use std::borrow::Cow;
 
@@ -16,29 +17,29 @@ use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, impl_len
 pub struct Chunk<'a> {
     pub id: Text<'a>,
     pub model: Text<'a>,
-    /// watsonx.
+    /// The model of watsonx.
     pub model_id: Text<'a>,
     pub service_tier: Text<'a>,
     pub system_fingerprint: Text<'a>,
     pub choices: List<Choice<'a>>,
     pub usage: Object<Box<RawUsage>>,
     pub x_groq: Object<Box<Groq<'a>>>,
-    /// Durations: llama.cpp.
+    /// Durations of llama.cpp.
     pub timings: Object<Box<RawUsage>>,
-    /// Cerebras.
+    /// Durations of Cerebras.
     pub time_info: Object<Box<RawUsage>>,
-    /// Fireworks.
+    /// Durations of Fireworks.
     pub perf_metrics: Object<Box<RawUsage>>,
-    /// LM Studio.
+    /// Durations of LM Studio.
     pub stats: Object<Box<RawUsage>>,
-    /// The only field of Writer's completions.
+    /// Text of Writer's completions, which have no other field.
     pub value: Text<'a>,
     pub error: ErrorValue<'a>,
-    /// Cloudflare.
+    /// Errors of Cloudflare.
     pub errors: Many<ErrorObject<'a>>,
-    /// MiniMax: status, in every message.
+    /// Status of MiniMax, which every message contains.
     pub base_resp: Object<Box<BaseResponse<'a>>>,
-    /// Old error objects have these at the root.
+    /// Fields of old error objects, which are at the root.
     pub object: Text<'a>,
     #[serde(rename = "type")]
     pub kind: Text<'a>,
@@ -49,7 +50,7 @@ pub struct Chunk<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct BaseResponse<'a> {
-    /// 0 for success.
+    /// 0 means success.
     pub status_code: Code<'a>,
 }
 
@@ -57,7 +58,7 @@ pub struct BaseResponse<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Groq<'a> {
     pub usage: Object<Box<RawUsage>>,
-    /// Why the stream stops early.
+    /// The error that ended the stream early.
     pub error: ErrorValue<'a>,
 }
 
@@ -69,7 +70,8 @@ pub struct Choice<'a> {
     pub message: Object<Box<ChatMessage<'a>>>,
     pub text: Text<'a>,
     pub finish_reason: Text<'a>,
-    /// What Mistral and DeepSeek call the finish reason on Bedrock. Elsewhere the text that stopped the choice.
+    /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
+    /// under this key.
     pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
     pub error: ErrorValue<'a>,
@@ -81,7 +83,7 @@ pub struct ChatMessage<'a> {
     pub content: Content<'a>,
     pub reasoning_content: Text<'a>,
     pub reasoning: Text<'a>,
-    /// GitHub Copilot.
+    /// Reasoning of GitHub Copilot.
     pub reasoning_text: Text<'a>,
     pub reasoning_details: Many<Detail<'a>>,
     pub refusal: Text<'a>,
@@ -134,9 +136,9 @@ pub enum Content<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct ContentPart<'a> {
     pub text: Text<'a>,
-    /// Mistral: reasoning, itself a list of parts.
+    /// Reasoning of Mistral, which is again a list of parts.
     pub thinking: Box<Content<'a>>,
-    /// Databricks: reasoning, as a nested list.
+    /// Reasoning of Databricks, as a nested list.
     pub summary: Many<Detail<'a>>,
 }
 
@@ -160,7 +162,7 @@ impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
     }
 }
 
-/// A list that is mostly empty.
+/// A list that is usually empty.
 #[derive(Debug)]
 pub struct Many<T>(pub Vec<T>);
 

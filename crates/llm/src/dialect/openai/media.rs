@@ -1,4 +1,4 @@
-//! The APIs for sound and images.
+//! Reads responses of the APIs for audio and images.
 
 use serde::Deserialize;
 
@@ -13,13 +13,13 @@ use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
 use crate::dialect::{Api, Event, EventSink, Part};
 use crate::frame::{Frame, ParseError};
 
-/// Reads a response whose body need not be JSON.
+/// Reads a response whose body is not necessarily JSON.
 #[derive(Debug)]
 pub struct MediaReader {
     api: Api,
     failed: bool,
     json: FormatReader<Media>,
-    /// Content of a body, once its first byte has arrived.
+    /// The type of the body's content. `None` until its first byte has arrived.
     content: Option<Content>,
 }
 
@@ -30,13 +30,14 @@ enum Content {
     Sound,
 }
 
-/// Streams, whose messages have types, and JSON bodies.
+/// Reads streams, whose messages have types, and JSON bodies.
 #[derive(Debug)]
 pub struct Media {
     api: Api,
-    /// Some text of the transcript has arrived.
+    /// Whether some text of the transcript has arrived.
     has_text: bool,
-    /// vLLM streams transcripts as chat. Errors and bodies have the same form everywhere.
+    /// Reads the chat format, in which vLLM streams transcripts. Errors and JSON bodies have the same form in all these
+    /// APIs.
     chat: Chat,
 }
 
@@ -45,7 +46,7 @@ pub struct Media {
 struct TypedMessage<'a> {
     model: Text<'a>,
     delta: Text<'a>,
-    /// The whole transcript, or the piece in Mistral's messages.
+    /// The whole transcript, or a piece of it in Mistral's messages.
     text: Text<'a>,
     usage: Object<Box<RawUsage>>,
 }
@@ -81,7 +82,7 @@ impl MediaReader {
                     transcript.finish(&mut |text| emit_text(0, Part::Transcript, text, out));
                 }
                 Some(Content::Json) => self.json.read(frame, &mut |event| {
-                    // Sound may start with any byte.
+                    // Audio data can begin with any byte, so it is not an error if it is not text.
                     let is_sound = self.api == Api::OpenAiSpeech
                         && matches!(
                             event,
@@ -142,7 +143,7 @@ impl Format for Media {
 }
 
 impl TypedMessage<'_> {
-    /// Reads the last message, which repeats the whole transcript.
+    /// Emits the last message, which repeats the whole transcript.
     fn emit_last(&self, is_new: bool, out: &mut impl EventSink) {
         if let Some(model) = self.model.some() {
             out(Event::Started { id: None, model: Some(model) });
@@ -157,5 +158,5 @@ impl TypedMessage<'_> {
     }
 }
 
-/// Errors have another message type.
+/// Messages with errors have another type, so this struct contains none.
 impl ErrorReport for TypedMessage<'_> {}

@@ -1,4 +1,4 @@
-//! The type of a message of a stream, in the APIs whose messages have many types.
+//! Determines the type of a stream message, for APIs whose messages have many types.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::dialect::lenient::Text;
 use crate::dialect::repair;
 
-/// The start of most messages.
+/// The beginning of most messages.
 const FIRST_KEY: &[u8] = b"{\"type\":";
 
 #[derive(Debug, Default, Deserialize)]
@@ -18,10 +18,11 @@ struct Typed<'a> {
     kind: Text<'a>,
 }
 
-/// Returns the type of a message: the name of its event, or its key `type`. Empty if it has none.
+/// Returns the type of a message: the name of its event, or the value of its key `type`. Returns an empty string if it
+/// has neither.
 ///
-/// Not every server names its events. The name saves parsing: some messages have a hundred kilobytes and are needed only
-/// for their type.
+/// Not every server names its events. If there is a name, the message need not be parsed, and some messages have a
+/// hundred kilobytes of which only the type is needed.
 pub fn message_type<'a>(name: &'a [u8], data: &'a [u8]) -> Cow<'a, str> {
     if name == b"error" || name.contains(&b'.') {
         return String::from_utf8_lossy(name);
@@ -35,7 +36,7 @@ pub fn message_type<'a>(name: &'a [u8], data: &'a [u8]) -> Cow<'a, str> {
     }
 }
 
-/// Returns the type if it is the first key and has no escapes.
+/// Returns the type if it is the first key of the message and has no escapes.
 fn first_value(data: &[u8]) -> Option<&str> {
     let value = data.strip_prefix(FIRST_KEY)?.trim_ascii_start();
     let text = value.strip_prefix(b"\"")?;

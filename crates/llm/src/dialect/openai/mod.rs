@@ -1,8 +1,9 @@
-//! OpenAI's formats, which most providers share: chat completions, completions, embeddings, Responses, and the APIs for
-//! sound, images and moderation.
+//! Reads OpenAI's formats, which most providers use: chat completions, completions, embeddings, Responses, and the APIs
+//! for audio, images and moderation.
 //!
-//! Providers deviate: in the places of usage and reasoning, and in fields that are null, repeated or absent. A deviation
-//! is detected by the message alone, because a proxy in front may hide the provider.
+//! Providers deviate from these formats. Usage and reasoning can be in other places, and fields can be null, repeated
+//! or absent. A deviation is detected by the message alone, because a proxy between tokengauge and the provider can
+//! hide the provider.
 
 mod chat;
 mod chunk;

@@ -1,4 +1,4 @@
-//! Requests in OpenAI's formats.
+//! Lists the values that are read from requests in OpenAI's formats.
 
 use crate::dialect::Api;
 use crate::dialect::json::{Position, Value};
@@ -12,7 +12,7 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
     ("prompt", RequestField::Rule(prompt)),
     ("prompt|input.*", RequestField::Prompt),
     ("input", RequestField::Rule(input)),
-    // Responses: earlier messages, arguments of tools and their results. Moderations: a part.
+    // Responses API: earlier messages, tool arguments and tool results. Moderations: a part of the input.
     ("instructions", RequestField::Prompt),
     ("input.*.content|output|arguments|input|text", RequestField::Prompt),
     ("input.*.content|output.*.text", RequestField::Prompt),
@@ -56,7 +56,7 @@ fn input(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
     state.prompt(value);
 }
 
-/// Notes the API of a key that several APIs have, if the path leaves it open.
+/// Records the API of a key that identifies an API, if several APIs share the path.
 fn note_api(api: Api, state: &mut RequestState, value: Value<'_>) {
     if state.shared_path.is_some() && matches!(value, Value::Text(_) | Value::Array) {
         state.facts.api.get_or_insert(api);

@@ -1,14 +1,14 @@
 //! Numbers the tool calls of a stream.
 //!
-//! Fragments have an `index`, but some providers leave it out and others send every call with the same one. Then a new id
-//! beside a name begins the next call.
+//! Pieces of a call have an `index`. Some providers leave it out, and others send the same index for every call. In
+//! both cases, a new id together with a name begins the next call.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::chunk::ToolCall;
 
-/// The most calls of one response that are distinguished. Agents request a few dozen. Further calls are counted with the
-/// last one.
+/// Maximum number of tool calls of a response that are distinguished. Agents request a few dozen. Further calls are
+/// counted with the last one.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -20,12 +20,12 @@ pub struct ToolCalls {
 struct Call {
     choice: u32,
     index: Option<u64>,
-    /// Hash of the id, which is only compared.
+    /// Hash of the call's id. The id itself is not needed, because ids are only compared.
     id: Option<u64>,
 }
 
 impl ToolCalls {
-    /// Returns the number of the call within its choice, from 0.
+    /// Returns the number of the call within its choice, counted from 0.
     pub fn number(&mut self, choice: u32, fragment: &ToolCall<'_>) -> u32 {
         let index = fragment.index.0;
         let id = fragment.id.some().map(hash);

@@ -1,21 +1,21 @@
-//! Transcripts as plain text or as subtitles (SRT, WebVTT): the text without cue numbers and times.
+//! Reads transcripts in plain text or as subtitles (SRT, WebVTT), without the numbers and times of cues.
 
 use memchr::memchr;
 
 use crate::dialect::characters::whole_characters;
 
-/// How much of a line is held back to detect the times of a cue. They have 29 characters, in WebVTT followed by a few
-/// settings.
+/// Maximum length in bytes of a line that is held back to detect the times of a cue. The times have 29 characters. In
+/// WebVTT, a few settings can follow.
 const LONGEST_CUE: usize = 128;
 
-/// Reads a transcript that may be cut anywhere.
+/// Reads a transcript, which may be cut at any position.
 #[derive(Debug, Default)]
 pub struct Transcript {
-    /// The current line while it is short, or the bytes of an incomplete character.
+    /// The current line if it is short, or else the bytes of an incomplete character.
     line: Vec<u8>,
-    /// The line is longer than any cue.
+    /// Whether the line is longer than any line with times.
     is_text: bool,
-    /// The last line was a number, which is that of a cue if times follow.
+    /// The previous line, if it was a number. It belongs to a cue if times follow.
     number: Option<String>,
     has_text: bool,
 }
@@ -76,7 +76,7 @@ impl Transcript {
         }
     }
 
-    /// Emits a number that no times followed.
+    /// Emits a number after which no times followed.
     fn end_number(&mut self, out: &mut impl FnMut(&str)) {
         if let Some(number) = self.number.take() {
             self.emit(&number, true, out);

@@ -1,4 +1,4 @@
-//! Token counts, and the durations that some backends report with them, under the names of all providers.
+//! Parses token counts, and durations that some backends report with them, under the names that all providers use.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use serde::de::MapAccess;
 use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
 use crate::dialect::{ByModality, Event, EventSink, Timings, Usage};
 
-/// A usage object, or an object of durations: llama.cpp's `timings`, Cerebras' `time_info`, Fireworks' `perf_metrics`, LM
-/// Studio's `stats`.
+/// An object with token counts or durations: `usage`, llama.cpp's `timings`, Cerebras' `time_info`, Fireworks'
+/// `perf_metrics` or LM Studio's `stats`.
 ///
-/// One number may have several names, all but one of them 0 at some providers, so the largest value holds.
+/// A count can have several names. Some providers send all names and set all but one of them to 0. The largest value
+/// therefore applies.
 #[derive(Debug, Default, PartialEq)]
 pub struct RawUsage {
     input: Option<u64>,
@@ -24,7 +25,7 @@ pub struct RawUsage {
     timings: Timings,
 }
 
-/// The count that an object of details splits.
+/// Whether an object with details divides the input count or the output count.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Input,
@@ -32,7 +33,8 @@ enum Side {
 }
 
 impl RawUsage {
-    /// Parses the usage object of a body and emits its counts and durations. `is_input`: nothing is generated.
+    /// Parses the usage object of a JSON body and emits its counts and durations. `is_input` is set if the API
+    /// generates no text.
     pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
         let raw: Self = serde_json::from_str(json).unwrap_or_default();
         let usage = if is_input { raw.input_usage() } else { raw.usage() };
@@ -44,12 +46,12 @@ impl RawUsage {
         }
     }
 
-    /// Returns the counts as OpenTelemetry defines them, `None` if there are none.
+    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported.
     ///
-    /// xAI's chat excludes reasoning from the completion. Only the total shows it: prompt + completion + reasoning,
-    /// elsewhere prompt + completion.
+    /// xAI's chat excludes reasoning from the completion tokens. Only the total shows this: it is the sum of prompt,
+    /// completion and reasoning, and not only of prompt and completion.
     ///
-    /// Chat reports zeros for modalities that the model does not support. They are left out.
+    /// Chat reports zeros for modalities that the model does not support. These zeros are left out.
     pub fn usage(&self) -> Option<Usage> {
         let usage = self.usage_by_all_modalities().map(|usage| Usage {
             input_by: without_zeros(usage.input_by),
@@ -59,7 +61,7 @@ impl RawUsage {
         usage.filter(|usage| *usage != Usage::default())
     }
 
-    /// Returns the same counts with zeros for modalities that were not used.
+    /// Returns the same counts as [`Self::usage`], including zeros for modalities.
     pub fn usage_by_all_modalities(&self) -> Option<Usage> {
         let mut output = self.output;
         if let (Some(input), Some(visible), Some(reasoning), Some(total)) =
@@ -81,7 +83,7 @@ impl RawUsage {
         (usage != Usage::default()).then_some(usage)
     }
 
-    /// Returns the counts of an API that generates nothing. Some embeddings report only the total.
+    /// Returns the counts of an API that generates no text. Some providers report only the total for embeddings.
     fn input_usage(&self) -> Option<Usage> {
         let usage = self.usage().unwrap_or_default();
         let usage = Usage { input: usage.input.or(self.total), ..usage };
@@ -173,7 +175,7 @@ fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number).ok()
 }
 
-/// The numbers of an object of details, in order.
+/// The numbers of an object with details, in their order.
 #[derive(Debug, Default)]
 struct Details<'a>(Vec<(Text<'a>, f64)>);
 

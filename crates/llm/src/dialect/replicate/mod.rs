@@ -1,6 +1,7 @@
-//! Replicate: streams of server-sent events whose data is plain text.
+//! Reads Replicate's responses: streams of server-sent events whose data is plain text.
 //!
-//! The lines of an event are joined by line ends, which belong to the text. An empty event is an empty token.
+//! If an event has several lines of data, the line ends between them belong to the text. An event without data is an
+//! empty token.
 
 use std::borrow::Cow;
 
@@ -17,15 +18,15 @@ static LAST_EVENT: Table = Table {
     ..Table::new(&[("reason", Field::StopReason), ("", Field::Report)])
 };
 
-/// A stream is fetched, so its request has no body.
+/// A client fetches a stream with a GET request, which has no body.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[]);
 
 /// Reads the response of one call.
 #[derive(Debug)]
 pub struct Replicate {
-    /// The status says that the response is an error.
+    /// Whether the status is an error.
     failed: bool,
-    /// Reads all frames but text.
+    /// Reads all frames except text.
     other: TableReader,
 }
 

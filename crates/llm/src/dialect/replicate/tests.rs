@@ -1,4 +1,4 @@
-//! Streams as Replicate sends them: whole, byte by byte and cut in two at every place.
+//! Tests streams of Replicate. Each body is read in one piece, byte by byte, and split in two at every position.
 
 use crate::dialect::testing::{JSON, STREAM, TestResponse, failed, stopped};
 use crate::dialect::*;
@@ -7,7 +7,7 @@ fn read(body: &str) -> Vec<String> {
     TestResponse::of(Api::ReplicateStream, STREAM).read(body.as_bytes())
 }
 
-/// Returns output events with these lines of data.
+/// Returns output events. Each event has the given lines of data.
 fn output(texts: &[&[&str]]) -> String {
     let event = |lines: &&[&str]| {
         let data: String = lines.iter().map(|line| format!("data: {line}\n")).collect();
@@ -19,7 +19,7 @@ fn output(texts: &[&[&str]]) -> String {
 const DONE: &str = "event: done\nid: 1700000000:9\ndata: {}\n\n";
 
 #[test]
-fn data_is_text_as_it_stands() {
+fn reads_data_as_plain_text() {
     let texts =
         output(&[&[""], &["Low"], &[" tide:"], &[":", "", "At "], &["[DONE]"], &["{\"a\":"]]);
     let body = format!(": hi\n\n{texts}{DONE}:408: 408 Request Timeout\n\n");
@@ -31,7 +31,7 @@ fn data_is_text_as_it_stands() {
 }
 
 #[test]
-fn streams_that_do_not_end_by_themselves() {
+fn reads_streams_that_fail_or_are_cut() {
     let canceled = "event: done\ndata: {\"reason\":\"canceled\"}\n\n";
     assert_eq!(read(canceled), [stopped(0, "canceled"), "Done".to_owned()]);
     let error = "event: error\ndata: {\"detail\":\"Out of memory\"}\n\n";

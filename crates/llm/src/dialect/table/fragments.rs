@@ -1,4 +1,5 @@
-//! The values of one message of a stream.
+//! Collects the values of one message of a stream before they are interpreted, because the keys of a message can have
+//! any order.
 
 use std::ops::Range;
 
@@ -6,14 +7,14 @@ use super::{Field, Table};
 use crate::dialect::json::{Position, Value};
 use crate::dialect::lenient::whole;
 
-/// The largest buffer that is kept from one message to the next. Messages of a token are far smaller.
+/// Maximum size in bytes of a buffer that is kept for the next message. A message with one token is much smaller.
 const KEPT: usize = 4 << 10;
 
-/// The values of one message.
+/// The collected values of one message.
 #[derive(Debug, Default)]
 pub struct Fragments {
     pub text: String,
-    /// Where the string that is being read starts in `text`.
+    /// Start of the current string in `text`.
     start: usize,
     pub list: Vec<Fragment>,
 }
@@ -33,7 +34,7 @@ pub enum Content {
     End,
 }
 
-/// The choice and the tool call that a value belongs to.
+/// The choice and the tool call to which a value belongs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Target {
     pub choice: u32,
@@ -61,14 +62,14 @@ impl Fragments {
             && matches!(field, Field::Text(_))
             && (last.field, last.target) == (field, target)
         {
-            // The parts of one text.
+            // The value continues the previous text.
             before.end = range.end;
             return;
         }
         self.list.push(Fragment { field, target, content });
     }
 
-    /// Ends the string that is being read.
+    /// Ends the current string and returns its range in `text`.
     fn end(&mut self) -> Range<usize> {
         let start = std::mem::replace(&mut self.start, self.text.len());
         start..self.text.len()
@@ -103,7 +104,7 @@ impl Fragments {
         known.and_then(|fragment| self.count(fragment))
     }
 
-    /// Returns the index that a tool call gives itself.
+    /// Returns the index that a tool call contains.
     pub fn call_index(&self, choice: u32, call: u32) -> Option<u32> {
         let is_index = |known: &&Fragment| {
             known.field == Field::CallIndex && known.target == Target { choice, call }
@@ -148,14 +149,15 @@ impl Fragments {
 }
 
 impl Fragment {
-    /// Returns whether the field is a number. Protocol buffers write large ones as strings.
+    /// Returns whether the field is a number. Protocol buffers write large numbers as strings.
     pub const fn is_number(&self) -> bool {
         matches!(self.field, Field::Count(_) | Field::Addend(_) | Field::Clock(..))
     }
 }
 
 impl Target {
-    /// `has_blocks`: there is one choice, and the outermost list holds its content blocks.
+    /// Returns the target of a value at `position`. `has_blocks` is set if there is one choice and the outermost list
+    /// contains its content blocks.
     pub fn of(field: Field, position: Position<'_>, has_blocks: bool) -> Self {
         if has_blocks {
             return Self { choice: 0, call: position.list(0) };

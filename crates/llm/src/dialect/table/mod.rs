@@ -1,7 +1,8 @@
-//! Formats that a table describes.
+//! Describes API formats as tables.
 //!
-//! A [`Table`] maps the paths of a format to [`Field`]s. The same rows read a JSON body and the messages of a stream: a
-//! body emits its text as it arrives, a message is collected first, because its keys may come in any order.
+//! A [`Table`] maps the paths of a format to [`Field`]s. The same rows read a JSON body and the messages of a stream.
+//! The text of a body is emitted as it arrives. The values of a message are collected first, because its keys can have
+//! any order.
 
 mod fragments;
 mod reader;
@@ -12,66 +13,66 @@ use super::json::{Paths, Row};
 use super::response::FormatReader;
 use super::{Part, RequestFacts, Usage};
 
-/// Meaning of a value.
+/// The meaning of a value.
 ///
-/// The first list on a path holds the choices. A tool call is an element of the innermost list.
+/// The first list on a path contains the choices. A tool call is an element of the innermost list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field {
     Id,
     Model,
     ServiceTier,
-    /// Index of the choice that a message of a stream belongs to.
+    /// Index of the choice to which a message of a stream belongs.
     Choice,
     Text(Part),
-    /// Generated text of one token of a stream.
+    /// Text of one token of a stream.
     Token,
-    /// Whether the token is a mark and not text.
+    /// Whether the token is a special token, which is not part of the text.
     SpecialToken,
-    /// The whole text. A stream repeats it at its end, where it is read only if no piece came before.
+    /// The whole text. A stream repeats it at its end. It is then read only if no piece of text was read before.
     FullText,
-    /// Text that is sent as a number if it has only digits.
+    /// Text that the backend sends as a number if it consists of digits.
     DigitsOrText,
-    /// Index of the content block that a message of a stream belongs to.
+    /// Index of the content block to which a message of a stream belongs.
     Block,
-    /// Index of a tool call of a stream.
+    /// Index of a tool call in a stream.
     CallIndex,
     CallId,
     CallName,
     Arguments,
-    /// Arguments at the start of a content block, `{}` if pieces follow.
+    /// Arguments at the start of a content block. `{}` if the arguments follow in pieces.
     FirstArguments,
-    /// The whole arguments of a call, like [`Self::FullText`].
+    /// The whole arguments of a call. Read only if no piece of arguments was read before.
     FullArguments,
     StopReason,
-    /// A flag that is set if the choice stopped for this reason.
+    /// A flag that is set if the choice stopped for the named reason.
     StopFlag(&'static str),
-    /// Kind of the error that stopped the choice.
+    /// The kind of the error that stopped the choice.
     StopError,
-    /// An object with counts, for [`Table::parse_usage`].
+    /// An object with token counts, which [`Table::parse_usage`] parses.
     Usage,
     Count(Counter),
-    /// One of several counts that add up.
+    /// One of several counts whose sum is the counter.
     Addend(Counter),
     Clock(Phase, Unit),
-    /// An object whose end completes the counts.
+    /// An object after whose end all counts are known.
     Report,
     /// A flag that is set in the last message of a stream.
     Done,
-    /// The same, unless the message has a reason to stop.
+    /// A flag that is set in the last message of a stream and ignored if the message has a stop reason.
     DoneUnlessStopped,
-    /// Type of a message of a stream.
+    /// The type of a message of a stream.
     Type,
-    /// A code that only errors have.
+    /// A code that only errors contain.
     ErrorCode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counter {
     Input,
-    /// Input tokens that later messages of a stream report as 0.
+    /// Input tokens. Later messages of the stream report 0 instead.
     InputOnce,
     Output,
-    /// Input and output. Used as the input if no output is reported.
+    /// Sum of input and output tokens. Used as the input if no output is reported.
     Total,
     CacheRead,
     Reasoning,
@@ -92,51 +93,51 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// How the texts of consecutive messages relate.
+/// How the texts of consecutive messages are related.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Texts {
-    /// Each message has a new piece.
+    /// Each message contains a new piece of text.
     Pieces,
-    /// Each message has the whole text, or a new piece: the first two texts decide.
+    /// Each message contains either the whole text so far or a new piece. The first two texts show which.
     MaybeCumulative,
-    /// Each message has the prompt and the whole text.
+    /// Each message contains the prompt and the whole text so far.
     PromptAndCumulative,
 }
 
-/// Whose counts a message reports.
+/// What the token counts of a message cover.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Counts {
-    /// Those of the response so far.
+    /// The response so far.
     Response,
-    /// Those of one of its results.
+    /// One result of the response.
     Result,
-    /// The output of this message alone.
+    /// The output of this message only.
     Message,
 }
 
-/// A format.
+/// An API format, described by rows and a few properties.
 #[derive(Debug)]
 pub struct Table {
     pub paths: Paths<Field>,
     pub texts: Texts,
     pub counts: Counts,
-    /// Values of the reason that mean that the choice has not stopped.
+    /// Stop reasons that mean that the choice has not stopped.
     pub no_reasons: &'static [&'static str],
-    /// Reasons to stop that are errors, each with the kind of the error.
+    /// Stop reasons that are errors, each with the kind of the error.
     pub error_reasons: &'static [(&'static str, Option<&'static str>)],
     /// Name of the event that ends a stream.
     pub last_event: &'static str,
-    /// [`Field::Type`] of the message that ends a stream.
+    /// Value of [`Field::Type`] in the message that ends a stream.
     pub last_type: &'static str,
-    /// [`Field::Type`] of messages that repeat the text so far.
+    /// Value of [`Field::Type`] in messages that repeat the text so far.
     pub repeating_type: &'static str,
-    /// Every message numbers its tool calls from 0. Numbers continue across the messages of a stream.
+    /// Whether every message counts its tool calls from 0. The reader then continues the numbers across messages.
     pub numbers_calls: bool,
-    /// Only the last message of a stream has the whole text.
+    /// Whether only the last message of a stream contains the whole text.
     pub full_text_is_last: bool,
-    /// There is one choice, and the lists hold its content blocks. Tool calls are numbered by block.
+    /// Whether there is one choice whose content blocks are in lists. Tool calls are then numbered by block.
     pub has_blocks: bool,
-    /// A JSON object among server-sent events is an error, whatever its keys.
+    /// Whether every JSON object between server-sent events is an error, regardless of its keys.
     pub bare_object_is_error: bool,
     pub parse_usage: fn(&str) -> Option<Usage>,
 }
@@ -160,12 +161,12 @@ impl Table {
         }
     }
 
-    /// Reads an object under one of these keys of the root as if it were the root.
+    /// Reads an object under one of these root keys as if it were the root.
     pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
         Self { paths: self.paths.unwraps(wrappers), ..self }
     }
 
-    /// Returns a reader of a response. `failed`: the status says that it is an error.
+    /// Returns a reader for the response to `request`. `failed` is set if the status is an error.
     pub fn reader(&'static self, request: &RequestFacts, failed: bool) -> TableReader {
         FormatReader::new(TableFormat::new(self, request), failed)
     }

@@ -1,4 +1,4 @@
-//! Reads responses by a table.
+//! Reads responses in a format that a table describes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
 
-/// Reads a response by a table.
+/// Reads a response in the format of a table.
 pub type TableReader = FormatReader<TableFormat>;
 
 #[derive(Debug)]
@@ -29,20 +29,20 @@ pub struct TableFormat {
     preamble: Preamble,
     blocks: ToolBlocks,
     echo: PromptEcho,
-    /// Texts, reasoning and arguments of a cumulative stream.
+    /// Texts, reasoning and arguments of a stream whose messages repeat the text so far.
     cumulative: [CumulativeTexts; 3],
     results: ResultUsage,
     usage: Usage,
     total: Option<u64>,
     timings: Timings,
-    /// Output of the messages so far, if each reports its own.
+    /// Sum of the output tokens so far, if each message reports only its own output.
     output: Option<u64>,
-    /// Some text, and some arguments, arrived in pieces.
+    /// Whether text, or arguments, arrived in pieces.
     has_text: bool,
     has_arguments: bool,
-    /// Tool calls of the messages so far.
+    /// Number of tool calls in the messages so far.
     calls: u32,
-    /// The choice stopped for an error, whose kind is this one unless the response names it.
+    /// Set if an error stopped the choice. The inner value is the kind of the error if the response does not name it.
     stop_error: Option<Option<&'static str>>,
     stop_error_kind: Option<String>,
     fragments: Fragments,
@@ -172,10 +172,10 @@ impl TableFormat {
         }
     }
 
-    /// Reads a complete message.
+    /// Translates a complete message into events.
     fn fragments(&mut self, fragments: &Fragments, name: &[u8], out: &mut impl EventSink) {
         let choice = fragments.number(Field::Choice).and_then(|index| u32::try_from(index).ok());
-        // The index of a token is not that of a choice.
+        // The index of a token is not the index of a choice.
         let choice = choice.filter(|_| fragments.first(Field::Token).is_none());
         let block = fragments.number(Field::Block).and_then(|index| u32::try_from(index).ok());
         let target = |target: Target| Target {
@@ -209,7 +209,7 @@ impl TableFormat {
                 Field::FullArguments if !self.has_arguments => {
                     emit_text(0, Part::Tool(at.call), text, out);
                 }
-                // A message may name the reason of a choice in two places.
+                // A message can contain the stop reason of a choice in two places.
                 Field::StopReason
                     if self.is_reason(text) && !stopped.contains(&target(at).choice) =>
                 {
@@ -229,7 +229,7 @@ impl TableFormat {
         }
     }
 
-    /// Reads the flags and the counts of a message.
+    /// Applies the flags and the counts of a message.
     fn numbers(
         &mut self,
         fragments: &Fragments,
@@ -254,7 +254,7 @@ impl TableFormat {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the position of the value and its context")]
-    /// Reads generated text of a message.
+    /// Emits generated text of a message.
     fn text(
         &mut self,
         field: Field,
@@ -334,12 +334,12 @@ impl TableFormat {
         }
     }
 
-    /// Returns the number of the tool call at a position, or in a content block.
+    /// Returns the number of the tool call with this index, or in this content block.
     fn call_number(&mut self, call: u32) -> u32 {
         if self.table.has_blocks { self.blocks.call(call.into()) } else { call }
     }
 
-    /// Reads an object with counts, which may name the service tier.
+    /// Reads an object with token counts. The object can contain the service tier.
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.tier(tier.service_tier.some(), None, out);
@@ -396,7 +396,7 @@ impl TableFormat {
         *clock = duration;
     }
 
-    /// Emits what was counted and measured since the last report.
+    /// Emits the counts and durations collected since the last report.
     fn report(&mut self, choice: u32, out: &mut impl EventSink) {
         let mut usage = std::mem::take(&mut self.usage);
         let total = self.total.take().filter(|_| usage.output.is_none());

@@ -1,4 +1,4 @@
-//! Writes AWS event stream messages for tests.
+//! Encodes AWS event stream messages for tests.
 
 /// Encodes a message with string headers.
 pub(crate) fn message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
@@ -33,7 +33,7 @@ pub(crate) fn exception(exception_type: &str, payload: &str) -> Vec<u8> {
     message(&headers, payload.as_bytes())
 }
 
-/// Encodes a message from encoded headers.
+/// Encodes a message whose headers are already encoded.
 pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut message = prelude(headers.len() + payload.len() + 16, headers.len());
     message.extend_from_slice(headers);
@@ -42,7 +42,7 @@ pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Encodes a prelude that declares these lengths.
+/// Encodes a prelude that announces these lengths.
 pub(crate) fn prelude(total: usize, headers: usize) -> Vec<u8> {
     let mut prelude = Vec::new();
     prelude.extend_from_slice(&u32::try_from(total).unwrap().to_be_bytes());

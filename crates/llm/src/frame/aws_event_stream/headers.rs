@@ -1,8 +1,8 @@
-//! The headers of a message, which determine its kind and type.
+//! Parses the headers of an AWS event stream message, which determine its kind and type.
 
 use crate::frame::Frame;
 
-/// The headers that determine the kind and type of a message. A missing header is empty.
+/// The headers that determine the kind and type of a message. A missing header is an empty string.
 #[derive(Debug, Default)]
 pub struct Headers<'a> {
     message_type: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Headers<'a> {
         Some(headers)
     }
 
-    /// Returns the frame for the message. An error carries its text in a header, an exception carries it in the
+    /// Returns the frame for the message. The text of an error is in a header, and the text of an exception is in the
     /// payload.
     pub fn frame(&self, payload: &'a [u8]) -> Frame<'a> {
         match self.message_type {
@@ -46,21 +46,21 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Splits off the first header. Returns its name, its value, and the rest.
+/// Splits off the first header. Returns its name, its value and the rest.
 fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*length))?;
     let (kind, rest) = rest.split_first()?;
     let (length, rest) = match kind {
-        // True, false.
+        // True or false.
         0 | 1 => (0, rest),
         // Integers of 8, 16 and 32 bits.
         2 => (1, rest),
         3 => (2, rest),
         4 => (4, rest),
-        // An integer of 64 bits, a timestamp.
+        // An integer of 64 bits or a timestamp.
         5 | 8 => (8, rest),
-        // Bytes, a string.
+        // Bytes or a string.
         6 | 7 => {
             let (length, rest) = rest.split_first_chunk()?;
             (usize::from(u16::from_be_bytes(*length)), rest)

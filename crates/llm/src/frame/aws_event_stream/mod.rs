@@ -1,12 +1,14 @@
-//! AWS event stream (`application/vnd.amazon.eventstream`): binary messages that declare their lengths.
+//! Parses the AWS event stream format (`application/vnd.amazon.eventstream`): binary messages that begin with their
+//! lengths.
 //!
 //! ```text
-//! total length · headers' length · CRC-32 of these two │ headers │ payload │ CRC-32 of all before
-//!      u32             u32                u32                                    u32
+//! total length · length of headers · CRC-32 of these two │ headers │ payload │ CRC-32 of everything before
+//!     u32               u32                 u32                                       u32
 //! ```
 //!
-//! Integers are big-endian. The framer uses the declared length to skip a message above the cap without buffering it.
-//! No marker shows where a message begins. If a checksum is wrong, the lengths are unreliable and the rest is ignored.
+//! Integers are big-endian. A message above the size limit is skipped by its length and not buffered. No marker shows
+//! where a message begins. If a checksum is wrong, the lengths are therefore unreliable, and the rest of the body is
+//! ignored.
 
 #[cfg(test)]
 pub(crate) mod encode;
@@ -16,7 +18,7 @@ use super::held::Held;
 use super::{Frame, ParseError};
 use headers::Headers;
 
-/// Size in bytes of the prelude: the lengths and their checksum.
+/// Size in bytes of the prelude: two lengths and their checksum.
 pub const PRELUDE: usize = 12;
 
 /// Size in bytes of the checksum at the end of a message.
@@ -24,16 +26,16 @@ const CHECKSUM: usize = 4;
 
 #[derive(Debug)]
 pub struct AwsEventStream {
-    /// The prelude of the current message, after it was read.
+    /// The lengths of the current message. `None` until its prelude has arrived.
     message: Option<Prelude>,
     held: Held,
-    /// Number of bytes still to skip.
+    /// Number of bytes to skip before the next message.
     skip: usize,
-    /// The start of the next message is unknown.
+    /// Whether the start of the next message is unknown, so that the rest is ignored.
     lost: bool,
 }
 
-/// The lengths that a message declares.
+/// The lengths that a message announces.
 #[derive(Clone, Copy, Debug)]
 pub struct Prelude {
     total: usize,
@@ -94,7 +96,8 @@ impl AwsEventStream {
         bytes.get(count..).unwrap_or_default()
     }
 
-    /// Parses the prelude of the next message. Its bytes are not consumed, because they are part of the message.
+    /// Parses the prelude of the next message. The bytes of the prelude are not consumed, because they are part of the
+    /// message.
     fn prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
         let Some(lead) = self.held.lead(bytes) else {
             self.held.keep(bytes, out);
@@ -151,7 +154,7 @@ fn verified(message: &[u8]) -> Option<&[u8]> {
     (crc32fast::hash(message) == u32::from_be_bytes(*checksum)).then_some(message)
 }
 
-/// Parses a message with a valid checksum. Unreadable headers do not affect the next message.
+/// Parses a message with a valid checksum. If its headers are unreadable, only this message is lost.
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts

@@ -7,7 +7,7 @@ fn framer(cap: usize) -> impl Fn() -> Framer {
 }
 
 #[test]
-fn a_chat_in_lines() {
+fn reads_a_chat_in_lines() {
     let body = concat!(
         r#"{"model":"qwen3:4b","created_at":"2026-03-01T09:00:00.1Z","message":{"role":"assistant","content":"Low "},"done":false}"#,
         "\n",
@@ -26,13 +26,13 @@ fn a_chat_in_lines() {
 }
 
 #[test]
-fn a_value_is_handed_out_with_its_closing_bracket() {
+fn emits_a_value_at_its_closing_bracket() {
     let pieces = ["{\"a\":{", "}", "}", "\n", "{\"b\":\"}\"", "}{}", "[[1],", "[2]]", "\r\n"];
     assert_eq!(counts(framer(100)(), &pieces), [0, 0, 1, 0, 0, 2, 0, 1, 0]);
 }
 
 #[test]
-fn values_that_lie_whole_in_a_push_are_not_copied() {
+fn does_not_copy_values_that_arrive_in_one_push() {
     assert_in_place(LINES, b"{\"a\":1}\n{\"b\":\n2}{}\r\n[3]\n", 4);
     assert_in_place(LINES, b"{}\nnull\n", 2);
 }
@@ -65,7 +65,7 @@ fn a_value_may_be_spread_over_lines() {
 }
 
 #[test]
-fn a_line_that_breaks_off_does_not_take_the_next_with_it() {
+fn an_incomplete_line_does_not_affect_the_next_line() {
     for broken in ["{\"a\":[1,", "{\"a\":\"tex", "{\"a\":\"tex\\", "{\"a\":{\"b\":1]", "\"tex"] {
         let expected = ["|{}".into(), format!("|{broken}"), "|{\"b\":2}".into()];
         for between in ["\n", "\r\n", "\r\n\r\n", "\n\u{1E}"] {
@@ -76,7 +76,7 @@ fn a_line_that_breaks_off_does_not_take_the_next_with_it() {
 }
 
 #[test]
-fn what_is_no_value_is_a_line() {
+fn text_that_is_not_a_value_is_one_line() {
     let body = "{}\nnull\n 12 \r\nupstream gone: {\"a\":1}\n{}} x\n{}";
     let expected = ["|{}", "|null", "|12", "|upstream gone: {\"a\":1}", "|{}", "|} x", "|{}"];
     assert_eq!(frames(LINES, body), expected);
@@ -84,45 +84,45 @@ fn what_is_no_value_is_a_line() {
 }
 
 #[test]
-fn a_value_that_the_body_ends_in_is_said() {
+fn reports_an_unfinished_value() {
     for rest in ["{\"a\":1", "{\"a\":\"}", "[1,2", "\"tex", "{\n"] {
-        assert_eq!(frames(LINES, format!("{{}}\n{rest}")), ["|{}", "odd unterminated"]);
+        assert_eq!(frames(LINES, format!("{{}}\n{rest}")), ["|{}", "error unterminated"]);
     }
 }
 
 #[test]
-fn a_line_above_the_cap_is_skipped_to_its_end_and_said_once() {
+fn skips_a_line_above_the_cap_and_reports_it_once() {
     let long = "x".repeat(40);
     for (line, odd) in [
-        (format!("{{\"a\":\"{long}}}{{\"}}"), "odd oversize"),
-        (format!("{{\"a\":\n\"{long}\"\n,\"b\":1}}"), "odd oversize"),
-        (format!("{{\"a\":\"{long}"), "odd oversize"),
-        (format!("{{\"a\":[{long}"), "odd oversize"),
-        (long.clone(), "odd oversize"),
+        (format!("{{\"a\":\"{long}}}{{\"}}"), "error oversize"),
+        (format!("{{\"a\":\n\"{long}\"\n,\"b\":1}}"), "error oversize"),
+        (format!("{{\"a\":\"{long}"), "error oversize"),
+        (format!("{{\"a\":[{long}"), "error oversize"),
+        (long.clone(), "error oversize"),
     ] {
         let body = format!("{{}}\n{line}\n{{\"a\":1}}\n");
         assert_eq!(cuts(framer(30), body.as_bytes()), ["|{}", odd, "|{\"a\":1}"], "{line}");
     }
     // A value of exactly the cap fits.
     assert_eq!(cuts(framer(7), b"{\"a\":1}"), ["|{\"a\":1}"]);
-    assert_eq!(cuts(framer(6), b"{\"a\":1}{}"), ["odd oversize", "|{}"]);
-    assert_eq!(cuts(framer(6), b"{\"a\":1"), ["odd unterminated"]);
-    assert_eq!(cuts(framer(5), b"{\"a\":1"), ["odd oversize", "odd unterminated"]);
+    assert_eq!(cuts(framer(6), b"{\"a\":1}{}"), ["error oversize", "|{}"]);
+    assert_eq!(cuts(framer(6), b"{\"a\":1"), ["error unterminated"]);
+    assert_eq!(cuts(framer(5), b"{\"a\":1"), ["error oversize", "error unterminated"]);
 }
 
 #[test]
-fn brackets_without_end_are_counted_and_no_more() {
+fn deep_nesting_takes_bounded_memory() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let body = format!("{{}}\n{deep}\n{{}}\n");
     let frames = collect(framer(MAX_FRAME_BYTES)(), &[body.as_bytes()]);
     assert_eq!(frames, ["|{}", &format!("|{deep}"), "|{}"]);
     let endless = "{\"a\":".repeat(1 << 20);
     let frames = collect(framer(MAX_FRAME_BYTES)(), &[endless.as_bytes(), b"\n{}\n"]);
-    assert_eq!(frames, ["odd oversize", "|{}"]);
+    assert_eq!(frames, ["error oversize", "|{}"]);
 }
 
 #[test]
-fn after_a_gap_reading_resumes_at_the_next_line() {
+fn resumes_at_the_next_line_after_a_gap() {
     for before in ["{}\n{\"a\":\"", "{}\n{\"a\":[", "{}\n", "{}", "{}\nnul"] {
         let rest = b"lost\"}\r\n{\"b\":1}\n{}";
         assert_eq!(after_gap(LINES, before.as_bytes(), rest), ["|{\"b\":1}", "|{}"], "{before}");

@@ -1,4 +1,5 @@
-//! Reads each body in one piece, byte by byte, and split in two at every position. All results must be equal.
+//! Tests the framers. Each body is read in one piece, byte by byte, and split in two at every position. All results
+//! must be equal.
 
 mod aws;
 mod elements;
@@ -11,19 +12,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The content type and the JSON framing, which are known before the first byte of a body.
-type Said = (Option<&'static str>, JsonFraming);
+/// The content type of a response and the JSON framing of its API.
+type Declared = (Option<&'static str>, JsonFraming);
 
-const SSE: Said = (Some("text/event-stream; charset=utf-8"), JsonFraming::Single);
-const JSON: Said = (Some("application/json"), JsonFraming::Single);
-const LINES: Said = (Some("application/x-ndjson"), JsonFraming::Lines);
-const ELEMENTS: Said = (Some("application/json; charset=UTF-8"), JsonFraming::Array);
-const AWS: Said = (Some("application/vnd.amazon.eventstream"), JsonFraming::Single);
+const SSE: Declared = (Some("text/event-stream; charset=utf-8"), JsonFraming::Single);
+const JSON: Declared = (Some("application/json"), JsonFraming::Single);
+const LINES: Declared = (Some("application/x-ndjson"), JsonFraming::Lines);
+const ELEMENTS: Declared = (Some("application/json; charset=UTF-8"), JsonFraming::Array);
+const AWS: Declared = (Some("application/vnd.amazon.eventstream"), JsonFraming::Single);
 
-const EVERY: [Said; 5] = [SSE, JSON, LINES, ELEMENTS, AWS];
+const ALL_DECLARED: [Declared; 5] = [SSE, JSON, LINES, ELEMENTS, AWS];
 
 /// Returns the frames of a body. Asserts that they are the same for every split.
-fn frames((content_type, json): Said, body: impl AsRef<[u8]>) -> Vec<String> {
+fn frames((content_type, json): Declared, body: impl AsRef<[u8]>) -> Vec<String> {
     cuts(|| Framer::new(content_type, json), body.as_ref())
 }
 
@@ -51,7 +52,7 @@ fn collect(mut framer: Framer, pieces: &[&[u8]]) -> Vec<String> {
         Frame::BareJson(line) => frames.push(format!("stray {}", lossy(line))),
         Frame::BodyChunk(piece) => body.extend_from_slice(piece),
         Frame::BodyEnd => frames.push(format!("whole {}", lossy(&std::mem::take(&mut body)))),
-        Frame::ParseError(anomaly) => frames.push(format!("odd {}", anomaly.as_str())),
+        Frame::ParseError(error) => frames.push(format!("error {}", error.as_str())),
     };
     for piece in pieces {
         framer.push(piece, &mut out);
@@ -111,7 +112,7 @@ fn small(cap: usize) -> [Framer; 4] {
 }
 
 /// Pushes a body as one piece. Asserts that every event borrows from the body instead of a copy.
-fn assert_in_place((content_type, json): Said, body: &[u8], events: usize) {
+fn assert_in_place((content_type, json): Declared, body: &[u8], events: usize) {
     let mut framer = Framer::new(content_type, json);
     let mut seen = 0;
     framer.push(body, &mut |frame| {
@@ -126,7 +127,7 @@ fn assert_in_place((content_type, json): Said, body: &[u8], events: usize) {
 }
 
 /// Returns the frames of the bytes that follow lost bytes.
-fn after_gap((content_type, json): Said, before: &[u8], after: &[u8]) -> Vec<String> {
+fn after_gap((content_type, json): Declared, before: &[u8], after: &[u8]) -> Vec<String> {
     let mut framer = Framer::new(content_type, json);
     framer.push(before, &mut |_| {});
     framer.gap();
@@ -135,13 +136,13 @@ fn after_gap((content_type, json): Said, before: &[u8], after: &[u8]) -> Vec<Str
 }
 
 #[test]
-fn a_whole_body_is_given_up_after_a_gap() {
+fn ignores_a_single_message_after_a_gap() {
     assert!(after_gap(JSON, b"{\"a\":", b"1}").is_empty());
     assert!(after_gap(JSON, b"", b"{\"a\":1}").is_empty());
 }
 
 #[test]
-fn a_peer_that_never_ends_its_frame_cannot_make_it_grow() {
+fn an_endless_frame_takes_bounded_memory() {
     let leads: [&[u8]; 4] =
         [b"data: ", b"{\"text\":\"", b"[{\"text\":\"", &encode::prelude(1000, 10)];
     for (mut framer, lead) in small(1000).into_iter().zip(leads) {
@@ -156,7 +157,7 @@ fn a_peer_that_never_ends_its_frame_cannot_make_it_grow() {
 }
 
 #[test]
-fn whatever_is_pushed_again_after_the_end_is_a_new_body() {
+fn can_be_reused_after_the_end_of_a_body() {
     for mut framer in small(100) {
         framer.push(b"[{\"a\": \"b", &mut |_| {});
         framer.finish(&mut |_| {});
@@ -214,7 +215,7 @@ fn lead() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn cuts_never_change_what_is_read(
+    fn cuts_do_not_change_the_result(
         lead in lead(),
         soup in soup(),
         sizes in prop::collection::vec(1..9_usize, 1..8),
@@ -222,7 +223,7 @@ proptest! {
         let body = [lead, soup].concat();
         let pieces = pieces(&body, &sizes);
         let doubtful = (JSON.0, JsonFraming::Lines);
-        for (content_type, json) in EVERY.into_iter().chain([doubtful]) {
+        for (content_type, json) in ALL_DECLARED.into_iter().chain([doubtful]) {
             let framer = || Framer::new(content_type, json);
             prop_assert_eq!(collect(framer(), &pieces), collect(framer(), &[&body]));
         }
@@ -232,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn no_body_makes_a_framer_hold_more_than_its_cap(
+    fn memory_is_bounded_by_the_cap(
         body in soup(),
         size in 1..40_usize,
         gap in 0..20_usize,

@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn aws_refuses_the_same_corruption_in_the_same_place(
+    fn aws_rejects_the_same_corruption_at_the_same_position(
         messages in prop::collection::vec(message(), 1..5),
         at in any::<prop::sample::Index>(),
         flip in 1..=255_u8,
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn aws_reads_what_our_tests_write(name in "[a-zA-Z]{0,20}", payload in ".{0,100}") {
+    fn aws_reads_messages_of_the_test_encoder(name in "[a-zA-Z]{0,20}", payload in ".{0,100}") {
         let messages = smithy(&[&encode::event(&name, &payload)]);
         let [message] = messages.as_slice() else { panic!("{messages:?}") };
         prop_assert_eq!(event_of(message), (name.into_bytes(), payload.into_bytes()));

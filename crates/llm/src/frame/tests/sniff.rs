@@ -5,27 +5,29 @@ use super::*;
 const TEXT: Option<&str> = Some("text/plain");
 
 #[test]
-fn events_are_events_whatever_they_are_declared_as() {
+fn detects_events_with_every_content_type() {
     for lead in
         ["", "\n\n", "\u{FEFF}", ": hello\n\n", "\r\n : \r\n", "id: 1\n", "event\n", "retry: 5\r\n"]
     {
         let body = format!("{lead}data: a\n\n");
         let others = [None, TEXT, Some("TEXT/Event-Stream"), Some("application/octet-stream")];
-        for said in EVERY.into_iter().chain(others.map(|other| (other, JsonFraming::Lines))) {
-            assert_eq!(frames(said, &body), ["|a"], "{lead:?} {said:?}");
+        for declared in
+            ALL_DECLARED.into_iter().chain(others.map(|other| (other, JsonFraming::Lines)))
+        {
+            assert_eq!(frames(declared, &body), ["|a"], "{lead:?} {declared:?}");
         }
     }
     assert_eq!(frames(SSE, "unknown: field\ndata: a\n\n"), ["|a"]);
 }
 
 #[test]
-fn a_json_body_is_whole_whatever_it_is_declared_as() {
+fn a_json_body_is_one_message_with_every_content_type() {
     for lead in ["", "\n  \n\t", "\u{FEFF}", "\r\n"] {
         let body = format!("{lead}{{\"error\":1}}");
-        for said in
+        for declared in
             [SSE, JSON, ELEMENTS, AWS, (None, JsonFraming::Single), (None, JsonFraming::Array)]
         {
-            assert_eq!(frames(said, &body), ["whole {\"error\":1}"], "{lead:?} {said:?}");
+            assert_eq!(frames(declared, &body), ["whole {\"error\":1}"], "{lead:?} {declared:?}");
         }
     }
     assert_eq!(frames(JSON, "[1,2]"), ["whole [1,2]"]);
@@ -33,19 +35,19 @@ fn a_json_body_is_whole_whatever_it_is_declared_as() {
 }
 
 #[test]
-fn other_text_is_whole_but_under_an_event_streams_name() {
-    for said in [JSON, LINES, ELEMENTS, AWS, (TEXT, JsonFraming::Lines)] {
+fn other_text_is_one_message_unless_declared_as_events() {
+    for declared in [JSON, LINES, ELEMENTS, AWS, (TEXT, JsonFraming::Lines)] {
         for text in ["<html>no</html>", "database", "dat", "404 page not found\n", "upstream gone"]
         {
-            assert_eq!(frames(said, text), [format!("whole {text}")], "{said:?}");
+            assert_eq!(frames(declared, text), [format!("whole {text}")], "{declared:?}");
         }
-        assert!(frames(said, "").is_empty() && frames(said, " \n ").is_empty());
+        assert!(frames(declared, "").is_empty() && frames(declared, " \n ").is_empty());
     }
     assert!(frames(SSE, "upstream gone").len() == 1 && frames(SSE, "").is_empty());
 }
 
 #[test]
-fn lines_of_json_go_by_many_names() {
+fn json_lines_have_many_content_types() {
     let one = "{\"a\":1}\n";
     for name in [
         "application/x-ndjson",
@@ -69,7 +71,7 @@ fn lines_of_json_go_by_many_names() {
 }
 
 #[test]
-fn under_jsons_own_name_a_second_value_makes_lines() {
+fn a_second_value_declared_as_json_makes_json_lines() {
     let json = |name| (Some(name), JsonFraming::Lines);
     for name in ["application/json", "application/json; charset=utf-8", "application/problem+json"]
     {
@@ -83,7 +85,7 @@ fn under_jsons_own_name_a_second_value_makes_lines() {
 }
 
 #[test]
-fn in_doubt_only_so_much_is_held_back() {
+fn holds_back_a_bounded_part_of_an_ambiguous_body() {
     let mut framer = Framer::new(JSON.0, JsonFraming::Lines);
     let mut length = 0;
     framer.push(b"{\"text\":\"", &mut |_| {});
@@ -105,29 +107,29 @@ fn in_doubt_only_so_much_is_held_back() {
 }
 
 #[test]
-fn an_array_is_a_stream_only_where_the_api_streams_arrays() {
+fn an_array_is_a_stream_if_the_api_streams_arrays() {
     for name in [JSON.0, None, TEXT, SSE.0, LINES.0] {
         assert_eq!(frames((name, JsonFraming::Array), "\n[{}]"), ["|{}"], "{name:?}");
     }
 }
 
 #[test]
-fn a_message_of_awss_is_certain_by_its_checksum() {
+fn detects_an_aws_message_by_its_checksum() {
     let body = encode::event("chunk", "{}");
-    for said in EVERY.into_iter().chain([(None, JsonFraming::Lines)]) {
-        assert_eq!(frames(said, &body), ["chunk|{}"], "{said:?}");
+    for declared in ALL_DECLARED.into_iter().chain([(None, JsonFraming::Lines)]) {
+        assert_eq!(frames(declared, &body), ["chunk|{}"], "{declared:?}");
     }
     let mut broken = body;
     broken[8] ^= 1;
-    assert_eq!(frames(AWS, &broken), ["odd bad_frame"]);
-    assert_eq!(frames(AWS, &broken[..11]), ["odd unterminated"]);
+    assert_eq!(frames(AWS, &broken), ["error bad_frame"]);
+    assert_eq!(frames(AWS, &broken[..11]), ["error unterminated"]);
     assert_eq!(frames((None, JsonFraming::Single), &broken), [format!("whole {}", lossy(&broken))]);
     assert_eq!(frames((None, JsonFraming::Single), b"\0\0\0"), ["whole \0\0\0"]);
 }
 
 #[test]
-fn whether_it_is_a_stream_is_known_from_its_first_byte_that_tells() {
-    let known = |(content_type, json): Said, pieces: &[&str]| -> Vec<Option<bool>> {
+fn is_stream_is_known_at_the_first_significant_byte() {
+    let known = |(content_type, json): Declared, pieces: &[&str]| -> Vec<Option<bool>> {
         let mut framer = Framer::new(content_type, json);
         let mut after = |piece: &&str| {
             framer.push(piece.as_bytes(), &mut |_| {});
@@ -145,13 +147,13 @@ fn whether_it_is_a_stream_is_known_from_its_first_byte_that_tells() {
 }
 
 #[test]
-fn what_was_lost_before_it_could_be_seen_is_what_it_is_declared_as() {
+fn a_gap_at_the_start_selects_the_declared_framing() {
     let rest = b"x\n\ndata: {}\n\n{}\n";
     assert_eq!(after_gap(SSE, b"", rest), ["|{}", "stray {}"]);
     assert_eq!(after_gap(SSE, b"da", rest), ["|{}", "stray {}"]);
     assert_eq!(after_gap(LINES, b"", rest), ["|data: {}", "|{}"]);
-    for said in [JSON, ELEMENTS, AWS, (JSON.0, JsonFraming::Lines)] {
-        assert!(after_gap(said, b"", rest).is_empty(), "{said:?}");
+    for declared in [JSON, ELEMENTS, AWS, (JSON.0, JsonFraming::Lines)] {
+        assert!(after_gap(declared, b"", rest).is_empty(), "{declared:?}");
     }
     assert!(after_gap((JSON.0, JsonFraming::Lines), b"{}\n", b"{}\n{}\n").is_empty());
 }

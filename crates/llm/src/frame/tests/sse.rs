@@ -7,7 +7,7 @@ fn small(cap: usize) -> Framer {
 }
 
 #[test]
-fn the_standards_own_examples() {
+fn reads_the_examples_of_the_standard() {
     let stocks = "data: YHOO\ndata: +2\ndata: 10\n\n";
     assert_eq!(frames(SSE, stocks), ["|YHOO\n+2\n10"]);
 
@@ -16,11 +16,11 @@ fn the_standards_own_examples() {
         ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event";
     assert_eq!(
         frames(SSE, four),
-        ["|first event", "|second event", "| third event", "odd unterminated"]
+        ["|first event", "|second event", "| third event", "error unterminated"]
     );
 
     let blanks = "data\n\ndata\ndata\n\ndata:";
-    assert_eq!(frames(SSE, blanks), ["|", "|\n", "|", "odd unterminated"]);
+    assert_eq!(frames(SSE, blanks), ["|", "|\n", "|", "error unterminated"]);
 
     let spaces = "data:test\n\ndata: test\n\n";
     assert_eq!(frames(SSE, spaces), ["|test", "|test"]);
@@ -30,7 +30,7 @@ fn the_standards_own_examples() {
 }
 
 #[test]
-fn every_line_end_and_any_mix_of_them() {
+fn accepts_every_line_end_and_any_mix() {
     for end in ["\n", "\r\n", "\r"] {
         let body =
             "data: a\ndata: b\n\n: note\n\nevent: x\nretry: 10\ndata: c\n\n".replace('\n', end);
@@ -41,13 +41,13 @@ fn every_line_end_and_any_mix_of_them() {
 }
 
 #[test]
-fn a_field_ends_at_its_first_colon_and_one_space_after_it_is_not_its_value() {
+fn a_field_name_ends_at_the_first_colon_and_one_space() {
     let body = "data:a: b\n\ndata:  a\n\ndata::\n\ndata:\ta\n\ndata: a \n\nevent:  e:f \ndata\n\n";
     assert_eq!(frames(SSE, body), ["|a: b", "| a", "|:", "|\ta", "|a ", " e:f |"]);
 }
 
 #[test]
-fn only_the_formats_own_fields_are_read() {
+fn ignores_fields_that_the_standard_does_not_define() {
     for line in [
         "Data: b",
         "data : b",
@@ -73,19 +73,19 @@ fn only_the_formats_own_fields_are_read() {
 }
 
 #[test]
-fn the_last_name_counts_and_none_outlives_its_blank_line() {
+fn the_last_name_counts_until_the_blank_line() {
     let body = "event: a\nevent: b\ndata: 1\n\ndata: 2\n\nevent: c\n\ndata: 3\n\nevent: d\nevent\ndata: 4\n\n";
     assert_eq!(frames(SSE, body), ["b|1", "|2", "|3", "|4"]);
 }
 
 #[test]
-fn a_byte_order_mark_means_nothing_but_at_the_start() {
+fn ignores_a_byte_order_mark_only_at_the_start() {
     let body = "\u{FEFF}data: a\n\n\u{FEFF}data: b\n\ndata: \u{FEFF}c\n\n";
     assert_eq!(frames(SSE, body), ["|a", "|\u{FEFF}c"]);
 }
 
 #[test]
-fn bytes_that_are_no_text_are_handed_out_as_they_are() {
+fn passes_on_bytes_that_are_not_utf8() {
     let body = b"data: \0\xFF\xC3\ndata: \xE2\x82\n\n";
     let mut seen = Vec::new();
     small(100).push(body, &mut |frame| {
@@ -98,7 +98,7 @@ fn bytes_that_are_no_text_are_handed_out_as_they_are() {
 }
 
 #[test]
-fn json_that_strays_into_a_stream_is_handed_out_line_by_line() {
+fn emits_json_between_events_line_by_line() {
     let body = "data: {\"a\":1}\n\n{\n  \"error\": {\n    \"code\": 499,\n\t\"details\": [\n    ]\n  }\n}\n\ndata: b\n\n";
     let expected = [
         "|{\"a\":1}",
@@ -123,18 +123,18 @@ fn json_that_strays_into_a_stream_is_handed_out_line_by_line() {
 }
 
 #[test]
-fn strays_are_bounded_like_events() {
+fn json_between_events_is_bounded_like_events() {
     let lines = "{\"a\":1}\n".repeat(20);
     let body = format!("data: a\n\n{lines}\ndata: b\n\n");
     let frames = cuts(|| small(30), body.as_bytes());
     let strays = ["stray {\"a\":1}"; 4];
-    assert_eq!(frames, [&["|a"][..], &strays, &["odd oversize", "|b"]].concat());
+    assert_eq!(frames, [&["|a"][..], &strays, &["error oversize", "|b"]].concat());
     let long = format!("data: a\n\n{{\"a\":\"{}\"}}\n\ndata: b\n\n", "x".repeat(40));
-    assert_eq!(cuts(|| small(30), long.as_bytes()), ["|a", "odd oversize", "|b"]);
+    assert_eq!(cuts(|| small(30), long.as_bytes()), ["|a", "error oversize", "|b"]);
 }
 
 #[test]
-fn an_event_is_handed_out_with_its_last_byte_even_if_that_is_a_return() {
+fn emits_an_event_at_its_last_byte_even_if_it_is_a_return() {
     let mut framer = small(MAX_FRAME_BYTES);
     let mut seen = Vec::new();
     for piece in ["data: a\r\n\r", "\ndata: b\r\n", "\r\n"] {
@@ -146,13 +146,13 @@ fn an_event_is_handed_out_with_its_last_byte_even_if_that_is_a_return() {
 }
 
 #[test]
-fn a_body_that_lacks_its_last_blank_line_is_read() {
+fn reads_a_body_without_its_last_blank_line() {
     assert_eq!(frames(SSE, "data: a\n\ndata: [DONE]\n"), ["|a", "|[DONE]"]);
     assert_eq!(frames(SSE, "data: a\n\n: bye"), ["|a"]);
 }
 
 #[test]
-fn an_event_above_the_cap_is_skipped_to_its_end_and_said_once() {
+fn skips_an_event_above_the_cap_and_reports_it_once() {
     let long = "x".repeat(40);
     let short = "data: a\n\n";
     let bodies = [
@@ -163,17 +163,17 @@ fn an_event_above_the_cap_is_skipped_to_its_end_and_said_once() {
         for size in 1..body.len() {
             let pieces: Vec<&[u8]> = body.as_bytes().chunks(size).collect();
             let frames = collect(small(30), &pieces);
-            assert_eq!(frames, ["|a", "odd oversize", "|a"], "{size}");
+            assert_eq!(frames, ["|a", "error oversize", "|a"], "{size}");
         }
     }
     // An event of exactly the cap fits.
     let fits = format!("data: {}\n\n", "x".repeat(24));
     assert_eq!(collect(small(30), &[fits.as_bytes()]).len(), 1);
-    assert_eq!(collect(small(29), &[fits.as_bytes()]), ["odd oversize"]);
+    assert_eq!(collect(small(29), &[fits.as_bytes()]), ["error oversize"]);
 }
 
 #[test]
-fn the_cap_holds_while_a_line_is_waited_for() {
+fn the_cap_applies_to_an_incomplete_line() {
     let pieces = ["data: 12345678901234567890\n", "data: ", "\ndata: a\n", "\ndata: a\n\n"];
     assert_eq!(counts(small(30), &pieces), [0, 1, 0, 1]);
 
@@ -185,7 +185,7 @@ fn the_cap_holds_while_a_line_is_waited_for() {
 }
 
 #[test]
-fn comments_without_blank_lines_neither_grow_nor_hide_an_event() {
+fn comments_take_no_memory_and_hide_no_event() {
     let mut framer = small(100);
     let mut seen = 0;
     for _ in 0..1000 {
@@ -198,7 +198,7 @@ fn comments_without_blank_lines_neither_grow_nor_hide_an_event() {
 }
 
 #[test]
-fn nothing_is_held_between_events() {
+fn holds_no_memory_between_events() {
     let mut framer = small(MAX_FRAME_BYTES);
     framer.push(b"event: e\ndata: 1\nda", &mut |_| {});
     assert!(held(&framer) > 0);
@@ -207,12 +207,12 @@ fn nothing_is_held_between_events() {
 }
 
 #[test]
-fn an_event_that_lies_whole_in_a_push_is_not_copied() {
+fn does_not_copy_an_event_that_arrives_in_one_push() {
     assert_in_place(SSE, b"event: e\ndata: text\n\ndata: b\r\n\r\n", 2);
 }
 
 #[test]
-fn after_a_gap_reading_resumes_at_the_next_blank_line() {
+fn resumes_at_the_next_blank_line_after_a_gap() {
     for before in ["data: a\n\ndata: b", "data: a\n\ndata: b\n", "data: a\n\n"] {
         let rest = b"rest\ndata: lost\n\ndata: c\n\n";
         assert_eq!(after_gap(SSE, before.as_bytes(), rest), ["|c"], "{before:?}");

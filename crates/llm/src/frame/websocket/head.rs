@@ -1,47 +1,47 @@
-//! The header of a WebSocket frame: its type, length and mask.
+//! Parses the header of a WebSocket frame: its type, payload length and mask.
 
 use super::SkipReason;
 use crate::frame::held::append;
 
-/// Maximum header size in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
+/// Maximum size of a header in bytes: 2 bytes, up to 8 bytes of extended length, and 4 bytes of mask.
 const LONGEST: usize = 14;
 
-/// Maximum payload of a control frame in bytes. A control frame cannot be fragmented.
+/// Maximum payload of a control frame in bytes (RFC 6455, section 5.5).
 const LONGEST_CONTROL: u64 = 125;
 
-/// A frame header that may be incomplete.
+/// The bytes of a frame header that have arrived so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
-/// A frame whose header was read.
+/// A frame whose header has arrived.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: Kind,
-    /// Whether the frame is the last one of its message. Always true for a control frame.
+    /// Whether the frame is the last one of its message. Control frames are always the last.
     pub last: bool,
-    /// The content type of the message that begins with this frame. `None` for continuation and control frames.
+    /// The content type of the message that this frame begins. `None` for continuation frames and control frames.
     pub begins: Option<Content>,
-    /// Payload bytes that have not arrived.
+    /// Number of payload bytes that have not arrived.
     left: u64,
     /// The mask, rotated so that its first byte applies to the next payload byte.
     mask: [u8; 4],
-    /// Whether a part of the code of a close frame was lost.
+    /// Whether a part of the close code was lost.
     pub is_code_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// A message or a part of one.
+    /// A message or a part of a message.
     Data,
     Close,
     /// Ping or pong.
     Ping,
 }
 
-/// The readable content of a message.
+/// The content type of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     Text,
@@ -61,7 +61,7 @@ impl Head {
         self.len == self.wanted()
     }
 
-    /// Consumes the missing header bytes from `bytes` and returns the rest.
+    /// Appends bytes to the header until it is complete. Returns the remaining bytes.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_whole()) {
@@ -74,7 +74,7 @@ impl Head {
         rest
     }
 
-    /// Returns the frame that the header opens, or `None` if the header violates the protocol. `masks` states whether
+    /// Returns the frame that the header describes, or `None` if the header violates the protocol. `masks` is set if
     /// the sender must mask its frames.
     pub fn frame(&self, masks: bool) -> Option<Frame> {
         let [first, second, ..] = self.bytes;
@@ -101,7 +101,7 @@ impl Head {
         Some(Frame { kind, last, begins, left, mask: self.mask(), is_code_lost: false })
     }
 
-    /// Returns the header length in bytes that the bytes so far require.
+    /// Returns the length of the whole header in bytes, as far as the received bytes show it.
     fn wanted(&self) -> usize {
         let [_, second, ..] = self.bytes;
         if self.len < 2 {
@@ -146,7 +146,7 @@ impl Frame {
         self.left
     }
 
-    /// Splits `bytes` into payload and rest, and counts the payload as received.
+    /// Splits `bytes` into the payload of this frame and the rest. Counts the payload as received.
     pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));
@@ -154,7 +154,7 @@ impl Frame {
         (piece, rest)
     }
 
-    /// Skips `bytes` of the payload, which were lost. Returns `false` if fewer bytes were left.
+    /// Skips `bytes` lost bytes of the payload. Returns `false` if fewer bytes were missing.
     pub const fn skip(&mut self, bytes: u64) -> bool {
         let Some(left) = self.left.checked_sub(bytes) else {
             return false;
@@ -163,7 +163,7 @@ impl Frame {
         true
     }
 
-    /// Appends the next bytes of the payload to `to`, unmasked.
+    /// Appends `piece`, the next part of the payload, to `to` and removes the mask.
     pub fn unmask_into(&mut self, to: &mut Vec<u8>, piece: &[u8], cap: usize) {
         let start = to.len();
         append(to, piece, cap);

@@ -1,10 +1,10 @@
-//! A push parser that reads the WebSocket frames (RFC 6455) of one direction as messages.
+//! Parses one direction of a WebSocket connection (RFC 6455) into messages.
 //!
 //! A text message that arrives unmasked in one frame and one push is emitted without a copy. Other text messages are
-//! assembled and unmasked in a buffer. A large buffer is freed after use. A message with unreadable content (binary,
-//! compressed, larger than the cap) is skipped and still counted. Frames declare their length, so lost bytes affect
-//! only the message that contains them. After a protocol violation, the parser cannot resynchronize and ignores the
-//! rest.
+//! unmasked and assembled in a buffer, and a large buffer is freed after use. A message with unreadable content
+//! (binary, compressed or too large) is skipped and still counted. Frames begin with their length, so lost bytes affect
+//! only the message that contains them. After a protocol violation, the parser does not know where the next frame
+//! begins and ignores the rest.
 
 mod head;
 
@@ -12,18 +12,19 @@ use head::{Content, Frame, Head, Kind};
 
 use super::ParseError;
 
-/// Maximum size in bytes of a buffer that is reused for the next message. Text deltas take a few hundred bytes, and a
-/// session has many of them. Audio messages take up to megabytes, and the session may then be idle for an hour.
+/// Maximum size in bytes of a buffer that is kept for the next message. A session has many text messages of a few
+/// hundred bytes, which can reuse the buffer. Audio messages can have megabytes, and the session may then be idle for
+/// an hour.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// Parses the data that one peer of a WebSocket sends.
+/// Parses the data that one of the two peers sends.
 #[derive(Debug)]
 pub struct WebSocket {
     cap: usize,
-    /// Whether the sender masks its frames. A client masks every frame, a server none.
+    /// Whether the sender masks its frames. Clients mask every frame, and servers mask none.
     masks: bool,
     state: State,
-    /// The message whose last frame has not arrived.
+    /// The current message. `None` between messages.
     message: Option<Content>,
     /// The received part of a text message or of a close code, unmasked.
     text: Vec<u8>,
@@ -31,32 +32,32 @@ pub struct WebSocket {
 
 #[derive(Debug)]
 enum State {
-    /// In the header of a frame.
+    /// Inside the header of a frame.
     Head(Head),
-    /// In the payload of a frame.
+    /// Inside the payload of a frame.
     Payload(Frame),
-    /// Closed or broken. The rest is ignored.
+    /// After a close frame or a protocol violation. The rest is ignored.
     Over,
 }
 
-/// One parsed message or condition of a direction.
+/// A message, or another result of parsing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message<'a> {
-    /// A complete text message. The parser does not check UTF-8.
+    /// A complete text message. The parser does not check that it is valid UTF-8.
     Text(&'a [u8]),
-    /// A message whose content is not read.
+    /// A message whose content was not read.
     Skipped(SkipReason),
-    /// The sender closes, with its close code if present. No message follows.
+    /// The sender closes the connection, with its close code if present. No message follows.
     Close(Option<u16>),
     /// A parse error.
     ParseError(ParseError),
 }
 
-/// Reason why the content of a message is not read.
+/// Why the content of a message was not read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SkipReason {
     Binary,
-    /// Transformed by an extension that both peers negotiated. The only extension in use is compression.
+    /// An extension that both peers negotiated has changed the content. Compression is the only extension in use.
     Compressed,
     Oversize,
     /// Part of the message was lost before the observer received it.
@@ -64,12 +65,12 @@ pub enum SkipReason {
 }
 
 impl WebSocket {
-    /// Creates a parser for a client's data. `cap` is the maximum size in bytes of a message that is read.
+    /// Creates a parser for the data of a client. Messages of more than `cap` bytes are skipped.
     pub const fn client(cap: usize) -> Self {
         Self::new(cap, true)
     }
 
-    /// Creates a parser for a server's data.
+    /// Creates a parser for the data of a server. Messages of more than `cap` bytes are skipped.
     pub const fn server(cap: usize) -> Self {
         Self::new(cap, false)
     }
@@ -78,7 +79,7 @@ impl WebSocket {
         Self { cap, masks, state: State::Head(Head::new()), message: None, text: Vec::new() }
     }
 
-    /// Parses the next bytes and calls `out` for every message that they complete.
+    /// Parses the next bytes. Calls `out` for every message that these bytes complete.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -101,8 +102,8 @@ impl WebSocket {
         }
     }
 
-    /// Records that `bytes` bytes were lost. If all of them belong to one payload, only its message is lost. Otherwise
-    /// the position of the next frame is unknown, and the parser ignores the rest.
+    /// Records that `bytes` bytes were lost. If one payload contained all of them, only its message is lost. Otherwise
+    /// the start of the next frame is unknown, and the parser ignores the rest.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();
@@ -121,7 +122,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// Ends the connection. Reports an error if it ended within a message.
+    /// Ends the connection. Reports an error if the connection ended inside a message.
     pub fn finish(&mut self, out: &mut impl FnMut(Message<'_>)) {
         let within = match &self.state {
             State::Head(head) => !head.is_empty() || self.message.is_some(),
@@ -142,7 +143,7 @@ impl WebSocket {
 
     /// Begins a frame after its header. `frame` is `None` if the header violates the protocol.
     fn begin(&mut self, frame: Option<Frame>, out: &mut impl FnMut(Message<'_>)) {
-        // The frames of a message are consecutive, except for control frames between them.
+        // The frames of a message are consecutive, but control frames can be between them.
         let fits = |frame: &Frame| match frame.kind {
             Kind::Data => frame.begins.is_some() == self.message.is_none(),
             Kind::Close | Kind::Ping => true,
@@ -153,7 +154,7 @@ impl WebSocket {
         };
         self.message = frame.begins.or(self.message);
         if frame.kind == Kind::Close {
-            // The message before it stays incomplete.
+            // The message before the violation remains incomplete.
             (self.message, self.text) = (None, Vec::new());
         }
         if let (Kind::Data, Some(Content::Text)) = (frame.kind, self.message) {
@@ -168,7 +169,7 @@ impl WebSocket {
         self.end_frame(out);
     }
 
-    /// Processes the next `piece` of the payload.
+    /// Processes `piece`, the next part of the payload.
     fn payload(&mut self, piece: &[u8], out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return;
@@ -184,7 +185,7 @@ impl WebSocket {
                 frame.unmask_into(&mut self.text, piece, self.cap);
             }
             (Kind::Close, _) => {
-                // The text behind the code is not read.
+                // The text after the close code is not read.
                 let missing = size_of::<u16>().saturating_sub(self.text.len());
                 frame.unmask_into(&mut self.text, piece.get(..missing).unwrap_or(piece), self.cap);
             }

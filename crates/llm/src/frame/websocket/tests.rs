@@ -1,5 +1,5 @@
-//! Reads data in one piece, byte by byte, and split in two at every position. A peer implementation gives expected
-//! results.
+//! Tests the WebSocket parser. Data is read in one piece, byte by byte, and split in two at every position.
+//! tungstenite, another implementation, reads the same data for comparison.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -15,13 +15,13 @@ const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// Returns an abbreviated form of the messages. An empty piece marks lost bytes.
 fn cut(mut reader: WebSocket, pieces: &[&[u8]]) -> Vec<String> {
-    let mut said = Vec::new();
-    let mut out = |message: Message<'_>| said.push(short(message));
+    let mut messages = Vec::new();
+    let mut out = |message: Message<'_>| messages.push(short(message));
     for piece in pieces {
         reader.push(piece, &mut out);
     }
     reader.finish(&mut out);
-    said
+    messages
 }
 
 fn short(message: Message<'_>) -> String {
@@ -29,12 +29,12 @@ fn short(message: Message<'_>) -> String {
         Message::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
         Message::Skipped(why) => format!("{why:?}"),
         Message::Close(code) => format!("close {code:?}"),
-        Message::ParseError(anomaly) => format!("odd {}", anomaly.as_str()),
+        Message::ParseError(error) => format!("error {}", error.as_str()),
     }
 }
 
 /// Returns the messages. Asserts that they are the same for every split.
-fn said(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
+fn messages(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
     let whole = cut(reader(), &[bytes]);
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
     assert_eq!(cut(reader(), &single), whole, "byte by byte");
@@ -46,7 +46,7 @@ fn said(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
 }
 
 fn by_server(bytes: &[u8]) -> Vec<String> {
-    said(|| WebSocket::server(MAX_FRAME_BYTES), bytes)
+    messages(|| WebSocket::server(MAX_FRAME_BYTES), bytes)
 }
 
 /// Encodes one frame from its first byte and payload. A client's frame has a mask.
@@ -75,12 +75,12 @@ fn server(first: u8, payload: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_standards_own_examples() {
+fn reads_the_examples_of_the_standard() {
     assert_eq!(by_server(b"\x81\x05Hello"), ["text Hello"]);
     let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
-    assert_eq!(said(|| WebSocket::client(MAX_FRAME_BYTES), masked), ["text Hello"]);
+    assert_eq!(messages(|| WebSocket::client(MAX_FRAME_BYTES), masked), ["text Hello"]);
     assert_eq!(by_server(b"\x01\x03Hel\x80\x02lo"), ["text Hello"]);
-    assert_eq!(by_server(b"\x89\x05Hello"), [""; 0], "a ping is no message");
+    assert_eq!(by_server(b"\x89\x05Hello"), [""; 0], "a ping is not a message");
     let binary = [&b"\x82\x7e\x01\x00"[..], &[7; 256]].concat();
     assert_eq!(by_server(&binary), ["Binary"]);
     let long = [&b"\x82\x7f\0\0\0\0\0\x01\0\0"[..], &[7; 65_536]].concat();
@@ -88,7 +88,7 @@ fn the_standards_own_examples() {
 }
 
 #[test]
-fn control_frames_stand_between_the_frames_of_a_message() {
+fn accepts_control_frames_between_the_frames_of_a_message() {
     let pieces = [
         server(0x01, "a"),
         server(0x89, "ping"),
@@ -104,20 +104,20 @@ fn control_frames_stand_between_the_frames_of_a_message() {
 }
 
 #[test]
-fn a_client_masks_each_frame_with_a_key_of_its_own() {
+fn unmasks_each_client_frame_with_its_key() {
     let pieces = [
         frame(0x01, b"{\"type\":", Some(MASK)),
         frame(0x8a, b"pong", Some([9, 8, 7, 6])),
         frame(0x80, b"\"session.update\"}", Some([1, 2, 3, 4])),
         frame(0x88, &4004_u16.to_be_bytes(), Some([5, 6, 7, 8])),
     ];
-    let said = said(|| WebSocket::client(MAX_FRAME_BYTES), &pieces.concat());
-    assert_eq!(said, ["text {\"type\":\"session.update\"}", "close Some(4004)"]);
+    let messages = messages(|| WebSocket::client(MAX_FRAME_BYTES), &pieces.concat());
+    assert_eq!(messages, ["text {\"type\":\"session.update\"}", "close Some(4004)"]);
     assert_eq!(by_server(&server(0x88, "")), ["close None"]);
 }
 
 #[test]
-fn a_compressed_message_is_counted_and_its_neighbours_are_read() {
+fn counts_compressed_messages_and_reads_the_others() {
     let pieces = [
         server(0xc1, "\u{1}\u{2}"),
         server(0x41, "\u{1}"),
@@ -128,23 +128,23 @@ fn a_compressed_message_is_counted_and_its_neighbours_are_read() {
 }
 
 #[test]
-fn a_message_larger_than_the_cap_is_counted_and_said_once() {
+fn counts_a_message_above_the_cap_and_reports_it_once() {
     let small = || WebSocket::server(8);
     let whole = [server(0x81, "12345678"), server(0x81, "123456789"), server(0x81, "after")];
     assert_eq!(
-        said(small, &whole.concat()),
-        ["text 12345678", "odd oversize", "Oversize", "text after"]
+        messages(small, &whole.concat()),
+        ["text 12345678", "error oversize", "Oversize", "text after"]
     );
     let fragments =
         [server(0x01, "12345"), server(0x00, "6789"), server(0x80, "0"), server(0x81, "after")];
-    assert_eq!(said(small, &fragments.concat()), ["odd oversize", "Oversize", "text after"]);
+    assert_eq!(messages(small, &fragments.concat()), ["error oversize", "Oversize", "text after"]);
     // Declares 2^63 - 1 bytes. The parser rejects the size before any payload arrives.
     let endless = b"\x81\x7f\x7f\xff\xff\xff\xff\xff\xff\xff";
-    assert_eq!(by_server(endless), ["odd oversize", "odd unterminated"]);
+    assert_eq!(by_server(endless), ["error oversize", "error unterminated"]);
 }
 
 #[test]
-fn what_breaks_the_protocol_ends_the_reading() {
+fn stops_at_a_protocol_violation() {
     let broken: [(&str, Vec<u8>); 9] = [
         ("a masked server", frame(0x81, b"x", Some(MASK))),
         ("an unknown opcode", server(0x83, "x")),
@@ -158,34 +158,34 @@ fn what_breaks_the_protocol_ends_the_reading() {
     ];
     for (what, bytes) in broken {
         let bytes = [server(0x81, "before"), bytes, server(0x81, "after")].concat();
-        assert_eq!(by_server(&bytes), ["text before", "odd bad_frame"], "{what}");
+        assert_eq!(by_server(&bytes), ["text before", "error bad_frame"], "{what}");
     }
     let within = [server(0x01, "a"), server(0x81, "b")].concat();
-    assert_eq!(by_server(&within), ["odd bad_frame"], "a message within another");
+    assert_eq!(by_server(&within), ["error bad_frame"], "a message within another");
     let bare = || WebSocket::client(MAX_FRAME_BYTES);
-    assert_eq!(said(bare, &server(0x81, "x")), ["odd bad_frame"], "a client must mask");
+    assert_eq!(messages(bare, &server(0x81, "x")), ["error bad_frame"], "a client must mask");
 }
 
 #[test]
-fn an_end_within_a_message_is_said() {
+fn reports_an_unfinished_message() {
     for bytes in [&b"\x81"[..], b"\x81\x05Hel", b"\x01\x03Hel", b"\x89\x05"] {
-        assert_eq!(by_server(bytes), ["odd unterminated"], "{bytes:?}");
+        assert_eq!(by_server(bytes), ["error unterminated"], "{bytes:?}");
     }
 }
 
-/// Drops the bytes from `from` to `to`.
+/// Reads `bytes`, of which the part from `from` to `to` is lost.
 fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<String> {
-    let mut said = Vec::new();
-    let mut out = |message: Message<'_>| said.push(short(message));
+    let mut messages = Vec::new();
+    let mut out = |message: Message<'_>| messages.push(short(message));
     reader.push(&bytes[..from], &mut out);
     reader.gap(u64::try_from(to - from).unwrap(), &mut out);
     reader.push(&bytes[to..], &mut out);
     reader.finish(&mut out);
-    said
+    messages
 }
 
 #[test]
-fn lost_bytes_cost_the_message_they_stood_in() {
+fn lost_bytes_affect_only_their_message() {
     let bytes =
         [server(0x81, "first"), server(0x81, "second"), frame(0x88, b"\x03\xe8", None)].concat();
     let lossy = |from, to| lossy(WebSocket::server(MAX_FRAME_BYTES), &bytes, from, to);
@@ -208,7 +208,7 @@ fn lost_bytes_cost_the_message_they_stood_in() {
 }
 
 #[test]
-fn a_large_buffer_is_given_back_and_a_small_one_kept() {
+fn frees_large_buffers_and_keeps_small_ones() {
     let mut reader = WebSocket::client(MAX_FRAME_BYTES);
     let mut push = |len| {
         reader.push(&frame(0x81, &vec![b'x'; len], Some(MASK)), &mut |_| {});
@@ -218,7 +218,7 @@ fn a_large_buffer_is_given_back_and_a_small_one_kept() {
     assert_eq!(push(MOST_KEPT + 1), 0);
     let mut reader = WebSocket::server(MAX_FRAME_BYTES);
     reader.push(&server(0x81, "whole and plain"), &mut |_| {});
-    assert_eq!(reader.capacity(), 0, "handed out without a copy");
+    assert_eq!(reader.capacity(), 0, "emitted without a copy");
 }
 
 /// The peer's input. Data that the peer writes (pongs) is discarded.
@@ -246,21 +246,21 @@ fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
     let wire = Wire(Cursor::new(bytes.to_vec()));
     let config = WebSocketConfig::default();
     let mut peer = tungstenite::WebSocket::from_raw_socket(wire, role, Some(config));
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     while let Ok(message) = peer.read() {
         match message {
-            tungstenite::Message::Text(text) => said.push(format!("text {text}")),
-            tungstenite::Message::Binary(_) => said.push("Binary".to_owned()),
+            tungstenite::Message::Text(text) => messages.push(format!("text {text}")),
+            tungstenite::Message::Binary(_) => messages.push("Binary".to_owned()),
             tungstenite::Message::Close(close) => {
                 let code = close.map(|close| u16::from(close.code));
-                said.push(format!("close {code:?}"));
+                messages.push(format!("close {code:?}"));
                 break;
             }
             tungstenite::Message::Ping(_) | tungstenite::Message::Pong(_) => {}
             tungstenite::Message::Frame(_) => unreachable!("never read"),
         }
     }
-    said
+    messages
 }
 
 /// Generates frames in a valid order, encoded by the peer.
@@ -306,7 +306,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn what_a_peer_writes_is_read_as_the_peer_reads_it(
+    fn reads_the_same_messages_as_tungstenite(
         (masked, bytes) in any::<bool>().prop_flat_map(|masked| (Just(masked), conversation(masked))),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
@@ -317,7 +317,7 @@ proptest! {
     /// Generates bytes that begin frames more often than random bytes do. The parser must read every message that the
     /// peer reads.
     #[test]
-    fn any_bytes_cut_anywhere_are_read_alike_and_kept_within_the_cap(
+    fn any_bytes_give_the_same_result_for_every_cut(
         bytes in proptest::collection::vec(prop_oneof![
             any::<u8>(), prop::sample::select(vec![0x01, 0x80, 0x81, 0x88, 0x89, 0x02, 0x00, 0x05, 0x7e, 0x7f]),
         ], 0..200),
@@ -327,18 +327,18 @@ proptest! {
         const SMALL: usize = 32;
         let whole = cut(WebSocket::new(SMALL, masked), &[&bytes]);
         let mut reader = WebSocket::new(SMALL, masked);
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for piece in pieces(&bytes, &cuts) {
-            reader.push(piece, &mut |message| said.push(short(message)));
+            reader.push(piece, &mut |message| messages.push(short(message)));
             prop_assert!(reader.capacity() <= SMALL);
         }
-        reader.finish(&mut |message| said.push(short(message)));
-        prop_assert_eq!(&said, &whole);
+        reader.finish(&mut |message| messages.push(short(message)));
+        prop_assert_eq!(&messages, &whole);
         // The peer validates close codes more strictly and has a larger cap.
         let understood = by_peer(&bytes, masked)
             .into_iter()
             .filter(|message| message.len() < SMALL && !message.starts_with("close"));
-        for (theirs, ours) in understood.zip(said.iter().filter(|said| !said.starts_with("odd"))) {
+        for (theirs, ours) in understood.zip(messages.iter().filter(|messages| !messages.starts_with("error"))) {
             prop_assert_eq!(ours, &theirs);
         }
     }

@@ -1,6 +1,7 @@
-//! The fields of a line. Their descriptions and units are also those of the JSON Schema and the documentation.
+//! Defines the fields of a log line. The doc comments and units of the fields also appear in the JSON Schema and in
+//! `docs/reference/request-log.md`.
 //!
-//! Times are seconds. An unknown field, or one that does not apply, is omitted: it is never `null` or 0.
+//! Times are in seconds. A field that is unknown or does not apply is omitted. It is never `null` or 0 instead.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,11 @@ use tokengauge_types::event::{CallerIdentity, ConnectTimings, RouteFacts, TraceC
 use tokengauge_types::label::Label;
 use values::{given, hex, limit, peer, seconds, since, tally, text};
 
-/// Defines one part of a line: required fields, then optional ones, each with its unit in brackets.
+/// Defines one object of a line: required fields, and then optional fields. The unit of a field is in brackets.
 ///
-/// A part with a `from` clause gets a constructor, which computes each field by the expression after `=`. The clause
-/// names all fields of the source, so that a new field causes a compile error until it is logged or ignored by name.
+/// An object with a `from` clause gets a constructor, which computes each field by the expression after `=`. The clause
+/// names all fields of the source struct. A new field of the source is therefore a compile error until it is logged or
+/// ignored by name.
 macro_rules! part {
     (
         $(#[$about:meta])*
@@ -142,7 +144,7 @@ part! {
     Route<'a>
     from RouteFacts {
         name, position, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
-        // The field may contain an account id of a gateway.
+        // Not logged, because this path can contain the id of an account at a gateway.
         base_path: _,
     }
     always {

@@ -1,5 +1,6 @@
-//! Tests of OTLP logs: log lines, request records and content events. They arrive with the right ids, are off by
-//! default, and are dropped and counted if they cannot be queued.
+//! Tests OTLP logs: the proxy's log lines, request records and content events.
+//!
+//! They contain the right ids, are not exported by default, and are dropped and counted if they cannot be queued.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -36,7 +37,7 @@ fn text(value: &str) -> Value {
     Value::StringValue(value.to_owned())
 }
 
-/// Starts telemetry that exports logs only.
+/// Starts telemetry that exports only logs.
 fn start_logs(address: SocketAddr, further: &[(&str, &str)]) -> (Telemetry, RequestLog) {
     let mut variables = vec![
         ("OTEL_LOGS_EXPORTER", "otlp"),
@@ -64,7 +65,7 @@ fn with_content() -> Record {
 }
 
 #[test]
-fn all_three_kinds_of_records_arrive_over_both_transports() {
+fn all_kinds_of_records_arrive_over_both_transports() {
     for protocol in ["http/protobuf", "grpc"] {
         let receiver = Receiver::start(Behaviour::Answer);
         let variables = [
@@ -80,7 +81,7 @@ fn all_three_kinds_of_records_arrive_over_both_transports() {
         });
         request_log.record(&with_content());
         assert!(telemetry.shutdown(DEADLINE), "{protocol}");
-        // Records are grouped by scope, in any order.
+        // Records are grouped by scope. The order of the groups varies.
         let mut records = receiver.logs();
         records.sort_by_key(|record| {
             [CONTENT_EVENT, REQUEST_EVENT].iter().position(|name| *name == record.event_name)
@@ -100,7 +101,10 @@ fn all_three_kinds_of_records_arrive_over_both_transports() {
             panic!("the body is not a map")
         };
         assert_eq!(find(&line.values, "outcome"), Some(&text("ok")));
-        assert!(!format!("{line:?}").contains("Hi"), "the request log has no text");
+        assert!(
+            !format!("{line:?}").contains("Hi"),
+            "a request record contains no prompt or response text"
+        );
 
         assert_eq!(content.event_name, CONTENT_EVENT);
         assert_eq!(find(&content.attributes, "gen_ai.operation.name"), Some(&text("chat")));
@@ -134,7 +138,7 @@ fn no_logs_are_exported_by_default_and_no_content_without_capture() {
 }
 
 #[test]
-fn a_hung_collector_blocks_nothing_and_drops_are_counted() {
+fn a_hung_collector_does_not_block_and_drops_are_counted() {
     for protocol in ["http/protobuf", "grpc"] {
         let receiver = Receiver::start(Behaviour::Silent);
         let variables = [
@@ -153,9 +157,13 @@ fn a_hung_collector_blocks_nothing_and_drops_are_counted() {
         let before = clock::now();
         assert!(!telemetry.shutdown(Duration::from_millis(300)));
         assert!(clock::now() - before < Duration::from_secs(5), "{protocol}");
-        assert_eq!(dropped(DropReason::Shutdown), 3, "{protocol}: one in flight, two waiting");
+        assert_eq!(
+            dropped(DropReason::Shutdown),
+            3,
+            "{protocol}: one record in flight, two in the queue"
+        );
         request_log.record(&with_content());
-        assert_eq!(dropped(DropReason::Shutdown), 5, "{protocol}: after the end");
+        assert_eq!(dropped(DropReason::Shutdown), 5, "{protocol}: two more after the shutdown");
         assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"queue_full\",tokengauge_signal=\"logs\"} 3"));
     }
 }
@@ -173,7 +181,7 @@ fn counts_records_that_the_collector_rejects() {
     }
 }
 
-/// A failed export is logged on the telemetry thread. That log line must not cause another export.
+/// A failed export is logged on the telemetry thread. This log line must not cause another export.
 #[test]
 fn the_exporters_own_log_lines_are_not_exported() {
     let receiver = Receiver::start(Behaviour::RefuseOnce);
@@ -186,5 +194,5 @@ fn the_exporters_own_log_lines_are_not_exported() {
     });
     request_log.record(&testing::streamed());
     assert!(!telemetry.shutdown(DEADLINE));
-    assert_eq!(receiver.logs().len(), 1, "only the request");
+    assert_eq!(receiver.logs().len(), 1, "only the request's record is exported");
 }

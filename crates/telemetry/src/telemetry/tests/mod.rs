@@ -1,4 +1,4 @@
-//! Tests against OTLP receivers on loopback: one accepts, one rejects, one never responds, and one is down.
+//! Tests exports to OTLP receivers on loopback that accept, reject, never respond or are down.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,15 +31,15 @@ use crate::testing;
 use tokengauge_types::clock;
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
-/// Time limit for all operations on loopback. Sufficient even on a busy machine.
+/// Time limit for all operations on loopback, long enough for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
 enum Behaviour {
     Answer,
-    /// Rejects the first export with an error that must not be retried.
+    /// Rejects the first export with an error after which no retry is allowed.
     RefuseOnce,
-    /// Rejects the first export with a retryable error.
+    /// Rejects the first export with an error after which a retry is allowed.
     BusyOnce,
     /// Accepts connections and requests, and never responds.
     Silent,
@@ -48,11 +48,11 @@ enum Behaviour {
 struct Seen {
     path: String,
     headers: http::HeaderMap,
-    /// Body without the five-byte prefix of a gRPC message.
+    /// Body without the prefix of five bytes that gRPC adds.
     body: Bytes,
 }
 
-/// An OTLP receiver for HTTP and gRPC. The content type determines the transport.
+/// An OTLP receiver for HTTP and gRPC. The content type of a request shows its transport.
 struct Receiver {
     address: SocketAddr,
     seen: Inbox<Seen>,
@@ -103,7 +103,7 @@ impl Receiver {
     }
 }
 
-/// Serves one connection. A client may disconnect at any time.
+/// Serves one connection until the client disconnects.
 async fn serve(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -187,7 +187,7 @@ fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
     (Telemetry::start(config, metrics_reader).unwrap(), instruments)
 }
 
-/// Returns the sum of the series of one counter in one export.
+/// Returns the sum over all series of one counter in an export.
 fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
     let mut metrics =
         request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
@@ -234,7 +234,7 @@ fn arrives_over(protocol: &str) {
     two_spans(&ExportTraceServiceRequest::decode(traces.body.clone()).unwrap());
 }
 
-/// Checks that an export contains the two spans of one exchange, under this process's resource.
+/// Asserts that an export contains the two spans of one exchange, with the resource of this process.
 fn two_spans(traces: &ExportTraceServiceRequest) {
     let [of] = traces.resource_spans.as_slice() else { panic!("{traces:?}") };
     let resource: Vec<_> =
@@ -263,7 +263,7 @@ fn metrics_and_spans_arrive_over_grpc() {
     arrives_over("grpc");
 }
 
-/// Returns the trace and span ids of CLIENT spans, and those of the exemplars of the time to first token.
+/// Returns the trace and span ids of CLIENT spans, and the ids in the exemplars of the time to first token.
 fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
     let (metrics, traces) = receiver.all();
     let spans = traces
@@ -366,11 +366,15 @@ fn shutdown_ends_in_time_if_the_collector_hangs() {
         assert_eq!(
             lost(&telemetry, DropReason::Shutdown),
             4,
-            "{protocol}: two in flight, two waiting"
+            "{protocol}: two spans in flight, two in the queue"
         );
         telemetry.record(&testing::streamed());
-        assert_eq!(lost(&telemetry, DropReason::Shutdown), 6, "{protocol}: offered too late");
-        assert!(!telemetry.shutdown(bound), "a second time says the same");
+        assert_eq!(
+            lost(&telemetry, DropReason::Shutdown),
+            6,
+            "{protocol}: two more after the shutdown"
+        );
+        assert!(!telemetry.shutdown(bound), "a second shutdown has the same result");
         assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
 }
@@ -380,7 +384,7 @@ fn an_export_without_response_times_out() {
     let receiver = Receiver::start(Behaviour::Silent);
     let limits = [("OTEL_EXPORTER_OTLP_TIMEOUT", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "20")];
     let (telemetry, _) = start(config(receiver.address, &limits));
-    // A second export can only arrive after the first has timed out.
+    // A second export can only arrive after the first one has timed out.
     receiver.next();
     receiver.next();
     assert!(!telemetry.shutdown(DEADLINE));
@@ -388,7 +392,7 @@ fn an_export_without_response_times_out() {
 
 #[test]
 fn counts_spans_dropped_while_the_collector_is_down() {
-    // Bound but not listening: connections are refused, and no other process can use the port.
+    // The port is bound but has no listener. Connections are refused, and no other process can use the port.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = socket.local_addr().unwrap();
@@ -415,7 +419,7 @@ fn metrics_recover_with_the_next_export() {
     assert_eq!(
         counted(last, "tokengauge.requests.started"),
         Some(2),
-        "what was refused is not lost"
+        "the rejected values are in the next export"
     );
     assert_eq!(counted(last, "tokengauge.self.export.dropped"), Some(1));
 }
@@ -472,7 +476,7 @@ fn a_full_queue_drops_and_counts() {
     assert_eq!([queue.take().len(), queue.take().len(), queue.take().len()], [3, 1, 0]);
     assert_eq!(queue.refusal(), None);
     queue.offer(spans[0].clone(), spans[0].len());
-    assert_eq!(queue.take().len(), 1, "there is room again");
+    assert_eq!(queue.take().len(), 1, "the queue accepts items again");
 }
 
 #[test]
@@ -492,7 +496,7 @@ fn exports_only_sampled_traces() {
         .flat_map(|of| &of.scope_spans)
         .flat_map(|of| &of.spans)
         .collect();
-    assert_eq!(spans.len(), 2, "only the failed exchange");
+    assert_eq!(spans.len(), 2, "only the spans of the failed exchange are exported");
     assert!(
         spans.iter().all(|span| {
             span.attributes.iter().any(|kv| kv.key == "tokengauge.sampling.reason")
@@ -568,7 +572,7 @@ fn mutual_tls_works_on_both_transports() {
     }
 }
 
-/// Writes the certificates of an authority and a client, and returns a server that requires client certificates.
+/// Writes the certificates of a CA and of a client. Returns a server that requires client certificates.
 fn mutual_tls(folder: &std::path::Path) -> TlsAcceptor {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let authority_key = KeyPair::generate().unwrap();

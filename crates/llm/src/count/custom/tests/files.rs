@@ -1,5 +1,6 @@
-//! Small tokenizer.json files of every family, generated in this module. The families differ in how they rewrite and
-//! split a text. The vocabularies are trained on a page of text, which is enough for tokens of every length.
+//! Generates small tokenizer.json files of every family, which differ in how they rewrite and split a text.
+//!
+//! The vocabularies are trained on a page of text, which suffices for tokens of every length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ const TEXT: &str = "The harbour was quiet that morning. The boats had come in be
     2024 again. HTTPServer camelCase snake_case the the the of the of the don't we've ing ing ing for (foo) {\"a\": [1, 2]} \
     港口那天早晨很安静，然后两艘船进港，世界。你好，世界。你好，中文。日本語、カタカナ。 Привет мир и мир и é é नमस्ते में 한국어 한국어 مرحبا";
 
-/// Returns the words of the page as byte-level vocabularies write them, with the preceding blank.
+/// Returns the words of the page as byte-level vocabularies write them, each with the blank before it.
 fn words(blank: char) -> Vec<String> {
     let words = TEXT.split(' ').filter(|word| !word.is_empty());
     words.map(|word| format!("{blank}{word}")).collect()
@@ -29,7 +30,8 @@ fn seen(byte: u8) -> char {
     }
 }
 
-/// Trains up to `most` merges on `words`: the most frequent pair first, and the alphabetically first pair on a tie.
+/// Trains up to `most` merges on `words`. Each merge joins the most frequent pair, and the alphabetically first pair on
+/// a tie.
 fn merges(words: &[String], most: usize) -> Vec<(String, String)> {
     let mut words: Vec<Vec<String>> =
         words.iter().map(|word| word.chars().map(String::from).collect()).collect();
@@ -116,7 +118,7 @@ pub(super) fn llama3() -> Value {
     file
 }
 
-/// With a token that absorbs the following blank.
+/// Returns a tokenizer with a token that absorbs the following blank.
 pub(super) fn greedy() -> Value {
     let mut file = llama3();
     let mut token = added(1_002, "<mask>", true);
@@ -158,7 +160,7 @@ pub(super) fn digits_from_the_right() -> Value {
     of(&Value::Null, &in_turn(&parts), &byte_level_bpe())
 }
 
-/// With tokens that span blanks.
+/// Returns a tokenizer with tokens that span blanks.
 pub(super) fn over_blanks() -> Value {
     let merges = merges(&[byte_level(TEXT.as_bytes())], 300);
     of(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
@@ -176,7 +178,7 @@ fn sentencepiece() -> Value {
     model
 }
 
-/// Like Llama 2: no split at all, and a blank inserted before every text.
+/// Like Llama 2: does not split the text, and inserts a blank before every text.
 pub(super) fn llama2() -> Value {
     let normalizer = json!({"type": "Sequence", "normalizers": [
         {"type": "Prepend", "prepend": "▁"},
@@ -199,7 +201,8 @@ pub(super) fn gemma() -> Value {
     of(&normalizer, &split, &sentencepiece())
 }
 
-/// Like T5: composes characters and collapses runs of blanks. Most characters outside its page are unknown.
+/// Like T5: composes characters and collapses runs of blanks. Most characters that do not occur in the page are
+/// unknown.
 pub(super) fn t5() -> Value {
     let normalizer = json!({"type": "Sequence", "normalizers": [
         {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
@@ -257,15 +260,15 @@ pub(super) fn bert() -> Value {
     of(&normalizer, &json!({"type": "BertPreTokenizer"}), &model)
 }
 
-/// Three words are tokens. All other text is an error.
+/// Returns a vocabulary of three words. Any other text is an error.
 pub(super) fn words_only() -> Value {
     let model =
         json!({"type": "WordLevel", "vocab": {"a": 0, "good": 1, "day": 2}, "unk_token": "none"});
     of(&Value::Null, &json!({"type": "Whitespace"}), &model)
 }
 
-/// GPT-2's own tokenizer, built from the tables of r50k_base. Where several pairs form a token, it uses the pair that
-/// merging selects.
+/// The tokenizer of GPT-2, built from the tables of r50k_base. If several pairs form the same token, the pair that
+/// merging selects is used.
 pub(super) fn gpt2_itself(tokens: &[Vec<u8>]) -> Value {
     let ranks: BTreeMap<&[u8], usize> = tokens.iter().map(Vec::as_slice).zip(0..).collect();
     let pair = |(rank, token): (usize, &Vec<u8>)| {

@@ -1,4 +1,4 @@
-//! Compares counts of a growing text with counts of the whole text, for custom tokenizers of every family.
+//! Compares the counts of growing texts with the counts of whole texts, for custom tokenizers of every family.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,7 +20,7 @@ const ALL: Cuts = Cuts { clauses: true, ..BLANKS };
 
 type Family = (&'static str, fn() -> Value, Cuts);
 
-/// Every family and its safe cut positions.
+/// Every family, and the positions at which its texts can be cut.
 const FAMILIES: [Family; 14] = [
     ("gpt2", files::gpt2, ALL),
     ("gpt2_with_a_blank", files::gpt2_with_a_blank, ALL),
@@ -54,7 +54,7 @@ fn families() -> &'static [(&'static str, Arc<CustomTokenizer>, Cuts)] {
 }
 
 #[test]
-fn it_is_found_out_where_each_family_can_be_cut() {
+fn finds_the_cut_positions_of_each_family() {
     let found: Vec<_> = families().iter().map(|(name, given, _)| (*name, given.cuts())).collect();
     assert_eq!(found, FAMILIES.map(|(name, _, cuts)| (name, cuts)));
 }
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_cut_anyhow_has_the_count_of_the_whole_at_every_delta(
+    fn counts_at_every_delta_equal_counts_of_the_whole_text(
         text in text(),
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn gpt2_read_from_a_file_counts_as_tiktoken_does(
+    fn gpt2_from_a_file_matches_tiktoken(
         text in text(),
         lengths in prop::collection::vec(1..24_usize, 1..5),
     ) {
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_read_in_parts_is_what_the_crate_makes_of_it_as_a_whole(text in text()) {
+    fn reading_in_parts_equals_reading_with_the_crate(text in text()) {
         for ((name, file, _), (_, given, _)) in FAMILIES.iter().zip(families()) {
             static WHOLE: Mutex<BTreeMap<&str, tokenizers::Tokenizer>> = Mutex::new(BTreeMap::new());
             let mut whole = WHOLE.lock().unwrap();
@@ -125,7 +125,7 @@ fn gpt2_itself() -> &'static Arc<CustomTokenizer> {
 }
 
 #[test]
-fn counts_are_those_that_can_be_worked_out_by_hand() {
+fn matches_counts_computed_by_hand() {
     let model = json!({
         "type": "BPE", "unk_token": "?", "merges": ["t h", "th e", "▁ the", "c a", "ca t", "▁ cat"],
         "vocab": {"?": 0, "▁": 1, "t": 2, "h": 3, "e": 4, "c": 5, "a": 6, "th": 7, "the": 8, "▁the": 9, "ca": 10, "cat": 11,
@@ -141,7 +141,7 @@ fn counts_are_those_that_can_be_worked_out_by_hand() {
 }
 
 #[test]
-fn added_tokens_are_tokens_and_nothing_is_put_around_a_text() {
+fn counts_added_tokens_and_no_special_tokens_around_a_text() {
     let given = read(&files::llama3()).unwrap();
     assert_eq!(given.count("<think>"), Some(1));
     assert_eq!(given.count("<|eot_id|>"), Some(1));
@@ -149,7 +149,7 @@ fn added_tokens_are_tokens_and_nothing_is_put_around_a_text() {
 }
 
 #[test]
-fn what_is_for_training_and_for_prompts_is_left_out() {
+fn ignores_parts_for_training_and_for_prompts() {
     let plain = read(&files::gpt2()).unwrap();
     let mut file = files::gpt2();
     file["truncation"] =
@@ -162,11 +162,11 @@ fn what_is_for_training_and_for_prompts_is_left_out() {
     let given = read(&file).unwrap();
     let text = "The harbour was quiet that morning.";
     assert_eq!(given.count(text), plain.count(text));
-    assert_eq!(given.cuts(), ALL, "the same on every count");
+    assert_eq!(given.cuts(), ALL, "dropout is not applied");
 }
 
 #[test]
-fn a_text_without_a_place_is_held_and_right_up_to_the_bound_and_an_estimate_beyond() {
+fn a_text_without_cut_positions_is_exact_up_to_the_memory_limit() {
     let (_, given, _) = &families()[7];
     let mut counter = TextCounter::custom(Arc::clone(given));
     let line = "the of the of the harbour of the morning ";
@@ -189,7 +189,7 @@ fn a_text_without_a_place_is_held_and_right_up_to_the_bound_and_an_estimate_beyo
 }
 
 #[test]
-fn a_text_with_places_holds_a_word() {
+fn a_text_with_cut_positions_holds_one_word() {
     for (name, given, cuts) in families().iter().filter(|(.., cuts)| cuts.words) {
         let mut counter = TextCounter::custom(Arc::clone(given));
         counter.push(&"All work and no play ".repeat(1_000));
@@ -201,7 +201,7 @@ fn a_text_with_places_holds_a_word() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_estimated_and_says_so() {
+fn text_that_cannot_be_encoded_is_estimated() {
     let given = Arc::new(read(&files::words_only()).unwrap());
     let mut counter = TextCounter::custom(Arc::clone(&given));
     counter.push("a good");
@@ -212,7 +212,7 @@ fn what_cannot_be_encoded_is_estimated_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_reason() {
+fn errors_name_the_reason() {
     let of_model = |model: Value| json!({"version": "1.0", "model": model}).to_string();
     let words_only = files::words_only();
     let too_long = json!({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]});
@@ -222,27 +222,27 @@ fn what_cannot_be_read_is_told_with_its_reason() {
         ("[]", "this is JSON without a \"model\""),
         ("{\"vocab\": []}", "this is JSON without a \"model\""),
         ("{\"model\": 5}", "this is JSON without a \"model\""),
-        (&of_model(json!({"type": "Tekken"})), "its model is of the kind \"Tekken\""),
-        (&of_model(json!({"type": "BPE"})), "it is no tokenizer.json that can be read ("),
+        (&of_model(json!({"type": "Tekken"})), "its model has the type \"Tekken\""),
+        (&of_model(json!({"type": "BPE"})), "the tokenizer.json is invalid ("),
         (
             &json!({"version": "2.0", "model": {}}).to_string(),
-            "it is no tokenizer.json that can be read (its version is 2.0)",
+            "the tokenizer.json is invalid (its version is 2.0)",
         ),
         (
             &json!({"model": words_only["model"], "normalizer": {"type": "Rot13"}}).to_string(),
-            "it is no tokenizer.json that can be read (normalizer: ",
+            "the tokenizer.json is invalid (normalizer: ",
         ),
-        (&of_model(json!({})), "it is no tokenizer.json that can be read ("),
-        (&of_model(too_long), "it is no tokenizer.json that can be read ("),
+        (&of_model(json!({})), "the tokenizer.json is invalid ("),
+        (&of_model(too_long), "the tokenizer.json is invalid ("),
     ];
     for (file, expected) in cases {
-        let told = CustomTokenizer::read(file.as_bytes(), "test").unwrap_err().to_string();
-        assert!(told.starts_with(expected), "{file}: {told}");
+        let error = CustomTokenizer::read(file.as_bytes(), "test").unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{file}: {error}");
     }
 }
 
 #[test]
-fn the_same_content_is_known_again() {
+fn recognizes_the_same_content() {
     let file = files::gpt2().to_string();
     let given = CustomTokenizer::read(file.as_bytes(), "test").unwrap();
     assert!(given.is_of(file.as_bytes()));

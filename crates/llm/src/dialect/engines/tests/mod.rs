@@ -1,4 +1,4 @@
-//! Responses as each engine sends them: whole, byte by byte and cut in two at every place.
+//! Tests responses of each engine. Each body is read in one piece, byte by byte, and split in two at every position.
 
 mod ollama;
 
@@ -45,7 +45,7 @@ fn reads_tgi_streams_once() {
         [stopped(0, "eos_token"), usage([Some(6), Some(3), None, None, None]), "Done".to_owned()];
     assert_eq!(stream(Api::TgiGenerate, &messages), [&[text(" low tïde")][..], &end].concat());
     assert_eq!(stream(Api::TgiGenerate, &messages[..2]), [text(" low tïde")]);
-    // Without details, only the text shows that this is the last token.
+    // Without `details`, only the whole text shows that this is the last token.
     let last =
         r#"{"token":{"id":1,"text":".","special":false},"generated_text":".","details":null}"#;
     assert_eq!(stream(Api::TgiGenerate, &[last]), [text("."), "Done".to_owned()]);
@@ -154,7 +154,7 @@ fn reads_llama_cpp_objects_and_lists() {
     );
 }
 
-/// Returns a message of SGLang with a text, its number of tokens and the reason to stop.
+/// Returns a message of SGLang with a text, its number of tokens and the stop reason.
 fn sglang(text: &str, tokens: u32, reason: &str) -> String {
     format!(
         r#"{{"text":"{text}","output_ids":[1],"meta_info":{{"id":"a1","finish_reason":{reason},"prompt_tokens":9,"weight_version":"default","completion_tokens":{tokens},"cached_tokens":8}}}}"#

@@ -1,4 +1,4 @@
-//! Responses as Ollama sends them: whole, byte by byte and cut in two at every place.
+//! Tests responses of Ollama. Each body is read in one piece, byte by byte, and split in two at every position.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn clocked(total: u64, load: u64, prefill: Option<u64>, decode: u64) -> String {
 }
 
 #[test]
-fn a_chat_stream() {
+fn reads_a_chat_stream() {
     let events = lines(
         Api::OllamaChat,
         &[
@@ -80,7 +80,7 @@ fn numbers_tool_calls_across_messages() {
 }
 
 #[test]
-fn a_stream_of_generate_and_an_old_end_without_counts() {
+fn reads_a_generate_stream_and_an_old_end_without_counts() {
     let events = lines(
         Api::OllamaGenerate,
         &[
@@ -232,7 +232,7 @@ fn reads_all_facts_of_a_request() {
 }
 
 #[test]
-fn streams_unless_the_request_says_otherwise() {
+fn streams_unless_the_request_disables_it() {
     let post = |path, body: &str| {
         let detect = RequestTarget {
             hint: None,

@@ -1,4 +1,4 @@
-//! A message of a Realtime session. Strings are borrowed from it.
+//! A message of a Realtime session. Its strings are borrowed from the received text.
 
 use serde::Deserialize;
 
@@ -35,10 +35,10 @@ pub struct Session<'a> {
     pub id: Text<'a>,
     model: Text<'a>,
     audio: Object<Audio<'a>>,
-    /// Former place of the transcription.
+    /// Place of the transcription settings in earlier versions of the API.
     input_audio_transcription: Object<Transcription<'a>>,
     max_output_tokens: Count,
-    /// Former name.
+    /// Name of the limit in earlier versions of the API.
     max_response_output_tokens: Count,
     reasoning: Object<Reasoning<'a>>,
 }
@@ -83,7 +83,7 @@ pub struct Details<'a> {
 }
 
 impl Session<'_> {
-    /// Returns the model. A session that only transcribes has just that of its transcription.
+    /// Returns the model. If a session only transcribes, returns the model of its transcription.
     pub fn model(&self) -> Option<&str> {
         let audio = self.audio.0.as_ref();
         let input = audio.and_then(|audio| audio.input.0.as_ref());
@@ -93,7 +93,7 @@ impl Session<'_> {
         self.model.some().or(transcribes)
     }
 
-    /// Adds what the session requests.
+    /// Adds the settings that the session requests.
     pub fn add_to(&self, facts: &mut RequestFacts) {
         if let Some(model) = self.model.some() {
             facts.model = Name::new(model);
@@ -108,5 +108,5 @@ impl Session<'_> {
     }
 }
 
-/// The session reports errors itself: those of the client do not affect it.
+/// This type reports no errors. The session handles errors itself, because errors of the client do not affect it.
 impl ErrorReport for Message<'_> {}

@@ -1,9 +1,10 @@
-//! Realtime API: sessions over a WebSocket.
+//! Reads sessions of the Realtime API, which run over a WebSocket.
 //!
-//! A session has many responses, some in parallel, which ids distinguish. Each is a choice, numbered in order of its
-//! start, and their usage adds up. Input transcription is generated too and counted, as choices numbered down from the
-//! maximum, because it belongs to no response. Both sets of event names are read (`response.text.delta` became
-//! `response.output_text.delta`). Unknown events are skipped.
+//! A session has many responses, and some of them run in parallel. Their ids tell them apart. Each response is a
+//! choice, numbered in the order of their start, and the usage of all responses is added up. The transcription of the
+//! user's speech is generated text, too. It belongs to no response, so it is counted as choices that are numbered down
+//! from the maximum. Both versions of event names are read: `response.text.delta` and the newer
+//! `response.output_text.delta`. Unknown events are skipped.
 
 mod message;
 
@@ -16,22 +17,22 @@ use crate::dialect::errors::ErrorValue;
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
 use tokengauge_types::label::Name;
 
-/// The most responses and transcriptions in progress. If there are more, the oldest counts as ended. A voice session has
-/// two or three.
+/// Maximum number of responses and transcriptions in progress. If there are more, the oldest one counts as ended. A
+/// voice session has two or three.
 const MOST_ACTIVE: usize = 64;
 
-/// The most texts of one response that are known to arrive in pieces.
+/// Maximum number of texts per response for which the session records that they arrive in pieces.
 const MOST_TEXTS: usize = 64;
 
-/// Type of errors of the client, which do not affect the session.
+/// Type of errors that the client caused. They do not affect the session.
 const CLIENT_ERROR: &str = "invalid_request_error";
 
-/// Reads both sides of one session.
+/// Reads the messages of both sides of a session.
 #[derive(Debug, Default)]
 pub struct Realtime {
     facts: RequestFacts,
     accepted: bool,
-    /// Sum of all responses so far.
+    /// Sum of the usage of all responses so far.
     usage: Usage,
     active: Vec<ActiveResponse>,
     responses: u32,
@@ -46,7 +47,7 @@ pub struct Realtime {
 struct ActiveResponse {
     key: u64,
     choice: u32,
-    /// The texts that arrive in pieces.
+    /// Hashes of the texts that arrive in pieces.
     pieces: Vec<u64>,
 }
 
@@ -55,7 +56,7 @@ impl Realtime {
         Self::default()
     }
 
-    /// Reads a message of the client.
+    /// Reads a message that the client sent.
     pub fn client(&mut self, message: &[u8], out: &mut impl EventSink) {
         response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, _| {
             if let "session.update" | "transcription_session.update" = &*message.kind.0
@@ -66,34 +67,35 @@ impl Realtime {
         });
     }
 
-    /// Reads a message of the server.
+    /// Reads a message that the server sent.
     pub fn server(&mut self, message: &[u8], out: &mut impl EventSink) {
         response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, out| {
             self.server_message(message, out)
         });
     }
 
-    /// Returns what the client requested so far.
+    /// Returns the settings that the client has requested so far.
     pub const fn facts(&self) -> &RequestFacts {
         &self.facts
     }
 
-    /// Whether the server has accepted the session: it has sent a message other than an error.
+    /// Returns whether the server has accepted the session: it has sent a message other than an error.
     pub const fn is_accepted(&self) -> bool {
         self.accepted
     }
 
-    /// Whether anything was generated.
+    /// Returns whether any text was generated.
     pub const fn has_generated(&self) -> bool {
         self.has_generated
     }
 
-    /// Whether no response is in progress.
+    /// Returns whether no response is in progress.
     pub const fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// Whether the last response or server error was a failure. Errors of the client do not count.
+    /// Returns whether the last response failed, or the last error was an error of the server. Errors of the client do
+    /// not count.
     pub const fn has_failed(&self) -> bool {
         self.failed
     }
@@ -177,7 +179,7 @@ impl Realtime {
         out(Event::Text { choice, part, text });
     }
 
-    /// Adds the usage of one response and emits the sum.
+    /// Adds the usage of one response, and emits the sum of all responses.
     fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
         let Some(usage) = usage.and_then(RawUsage::usage_by_all_modalities) else {
             return;
@@ -209,7 +211,7 @@ impl Realtime {
         Some(kind.to_owned())
     }
 
-    /// Returns the position of the response that `message` belongs to among the active ones.
+    /// Returns the index of the message's response among the active responses.
     fn response(&mut self, message: &Message<'_>) -> usize {
         let own = message.response.0.as_ref();
         let id = own.and_then(|response| response.id.some());
@@ -255,12 +257,12 @@ impl ActiveResponse {
     }
 }
 
-/// Generated text: a piece, or the complete text when it is done, which counts only if no piece arrived.
+/// Generated text: a piece, or the complete text at its end. A complete text counts only if no piece of it arrived.
 struct Piece<'a> {
     part: Part,
     text: &'a str,
     is_complete: bool,
-    /// Identifies the text within its response.
+    /// Hash that identifies the text within its response.
     place: u64,
 }
 

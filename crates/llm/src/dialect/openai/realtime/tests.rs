@@ -1,17 +1,17 @@
 use super::*;
 use crate::dialect::Usage;
 
-/// Returns the events of messages in short form. Messages of the client start with `>`.
+/// Returns the events for these messages in short form. Messages of the client begin with `>`.
 fn events(messages: &[&str]) -> (Realtime, Vec<String>) {
-    let (mut reader, mut said) = (Realtime::new(), Vec::new());
+    let (mut reader, mut events_seen) = (Realtime::new(), Vec::new());
     for message in messages {
-        let mut out = |event: Event<'_>| said.push(short(&event));
+        let mut out = |event: Event<'_>| events_seen.push(short(&event));
         match message.strip_prefix('>') {
             Some(message) => reader.client(message.as_bytes(), &mut out),
             None => reader.server(message.as_bytes(), &mut out),
         }
     }
-    (reader, said)
+    (reader, events_seen)
 }
 
 fn short(event: &Event<'_>) -> String {
@@ -24,7 +24,7 @@ fn short(event: &Event<'_>) -> String {
         }
         Event::Timings(timings) => format!("{timings:?}"),
         Event::Started { id, model } => format!("started {id:?} {model:?}"),
-        Event::ParseError(anomaly) => format!("odd {}", anomaly.as_str()),
+        Event::ParseError(error) => format!("odd {}", error.as_str()),
         Event::Failed { .. } | Event::Tier { .. } | Event::Call { .. } | Event::Done => {
             format!("{event:?}")
         }
@@ -55,8 +55,8 @@ const CREATED: &str = r#"{"type":"session.created","event_id":"event_0","session
     "audio":{"input":{"transcription":{"model":"whisper-1"}}}}}"#;
 
 #[test]
-fn a_turn_of_speech_is_read_by_its_transcript() {
-    let (reader, said) = events(&[
+fn reads_the_transcript_of_speech() {
+    let (reader, events_seen) = events(&[
         CREATED,
         r#"{"type":"input_audio_buffer.speech_stopped","event_id":"e","audio_end_ms":900,"item_id":"item_0"}"#,
         r#"{"type":"response.created","response":{"id":"resp_1","status":"in_progress","usage":null}}"#,
@@ -69,7 +69,7 @@ fn a_turn_of_speech_is_read_by_its_transcript() {
         r#"{"type":"rate_limits.updated","rate_limits":[{"name":"tokens","limit":9,"remaining":1,"reset_seconds":2.5}]}"#,
     ]);
     assert_eq!(
-        said,
+        events_seen,
         [
             r#"started Some("sess_1") Some("gpt-realtime-2025-08-28")"#,
             "0 Transcript Hello",
@@ -83,8 +83,8 @@ fn a_turn_of_speech_is_read_by_its_transcript() {
 }
 
 #[test]
-fn both_sets_of_names_are_read() {
-    let (_, said) = events(&[
+fn reads_both_versions_of_event_names() {
+    let (_, events_seen) = events(&[
         &delta("text", "r", "a"),
         &delta("output_text", "r", "b"),
         &delta("audio_transcript", "r", "c"),
@@ -94,12 +94,15 @@ fn both_sets_of_names_are_read() {
         &delta("output_text", "r", ""),
         &delta("something_new", "r", "x"),
     ]);
-    assert_eq!(said, ["0 Text a", "0 Text b", "0 Transcript c", "0 Tool(0) {}", "0 Tool(0) {}"]);
+    assert_eq!(
+        events_seen,
+        ["0 Text a", "0 Text b", "0 Transcript c", "0 Tool(0) {}", "0 Tool(0) {}"]
+    );
 }
 
 #[test]
 fn adds_usage_of_responses_and_numbers_them() {
-    let (reader, said) = events(&[
+    let (reader, events_seen) = events(&[
         &delta("output_text", "resp_1", "one"),
         &delta("output_text", "resp_2", "side by side"),
         &done("resp_1", "completed", 100, 10),
@@ -108,7 +111,7 @@ fn adds_usage_of_responses_and_numbers_them() {
         &done("resp_3", "incomplete", 1, 0),
     ]);
     assert_eq!(
-        said,
+        events_seen,
         [
             "0 Text one",
             "1 Text side by side",
@@ -128,16 +131,16 @@ fn adds_usage_of_responses_and_numbers_them() {
 }
 
 #[test]
-fn a_text_that_came_only_as_a_whole_counts_once() {
+fn counts_a_text_without_pieces_once() {
     let whole = |index: u32| {
         format!(
             r#"{{"type":"response.function_call_arguments.done","response_id":"r","item_id":"i","output_index":{index},
                "arguments":"{{\"x\":1}}"}}"#
         )
     };
-    let (_, said) =
+    let (_, events_seen) =
         events(&[&delta("function_call_arguments", "r", "{"), &whole(0), &whole(1), &whole(1)]);
-    assert_eq!(said, ["0 Tool(0) {", r#"0 Tool(1) {"x":1}"#]);
+    assert_eq!(events_seen, ["0 Tool(0) {", r#"0 Tool(1) {"x":1}"#]);
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn counts_input_transcription_separately() {
             r#"{{"type":"conversation.item.input_audio_transcription.{event}","item_id":"{item}","content_index":0,{rest}}}"#
         )
     };
-    let (reader, said) = events(&[
+    let (reader, events_seen) = events(&[
         &speech("delta", "item_1", r#""delta":"Good""#),
         &delta("output_text", "r", "Hm"),
         &speech("delta", "item_2", r#""delta":"cut""#),
@@ -165,7 +168,7 @@ fn counts_input_transcription_separately() {
     ]);
     let (first, second) = (u32::MAX, u32::MAX - 1);
     assert_eq!(
-        said,
+        events_seen,
         [
             format!("{first} Transcript Good"),
             "0 Text Hm".to_owned(),
@@ -178,7 +181,7 @@ fn counts_input_transcription_separately() {
 }
 
 #[test]
-fn a_session_that_only_transcribes_has_the_model_of_its_transcription() {
+fn reads_the_model_of_a_transcription_session() {
     for session in [
         r#"{"id":"sess_2","type":"transcription","audio":{"input":{"transcription":{"model":"gpt-4o-transcribe"}}}}"#,
         r#"{"id":"sess_2","model":"","input_audio_transcription":{"model":"gpt-4o-transcribe"}}"#,
@@ -189,7 +192,7 @@ fn a_session_that_only_transcribes_has_the_model_of_its_transcription() {
 }
 
 #[test]
-fn an_error_stands_until_a_response_ends_well() {
+fn a_successful_response_clears_an_error() {
     let error = |kind: &str| {
         format!(r#"{{"type":"error","error":{{"type":"{kind}","code":"c","message":"no"}}}}"#)
     };
@@ -210,24 +213,24 @@ fn an_error_stands_until_a_response_ends_well() {
 
 #[test]
 fn reads_facts_of_client_messages() {
-    let (reader, said) = events(&[
+    let (reader, events_seen) = events(&[
         r#">{"type":"input_audio_buffer.append","audio":"AAAA"}"#,
         r#">{"type":"session.update","session":{"type":"realtime","model":"gpt-realtime","max_output_tokens":4096,
            "reasoning":{"effort":"low"},"instructions":"Speak \"model\": slowly"}}"#,
         r#">{"type":"response.create","response":{"max_output_tokens":"inf"}}"#,
         r#">{"type":"session.update","session":{"max_response_output_tokens":"inf"}}"#,
     ]);
-    assert_eq!(said, [""; 0]);
+    assert_eq!(events_seen, [""; 0]);
     let facts = reader.facts();
     assert_eq!(facts.model, Name::new("gpt-realtime"));
     assert_eq!(facts.max_tokens, Some(4096));
     assert_eq!(facts.reasoning_level, Name::new("low"));
-    assert!(!reader.is_accepted(), "only the server can");
+    assert!(!reader.is_accepted(), "only the server can accept a session");
 }
 
 #[test]
 fn reports_and_skips_malformed_messages() {
-    let (reader, said) = events(&[
+    let (reader, events_seen) = events(&[
         "",
         "7",
         r#"{"type":"response.output_text.delta""#,
@@ -238,8 +241,8 @@ fn reports_and_skips_malformed_messages() {
         ">{",
     ]);
     let bad = "odd bad_json";
-    assert_eq!(said, [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]);
-    assert!(!reader.is_idle(), "this response has no end");
+    assert_eq!(events_seen, [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]);
+    assert!(!reader.is_idle(), "the response has not ended");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The items of a response that is scanned.
+//! Reads the items in the JSON of a response: messages, reasoning and tool calls.
 
 use super::ResponseField;
 use super::texts::{ResponseTexts, TextId, TextLocation};
@@ -6,7 +6,7 @@ use crate::dialect::EventSink;
 use crate::dialect::emit::{emit_call, emit_text};
 use crate::dialect::json::{Row, ShortText, Value};
 
-/// Meaning of a value of an item.
+/// The meaning of a value inside an item.
 #[derive(Clone, Copy, Debug)]
 pub enum ItemField {
     /// The item itself.
@@ -14,17 +14,17 @@ pub enum ItemField {
     CallId,
     CallName,
     Type,
-    /// A part of the content.
+    /// A part of the item's content.
     Part,
     PartType,
-    /// The content as one string.
+    /// The item's content as a single string.
     Content,
     /// The text of a part.
     Text,
     Refusal,
     Transcript,
     Summary,
-    /// What a tool is called with.
+    /// The arguments of a tool call.
     Arguments,
 }
 
@@ -48,27 +48,27 @@ macro_rules! item_rows {
     };
 }
 
-/// The items of a response.
+/// The rows for the items of a response.
 pub const OUTPUT_ROWS: &[Row<ResponseField>] = item_rows!("output.*");
 
-/// The item of a message.
+/// The rows for the item in a message.
 pub const ITEM_ROWS: &[Row<ResponseField>] = item_rows!("item");
 
 #[derive(Debug, Default)]
 pub struct Items {
     pub texts: ResponseTexts,
-    /// The current item, or the current part of it, has the type of reasoning. If the type follows the text (keys in
-    /// alphabetical order), reasoning counts as text: holding it back would delay it.
+    /// Whether the type of the current item, or of its current part, is reasoning. If the type comes after the text
+    /// (keys in alphabetical order), reasoning counts as text, because holding the text back would delay it.
     item_is_reasoning: bool,
     part_is_reasoning: bool,
     text: ShortText,
-    /// Id and name of the tool call that the current item is.
+    /// Id and name of the tool call, if the current item is a tool call.
     call: [Option<String>; 2],
 }
 
 impl Items {
     #[expect(clippy::too_many_arguments, reason = "the position of the value and its context")]
-    /// Reads a value. `is_known`: the text of the item was read before, so that only the name of its call is new.
+    /// Reads a value. `is_known` is set if the text of the item was read before. Then only the name of its call is new.
     pub fn read(
         &mut self,
         field: ItemField,
@@ -119,7 +119,7 @@ impl Items {
         }
     }
 
-    /// Returns the location of a text, and whether there may be several.
+    /// Returns the location of a text, and whether an item can have several texts at this location.
     const fn location(&self, field: ItemField) -> Option<(TextLocation, bool)> {
         let text = match self.item_is_reasoning || self.part_is_reasoning {
             true => TextLocation::Reasoning,

@@ -1,8 +1,9 @@
-//! Responses API: a response is a list of items (messages, reasoning, tool calls), each with its texts.
+//! Reads the Responses API, in which a response is a list of items: messages, reasoning and tool calls, each with
+//! texts.
 //!
-//! A stream sends a text up to four times: in pieces, complete when the text is done, within its item when that is done,
-//! and within the response at the end. Some producers leave out some of these. [`ResponseTexts`] knows the texts so far,
-//! so that each is counted once, at its first occurrence.
+//! A stream can contain a text four times: in pieces, at the end of the text, in its item when the item is complete,
+//! and in the response at the end. Some servers leave out some of these messages. [`ResponseTexts`] records the texts
+//! that were read, so that each text is counted once, at its first occurrence.
 
 mod items;
 mod texts;
@@ -23,24 +24,24 @@ use crate::frame::ParseError;
 use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
 use texts::{TextId, TextLocation};
 
-/// Reads a response. Only pieces of text are parsed into a struct. The messages that carry the whole response, which
-/// repeats the request with its instructions and tools, and whole items are scanned.
+/// Reads a response. Only pieces of text are parsed into a struct. Messages with a whole item or the whole response are
+/// scanned, because they repeat the request with its instructions and tools.
 #[derive(Debug)]
 pub struct Responses {
-    /// The response was generated, and counted, earlier and is only fetched.
+    /// Whether the client fetches a stored response. Its tokens were counted when it was generated.
     is_stored: bool,
     preamble: Preamble,
     text: ShortText,
     object: SmallObject,
     items: Items,
-    /// The start of the response was read.
+    /// Whether the start of the response was read.
     has_begun: bool,
-    /// The response has a final status.
+    /// Whether the response has a final status.
     has_ended: bool,
     status_failed: bool,
 }
 
-/// Meaning of a value of a response object.
+/// The meaning of a value in a response object.
 #[derive(Clone, Copy, Debug)]
 pub enum ResponseField {
     Id,
@@ -52,7 +53,7 @@ pub enum ResponseField {
     Item(ItemField),
 }
 
-/// A response that is a body.
+/// The values of a JSON body that is a response.
 static RESPONSE: Paths<ResponseField> =
     Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors();
 
@@ -65,14 +66,14 @@ const RESPONSE_ROWS: &[Row<ResponseField>] = &[
     ("status", ResponseField::Status),
 ];
 
-/// A message that carries a response.
+/// The values of a stream message that contains a response.
 static RESPONSE_MESSAGE: Paths<ResponseField> =
     Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors().unwraps(&["response"]);
 
-/// A message that carries an item.
+/// The values of a stream message that contains an item.
 static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
 
-/// A message with a piece of text, a complete text or an error.
+/// A stream message with a piece of text, a complete text or an error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct TextMessage<'a> {
@@ -80,19 +81,19 @@ struct TextMessage<'a> {
     content_index: Count,
     summary_index: Count,
     delta: Text<'a>,
-    /// The complete text, under the key that it has in an item.
+    /// The complete text. It has the same key as in an item.
     text: Text<'a>,
     refusal: Text<'a>,
     transcript: Text<'a>,
     arguments: Text<'a>,
     input: Text<'a>,
     diff: Text<'a>,
-    /// Of an error, or the code for a code interpreter.
+    /// The code of an error, or the code for a code interpreter.
     code: Code<'a>,
     error: ErrorValue<'a>,
 }
 
-/// How much of a text a message has.
+/// Whether a message contains a piece of a text or the complete text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Extent {
     Piece,
@@ -113,7 +114,7 @@ impl Responses {
         }
     }
 
-    /// Reads the last message: how the response ended, and the response once more.
+    /// Reads the last message of a stream: the final status, and the whole response again.
     fn last(&mut self, kind: &str, data: &[u8], out: &mut impl EventSink) {
         self.items.texts.begin_repetition();
         let errors = self.response(data, out);
@@ -133,11 +134,11 @@ impl Responses {
         }
     }
 
-    /// Reads the response that a message carries.
+    /// Reads the response object in a message.
     fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
         let mut errors = ErrorScanner::default();
         scan(&RESPONSE_MESSAGE, data, out, |meaning, position, value, out| match meaning {
-            // The type of the message is not that of an error.
+            // The type of the message is not the type of an error.
             Meaning::Error(ErrorField::TopType) => {}
             Meaning::Error(field) => errors.read(field, value),
             Meaning::Field(field) => self.value(field, position, value, out),
@@ -145,7 +146,7 @@ impl Responses {
         errors
     }
 
-    /// Reads an item that is done, unless its text is known.
+    /// Reads a completed item, unless its text was read before.
     fn item(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let mut item = None;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {
@@ -208,7 +209,7 @@ impl Responses {
         match field {
             ResponseField::Id => self.preamble.started(Some(word), None, out),
             ResponseField::Model => self.preamble.started(None, Some(word), out),
-            // The requested tier. A later message names the one that answers.
+            // This is the requested tier. A later message names the tier that processes the request.
             ResponseField::ServiceTier if word == "auto" => {}
             ResponseField::ServiceTier => self.preamble.tier(Some(word), None, out),
             ResponseField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
@@ -235,7 +236,7 @@ impl Format for Responses {
         match &*kind {
             "error" => self.text_message(&kind, Message { is_error: true, ..message }, out),
             _ if message.is_error => self.text_message(&kind, message, out),
-            // Each of the first messages has all that is known at the start.
+            // Each of these messages contains everything that is known at the start, so only the first one is read.
             "response.created" | "response.queued" | "response.in_progress" => {
                 let is_first = !std::mem::replace(&mut self.has_begun, true);
                 if is_first {
@@ -284,14 +285,14 @@ impl Format for Responses {
         }
     }
 
-    /// Fetching a stored response succeeds even if the response itself failed.
+    /// If the client fetches a stored response, the call succeeds even if the response itself failed.
     fn end(&mut self, is_error: &mut bool, _: &mut impl EventSink) {
         *is_error = (*is_error || self.status_failed) && !self.is_stored;
     }
 }
 
 impl TextMessage<'_> {
-    /// Returns the complete text, if the message has one.
+    /// Returns the complete text, if the message contains it.
     fn complete(&self) -> Option<&str> {
         [
             &*self.text.0,
@@ -317,7 +318,8 @@ impl ErrorReport for TextMessage<'_> {
     }
 }
 
-/// Returns the location and the extent of the text in messages of a type. Includes former names.
+/// Returns the location of the text in messages of this type, and whether the text is complete. Earlier names of the
+/// types are included.
 fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
     let (what, extent) = kind.strip_prefix("response.")?.rsplit_once('.')?;
     let extent = match extent {
@@ -344,7 +346,7 @@ fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
     Some((location, extent))
 }
 
-/// Scans a message and reports malformed text.
+/// Scans a message. Reports text that is malformed.
 fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],
@@ -360,7 +362,7 @@ fn scan<Out: EventSink>(
     }
 }
 
-/// Returns an index, 0 if it is absent.
+/// Returns an index, or 0 if it is absent.
 fn index(count: Count) -> u32 {
     u32::try_from(count.0.unwrap_or_default()).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Responses as each kind of producer sends them, cut in every way.
+//! Tests streams and bodies of the Responses API with every cut, for the messages that each server sends.
 
 use crate::dialect::testing::{
     JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
@@ -7,7 +7,7 @@ use crate::dialect::*;
 
 const API: Api = Api::OpenAiResponses;
 
-/// Returns the events of a stream of these messages, the same with and without event names.
+/// Returns the events of a stream of these messages. Asserts that they are the same with and without event names.
 fn stream(messages: &[&str]) -> Vec<String> {
     let bare = TestResponse::of(API, STREAM).read(events(messages).as_bytes());
     let named = TestResponse::of(API, JSON).cut(&[named(messages).as_bytes()]);
@@ -15,7 +15,7 @@ fn stream(messages: &[&str]) -> Vec<String> {
     bare
 }
 
-/// Returns the messages as events that are named by their type.
+/// Returns the messages as events whose name is the type of the message.
 fn named(messages: &[&str]) -> String {
     let name = |message: &str| {
         let message: serde_json::Value = serde_json::from_str(message).ok()?;
@@ -70,8 +70,8 @@ fn reads_a_stream() {
     );
 }
 
-/// One message and one call in all forms, from the smallest to the largest.
-const TELLINGS: [&[&str]; 4] = [
+/// One message and one tool call in all forms in which a stream can contain them, from the smallest to the largest.
+const FORMS: [&[&str]; 4] = [
     &[
         r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"Let me"}"#,
         r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":" see"}"#,
@@ -95,9 +95,9 @@ const TELLINGS: [&[&str]; 4] = [
 fn counts_a_text_once_at_its_first_occurrence() {
     let said = [r#"0 Text "Let me see""#, r#"0 Tool(0) "{\"a\":1}""#];
     let end = r#"Stopped { choice: 0, reason: "completed" }"#;
-    for first in 0..TELLINGS.len() {
-        let told = TELLINGS.get(first..).unwrap().concat();
-        let events = stream(&told);
+    for first in 0..FORMS.len() {
+        let form = FORMS.get(first..).unwrap().concat();
+        let events = stream(&form);
         let position = |line: &str| events.iter().position(|event| event == line);
         assert!(
             position(said[0]).is_some() && position(said[1]).is_some() && position(end).is_some(),
@@ -105,10 +105,10 @@ fn counts_a_text_once_at_its_first_occurrence() {
         );
         assert_eq!(events.len(), 3, "{first}: {events:?}");
     }
-    // Each form alone: producers leave out the others.
-    for told in TELLINGS.get(..3).unwrap() {
+    // Each form alone, because some servers leave out the others.
+    for form in FORMS.get(..3).unwrap() {
         let empty = r#"{"type":"response.completed","response":{"output":[]}}"#;
-        let events = stream(&[told, &[empty][..]].concat());
+        let events = stream(&[form, &[empty][..]].concat());
         assert_eq!(events, [said[0], said[1], end]);
     }
 }
@@ -199,8 +199,8 @@ fn counts_reasoning_in_two_forms_once() {
     let text = r#"{"type":"response.reasoning_text.delta","output_index":0,"content_index":0,"delta":"hm"}"#;
     let summary = r#"{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":0,"delta":"hm"}"#;
     let item = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}],"summary":[{"type":"summary_text","text":"hm"}]}}"#;
-    for told in [&[text, summary, item][..], &[summary, text, item], &[text], &[summary], &[item]] {
-        assert_eq!(stream(told), [r#"0 Reasoning "hm""#]);
+    for form in [&[text, summary, item][..], &[summary, text, item], &[text], &[summary], &[item]] {
+        assert_eq!(stream(form), [r#"0 Reasoning "hm""#]);
     }
 }
 
@@ -326,7 +326,7 @@ fn reads_a_json_body() {
 }
 
 #[test]
-fn a_whole_answer_may_have_failed_or_not_begun() {
+fn reads_failed_and_unfinished_bodies() {
     let of = |fields: &str| body(&format!("{{\"object\":\"response\",{fields}}}"));
     for status in ["queued", "in_progress"] {
         assert!(of(&format!(r#""status":"{status}","output":[],"usage":null"#)).is_empty());
@@ -345,14 +345,14 @@ fn a_whole_answer_may_have_failed_or_not_begun() {
 }
 
 #[test]
-fn an_answer_that_is_fetched_is_not_generated() {
+fn does_not_count_a_fetched_response() {
     let stored = Api::OpenAiStoredResponse;
     let object = r#"{"id":"resp_1","status":"failed","error":{"code":"c"},"model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"a"}]}],"usage":{"input_tokens":1,"output_tokens":1}}"#;
     let head = [started(Some("resp_1"), None), started(None, Some("m"))];
     assert_eq!(TestResponse::of(stored, JSON).read(object.as_bytes()), head);
     let last = format!(r#"{{"type":"response.completed","response":{object}}}"#);
-    let told = [&[CREATED][..], TELLINGS[0], TELLINGS[2], &[&last]].concat();
-    let replayed = TestResponse::of(stored, STREAM).read(named(&told).as_bytes());
+    let form = [&[CREATED][..], FORMS[0], FORMS[2], &[&last]].concat();
+    let replayed = TestResponse::of(stored, STREAM).read(named(&form).as_bytes());
     let head = [started(Some("resp_1"), None), started(None, Some("gpt-x"))];
     assert_eq!(replayed, [&head[..], &["Done".to_owned()]].concat());
     let missing = TestResponse::of(stored, JSON).status(404);
@@ -376,7 +376,7 @@ fn bounds_known_texts() {
 
 proptest::proptest! {
     #[test]
-    fn no_message_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), which in 0..6_usize) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), which in 0..6_usize) {
         let kind = ["response.output_text.delta", "response.output_item.done", "response.completed", "response.created", "error", "x"][which];
         let framed = [b"event: ", kind.as_bytes(), b"\ndata: {\"response\":{\"output\":[{\"content\":[", &bytes, b"]}]}}\n\n"].concat();
         for api in [API, Api::OpenAiStoredResponse] {

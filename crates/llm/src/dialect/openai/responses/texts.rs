@@ -1,25 +1,25 @@
-//! The texts of a response that were read so far.
+//! Records the texts of a response that were read.
 //!
-//! A text is known by its place and not by the id of its item: some producers use one id for several items, and others
-//! (GitHub Copilot) a new id in each message.
+//! The position of a text identifies it, not the id of its item. Some servers use one id for several items, and others
+//! (GitHub Copilot) send a new id in each message.
 
 use crate::dialect::{Part, TextKind};
 
-/// The most texts of one response. Further texts are read only once. Agents that search the web have about a hundred
-/// items.
+/// Maximum number of recorded texts per response. Each further text is read in one form only. Agents that search the
+/// web have about a hundred items.
 const MOST_TEXTS: usize = 1_024;
 
-/// The place of a text.
+/// The position of a text in the response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TextId {
-    /// Position of the item in the output.
+    /// Index of the item in the output.
     pub item: u32,
     pub location: TextLocation,
-    /// Position among the texts at this location.
+    /// Index among the texts at this location.
     pub piece: u32,
 }
 
-/// Where in an item a text stands.
+/// The place of a text in its item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TextLocation {
     Text,
@@ -47,14 +47,14 @@ impl TextLocation {
 #[derive(Debug, Default)]
 pub struct ResponseTexts {
     known: Vec<TextId>,
-    /// The last lookup and its result: the pieces of one text are consecutive.
+    /// The last lookup and its result, because the pieces of one text usually follow each other.
     last: Option<(TextId, Option<Part>)>,
-    /// How many texts were known when the repetition of the whole response began.
+    /// Number of known texts when the repetition of the whole response began.
     before_repetition: usize,
 }
 
 impl ResponseTexts {
-    /// Returns the part that a piece of this text belongs to, `None` if the text was read elsewhere.
+    /// Returns the part to which a piece of this text belongs, or `None` if the text was read in another form.
     pub fn part(&mut self, id: TextId) -> Option<Part> {
         if let Some((last, part)) = self.last
             && last == id
@@ -76,16 +76,16 @@ impl ResponseTexts {
         self.is_full() || self.known.iter().any(|known| known.item == item)
     }
 
-    /// Returns the number of the tool call that this item is, if any of it was read and the repetition of the response
-    /// has not begun: items may be numbered anew there.
+    /// Returns the number of the item's tool call, if any of its text was read. Returns `None` in the repetition of the
+    /// response, because the items can have other numbers there.
     pub fn call(&self, item: u32) -> Option<u32> {
         let mut calls = self.known.iter().filter(|known| known.location == TextLocation::Tool);
         let number = calls.position(|known| known.item == item)?;
         u32::try_from(number).ok().filter(|_| self.before_repetition == 0)
     }
 
-    /// Begins the repetition of the whole response: kinds of text that are known are not new there. Items are not
-    /// compared individually, because some producers leave out items and number the others anew.
+    /// Begins the repetition of the whole response. A text in it is new only if no text of its kind was read before.
+    /// Items are not compared one by one, because some servers leave out items and number the others differently.
     pub const fn begin_repetition(&mut self) {
         self.before_repetition = self.known.len();
         self.last = None;
@@ -115,7 +115,7 @@ impl ResponseTexts {
         })
     }
 
-    /// Returns whether this is reasoning whose other form, full or summary, was read.
+    /// Returns whether this text is reasoning of which the other form, full or summary, was read.
     fn is_other_form(&self, id: TextId) -> bool {
         let other = match id.location {
             TextLocation::Reasoning => TextLocation::Summary,

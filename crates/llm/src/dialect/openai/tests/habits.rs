@@ -1,11 +1,11 @@
-//! Deviations of single providers in chats and completions.
+//! Tests how single providers deviate from the formats of chat completions and completions.
 
 use std::time::Duration;
 
 use super::{body, chat, failed, read, stopped, stream, usage};
 use crate::dialect::*;
 
-/// Returns the line of a timings event in milliseconds: queue, prefill, decode, total.
+/// Returns the line of a timings event in milliseconds: queue, prefill, decode and total.
 fn timings([queue, prefill, decode, total]: [Option<u64>; 4]) -> String {
     let timings = Timings {
         queue: queue.map(Duration::from_millis),
@@ -18,7 +18,7 @@ fn timings([queue, prefill, decode, total]: [Option<u64>; 4]) -> String {
 }
 
 #[test]
-fn backends_tell_their_clocks_in_places_of_their_own() {
+fn reads_durations_of_each_backend() {
     let all = [Some(250), Some(500), Some(1500), Some(2000)];
     let groq = r#"{"prompt_tokens":5,"completion_tokens":2,"queue_time":0.25,"prompt_time":0.5,"completion_time":1.5,"total_time":2.0}"#;
     let mistral_rs = r#"{"prompt_tokens":5,"completion_tokens":2,"total_prompt_time_sec":0.5,"total_completion_time_sec":1.5,"total_time_sec":2,"avg_tok_per_sec":1.0}"#;
@@ -79,7 +79,7 @@ fn reads_numbers_as_strings_and_under_several_names() {
 }
 
 #[test]
-fn an_error_in_good_clothes() {
+fn reads_errors_with_a_successful_status() {
     for (message, kind) in [
         (r#"{"base_resp":{"status_code":1004,"status_msg":"Who are you?"}}"#, "1004"),
         (r#"{"choices":null,"base_resp":{"status_code":"2013"}}"#, "2013"),
@@ -107,7 +107,7 @@ fn an_error_in_good_clothes() {
 }
 
 #[test]
-fn an_error_that_stands_bare_in_a_stream() {
+fn reads_bare_errors_in_a_stream() {
     let said = r#"data: {"choices":[{"delta":{"content":"a"}}]}"#;
     let bare = |line: &str| read(Api::OpenAiChat, 200, format!("{said}\n\n{line}\n\n").as_bytes());
     let text = r#"0 Text "a""#.to_owned();
@@ -133,7 +133,7 @@ fn ends_writers_completions_with_each_message() {
 }
 
 #[test]
-fn finds_reasoning_in_more_places() {
+fn finds_reasoning_of_other_providers() {
     let of = |delta: &str| {
         let streamed = chat(&[&format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#)]);
         let whole = format!(r#"{{"choices":[{{"message":{{{delta}}}}}]}}"#);
@@ -147,7 +147,7 @@ fn finds_reasoning_in_more_places() {
 }
 
 #[test]
-fn completions_in_the_form_of_messages() {
+fn reads_completions_in_the_form_of_messages() {
     let of = |choice: &str| body(Api::OpenAiCompletions, &format!(r#"{{"choices":[{choice}]}}"#));
     let said = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
     for choice in [

@@ -1,4 +1,4 @@
-//! Responses of the APIs for sound, images, moderations and embeddings.
+//! Tests responses of the APIs for audio, images, moderations and embeddings.
 
 use super::{body, failed, started, stopped, stream, usage};
 use crate::dialect::testing::{STREAM, TestResponse};
@@ -6,7 +6,7 @@ use crate::dialect::*;
 
 const TRANSCRIPTION: Api = Api::OpenAiTranscription;
 
-/// Returns the events of a response without a declared framing.
+/// Returns the events of a response whose headers declare no framing.
 fn plain(api: Api, status: u16, body: &[u8]) -> Vec<String> {
     TestResponse::of(api, None).status(status).read(body)
 }
@@ -15,7 +15,7 @@ fn text(text: &str) -> String {
     format!("0 Transcript {text:?}")
 }
 
-/// Returns the line of a usage event: input and output, each with text, image and audio.
+/// Returns the line of a usage event: input and output, each divided into text, image and audio.
 fn split(input: (u64, [u64; 3]), output: (u64, [u64; 3])) -> String {
     let by = |[text, image, audio]: [u64; 3]| ByModality {
         text: Some(text).filter(|tokens| *tokens > 0),
@@ -34,7 +34,7 @@ fn split(input: (u64, [u64; 3]), output: (u64, [u64; 3])) -> String {
 }
 
 #[test]
-fn a_transcript_in_json() {
+fn reads_a_transcript_in_json() {
     let tokens = r#"{"text":"Good day.","usage":{"type":"tokens","input_tokens":14,"input_token_details":{"text_tokens":0,"audio_tokens":14},"output_tokens":5,"total_tokens":19}}"#;
     assert_eq!(
         body(TRANSCRIPTION, tokens),
@@ -59,7 +59,7 @@ fn a_transcript_in_json() {
 }
 
 #[test]
-fn a_transcript_in_plain_text_and_in_subtitles() {
+fn reads_a_transcript_in_plain_text_and_in_subtitles() {
     let said = [text("Good day.\nTwo 42 é")];
     for body in [
         "Good day.\nTwo 42 é\n",
@@ -79,7 +79,7 @@ fn a_transcript_in_plain_text_and_in_subtitles() {
 }
 
 #[test]
-fn a_transcript_that_is_streamed() {
+fn reads_a_streamed_transcript() {
     let done = r#"{"type":"transcript.text.done","text":"Good day.","usage":{"type":"tokens","input_tokens":14,"input_token_details":{"text_tokens":4,"audio_tokens":10},"output_tokens":5}}"#;
     let messages = [
         r#"{"type":"transcript.text.delta","delta":"Good"}"#,
@@ -96,7 +96,7 @@ fn a_transcript_that_is_streamed() {
 }
 
 #[test]
-fn a_transcript_as_mistral_and_vllm_stream_it() {
+fn reads_streamed_transcripts_of_mistral_and_vllm() {
     let mistral = [
         r#"{"type":"transcription.language","audio_language":"en"}"#,
         r#"{"type":"transcription.text.delta","text":"Good day."}"#,
@@ -126,7 +126,7 @@ fn a_transcript_as_mistral_and_vllm_stream_it() {
 }
 
 #[test]
-fn ignores_sound_but_reads_errors() {
+fn ignores_audio_but_reads_errors() {
     let sounds: [&[u8]; 3] = [b"ID3\x04\x00{\"error\":{}}", b"RIFF\xFF\xFE", b"{\x00\x01"];
     for sound in sounds {
         assert_eq!(plain(Api::OpenAiSpeech, 200, sound), [""; 0]);
@@ -170,7 +170,7 @@ fn reads_usage_of_images() {
 }
 
 #[test]
-fn an_error_in_a_stream_of_media() {
+fn reads_an_error_in_a_media_stream() {
     let flat = r#"{"type":"error","code":"moderation_blocked","message":"No."}"#;
     let nested = r#"{"type":"error","error":{"type":"image_generation_server_error","code":"c"}}"#;
     for api in [TRANSCRIPTION, Api::OpenAiSpeech, Api::OpenAiImages] {
@@ -186,7 +186,7 @@ fn an_error_in_a_stream_of_media() {
 }
 
 #[test]
-fn moderations_and_embeddings() {
+fn reads_moderations_and_embeddings() {
     let moderation = r#"{"id":"modr-1","model":"omni","results":[{"flagged":false,"categories":{"hate":false}}]}"#;
     let head = [started(Some("modr-1"), None), started(None, Some("omni"))];
     assert_eq!(body(Api::OpenAiModerations, moderation), head);

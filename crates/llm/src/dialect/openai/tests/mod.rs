@@ -1,4 +1,5 @@
-//! Responses as the providers send them: whole, byte by byte and cut in two at every place.
+//! Tests responses in OpenAI's formats. Each body is read in one piece, byte by byte, and split in two at every
+//! position.
 
 use crate::dialect::testing::{
     JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
@@ -8,7 +9,7 @@ use crate::dialect::*;
 mod habits;
 mod media;
 
-/// Returns the events of a response, the same for every cut and every declared type.
+/// Returns the events of a response. Asserts that they are the same for every cut and every declared content type.
 fn read(api: Api, status: u16, body: &[u8]) -> Vec<String> {
     let events = TestResponse::of(api, STREAM).status(status).read(body);
     let declared = TestResponse::of(api, JSON).status(status).cut(&[body]);
@@ -64,7 +65,7 @@ fn reads_a_stream() {
 }
 
 #[test]
-fn a_model_that_is_named_late_is_named_once() {
+fn reports_a_late_model_once() {
     let first = r#"{"id":"","model":"","choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#;
     let later = r#"{"id":"c1","model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
     let started = r#"Started { id: Some("c1"), model: Some("m") }"#;
@@ -108,7 +109,7 @@ fn counts_repeated_text_once() {
 }
 
 #[test]
-fn choices_interleave_and_each_has_its_own_end() {
+fn reads_interleaved_choices() {
     let messages = [
         r#"{"choices":[{"delta":{"content":"a"},"index":1},{"delta":{"content":"b"},"index":0}]}"#,
         r#"{"choices":[{"delta":{},"finish_reason":"length","index":1}]}"#,
@@ -119,7 +120,7 @@ fn choices_interleave_and_each_has_its_own_end() {
     assert_eq!(chat(&messages), [texts, ends].concat());
 }
 
-/// Returns the texts of these lists of tool calls, one message each.
+/// Returns the texts for a stream in which each message has one of these lists of tool calls.
 fn tools(calls: &[&str]) -> Vec<String> {
     let messages = calls
         .iter()
@@ -306,7 +307,7 @@ fn reads_text_with_half_a_character() {
 }
 
 #[test]
-fn a_key_that_stands_twice_loses_nothing() {
+fn reads_messages_with_duplicate_keys() {
     let twice = r#"{"id":"a","id":"b","choices":[{"index":1,"index":1,"delta":{"content":"x"}}]}"#;
     let started = r#"Started { id: Some("b"), model: None }"#;
     assert_eq!(chat(&[twice]), [started, r#"1 Text "x""#]);
