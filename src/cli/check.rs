@@ -9,7 +9,7 @@ use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Prints one error per line as FILE:LINE:COLUMN: KEY: error; hint
+Prints one error or warning per line as FILE:LINE:COLUMN: KEY: error; hint
 Flags and TOKENGAUGE_* variables are ignored: only the file is checked.
 Exit status: 0 if the file is valid, 1 otherwise.")]
 pub struct CheckArgs {
@@ -36,7 +36,11 @@ pub enum SchemaOf {
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     let config = config::check(&args.file)?;
-    Ok(if args.print { config.yaml } else { format!("{}: valid", args.file.display()) })
+    if args.print {
+        return Ok(config.yaml);
+    }
+    let warnings: String = config.warnings.iter().map(|warning| format!("{warning}\n")).collect();
+    Ok(format!("{warnings}{}: valid", args.file.display()))
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {

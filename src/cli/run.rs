@@ -24,6 +24,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let mut watcher = ConfigWatcher::new(args, environment);
     let config = watcher.load()?;
     let log_export = super::log::start(config.log);
+    log_warnings(&config);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
             "OTEL_PROPAGATORS",
@@ -128,6 +129,12 @@ async fn serve(
 /// Exit status after a second signal: 128 + SIGTERM, as shells report a process that a signal has terminated.
 pub(super) const SECOND_SIGNAL: u8 = 143;
 
+fn log_warnings(config: &Config) {
+    for warning in &config.warnings {
+        self_telemetry::config_warning(&warning.to_string());
+    }
+}
+
 fn log_addresses(app: &App) {
     let config = app.config();
     for listener in &config.listeners {
@@ -148,6 +155,7 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     let problem = match loaded {
         Ok(new) => {
             let need_restart = config::changes_requiring_restart(&app.config(), &new);
+            log_warnings(&new);
             match app.reload(new) {
                 Ok(()) => {
                     return self_telemetry::config_reloaded(&need_restart);

@@ -90,6 +90,7 @@ pub(super) struct ErrorCollector {
     file: PathBuf,
     locations: Vec<Location>,
     errors: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
 }
 
 impl ErrorCollector {
@@ -123,6 +124,16 @@ impl ErrorCollector {
     pub(super) fn add_at(&mut self, position: Position, key: String, message: impl Into<String>) {
         let position = Some((self.file.clone(), position));
         self.errors.push(ConfigError { position, key, message: message.into() });
+    }
+
+    /// Adds a warning. Warnings do not make the file invalid.
+    pub(super) fn warn_at(&mut self, position: Position, key: String, message: String) {
+        let position = Some((self.file.clone(), position));
+        self.warnings.push(ConfigError { position, key, message });
+    }
+
+    pub(super) fn take_warnings(&mut self) -> Vec<ConfigError> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Adds an error about a flag or an environment variable.

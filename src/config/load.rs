@@ -8,7 +8,7 @@ use schemars::{Schema, schema_for};
 use super::deserialize::{self, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::{Layers, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw};
+use super::{Config, Environment, RunArgs, file, prices, raw, renamed_keys, yaml};
 use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, the environment and the file that the flags name.
@@ -58,16 +58,20 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
             None => return Err(errors.into_errors()),
         },
     };
-    let config = resolve(file, layers, &mut errors);
+    let mut config = resolve(file, layers, &mut errors);
+    config.warnings = errors.take_warnings();
     errors.into_result(config)
 }
 
 /// Parses the configuration file. An empty file is also an error.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
     let errors_before = errors.count();
-    let file = deserialize::from_yaml(text, errors);
+    let file = yaml::parse(text, errors).and_then(|mut root| {
+        renamed_keys::apply(&mut root, errors);
+        deserialize::from_node(&root, errors)
+    });
     if file.is_none() && errors.count() == errors_before {
-        let message = "the file is empty; write at least `version: 1` and \
+        let message = "the file is empty; write at least \
                        `upstreams: {openai: {url: https://api.openai.com}}`";
         errors.add_at(Position::START, String::new(), message);
     }

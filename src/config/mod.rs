@@ -50,6 +50,7 @@ mod load;
 mod prices;
 mod proxy_env;
 mod raw;
+mod renamed_keys;
 mod resolve;
 mod run_args;
 pub mod value;
@@ -112,6 +113,8 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
+    /// Keys of the file that have a new name.
+    pub warnings: Vec<ConfigError>,
     /// The effective configuration as YAML, with all defaults. As a file, it resolves to the same configuration.
     /// Secrets are redacted.
     pub yaml: String,

@@ -11,9 +11,8 @@ use tokengauge_measure::cost::Day;
 /// Prices of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["version"]))]
 pub(super) struct File {
-    /// The version of this format: 1.
+    /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
     pub(super) version: Field<u64>,
     /// The currency of entries that have none: an ISO 4217 code.

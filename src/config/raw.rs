@@ -22,9 +22,8 @@ use tokengauge_types::url::{PathOrUrl, Url};
 /// Configuration of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["version"]))]
 pub(super) struct File {
-    /// The version of this format: 1.
+    /// The version of this format: 1, which is also the default.
     #[schemars(range(min = 1, max = 1))]
     pub(super) version: Field<u64>,
     /// Addresses that accept client connections.
@@ -38,7 +37,7 @@ pub(super) struct File {
     pub(super) routes: Field<Vec<Field<Route>>>,
     /// Service level objectives, each with an error budget and burn rates. An empty list disables them; without this
     /// key there are defaults.
-    pub(super) objectives: Field<Vec<Field<Objective>>>,
+    pub(super) slos: Field<Vec<Field<Slo>>>,
     /// Tokenizers of models that are not built in: a model name pattern, in which * matches any text, and the path of
     /// a tokenizer.json.
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
@@ -49,19 +48,19 @@ pub(super) struct File {
     /// Prices and budgets. Off by default.
     pub(super) cost: Field<Cost>,
     /// Maximum number of distinct values per metric label; further values are reported as "other".
-    pub(super) labels: Field<Labels>,
+    pub(super) cardinality_limits: Field<CardinalityLimits>,
     /// OTLP export. Each key takes precedence over the OTEL_* variable of the same meaning.
-    pub(super) export: Field<Export>,
+    pub(super) otlp: Field<Otlp>,
     /// Resource limits of the proxy itself.
     pub(super) limits: Field<Limits>,
     /// How long open streams may continue after SIGTERM.
     // A longer grace period would let one forgotten stream block a deployment.
-    pub(super) drain: Field<Drain>,
+    pub(super) shutdown_grace_period: Field<GracePeriod>,
     /// Position of this proxy: beside the backend, beside the application, or shared in between.
-    pub(super) vantage: Field<ProxyPosition>,
+    pub(super) position: Field<ProxyPosition>,
     /// Handling of trace headers on routes that do not set it: pass them through unchanged, or continue the trace with
     /// the proxy's own span as the parent.
-    pub(super) trace: Field<TraceHeaders>,
+    pub(super) trace_context: Field<TraceHeaders>,
     /// Trace header formats, in order of precedence. Defaults to OTEL_PROPAGATORS, then to tracecontext and baggage.
     pub(super) propagators: Field<Vec<Field<Propagator>>>,
     /// The proxy's own log, on standard error.
@@ -69,10 +68,10 @@ pub(super) struct File {
     /// One JSON line per exchange, with all measurements and no text. Off by default.
     pub(super) request_log: Field<RequestLog>,
     /// Detection of workload shifts: the baseline that prompt and answer lengths are compared with.
-    pub(super) drift: Field<Drift>,
+    pub(super) workload_drift: Field<WorkloadDrift>,
 }
 
-pub(super) type Drain = BoundedTime<0, HOUR>;
+pub(super) type GracePeriod = BoundedTime<0, HOUR>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -86,7 +85,7 @@ pub(super) struct Listener {
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time from a client's first byte to the end of the request headers.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
-    pub(super) head_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
+    pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -117,7 +116,7 @@ pub(super) struct Upstream {
     /// HTTP version of connections to this upstream.
     pub(super) protocol: Field<Protocol>,
     /// Whether to forward the client's Host header instead of the URL's host.
-    pub(super) keep_host: Field<bool>,
+    pub(super) preserve_host: Field<bool>,
     /// Additional root certificates for this upstream (PEM file).
     pub(super) ca_file: Field<PathBuf>,
     /// Time limits of a request.
@@ -125,9 +124,9 @@ pub(super) struct Upstream {
     /// Idle connections that are kept for reuse.
     pub(super) pool: Field<Pool>,
     /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
-    pub(super) metrics: Field<Metrics>,
+    pub(super) engine_metrics: Field<EngineMetrics>,
     /// When the engine behind this upstream counts as warm. Not tracked by default.
-    pub(super) warm: Field<Warm>,
+    pub(super) warmup: Field<Warmup>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -136,7 +135,7 @@ pub(super) struct Timeouts {
     /// DNS, TCP and TLS together.
     pub(super) connect: Field<TimeLimit>,
     /// From the end of the request to the response headers.
-    pub(super) head: Field<TimeLimit>,
+    pub(super) response_header: Field<TimeLimit>,
     /// Between two chunks of the response body.
     pub(super) idle: Field<TimeLimit>,
     /// From the request headers to the end of the response.
@@ -148,70 +147,78 @@ pub(super) struct Timeouts {
 pub(super) struct Pool {
     /// How long an idle connection is kept; keep it below the upstream's own keep-alive.
     // After 5 min every server has closed the connection.
-    pub(super) idle: Field<BoundedTime<0, { 5 * MINUTE }>>,
+    pub(super) idle_timeout: Field<BoundedTime<0, { 5 * MINUTE }>>,
     /// Maximum number of idle connections.
-    pub(super) size: Field<BoundedInt<0, 65_536>>,
+    pub(super) max_idle_connections: Field<BoundedInt<0, 65_536>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Metrics {
+pub(super) struct EngineMetrics {
     /// A path on the upstream's host, or a URL.
     pub(super) url: Field<PathOrUrl>,
     /// The engine. By default it is detected from its metric names.
     pub(super) engine: Field<EngineChoice>,
     /// Scrape interval.
     // Engines do not update their numbers more often than once per second. Queues change within 5 min.
-    pub(super) interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
+    pub(super) scrape_interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
     /// Maximum time for a complete response.
     // Below 100 ms, 1 MB over a slow line always fails. A page older than a minute does not describe the present.
-    pub(super) timeout: Field<BoundedTime<100, MINUTE>>,
+    pub(super) scrape_timeout: Field<BoundedTime<100, MINUTE>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Warm {
+pub(super) struct Warmup {
     /// Without exchanges for this long, the engine has to warm up again.
     // A second without traffic is not idleness. No cache is kept for longer than a day.
-    pub(super) idle: Field<BoundedTime<SECOND, DAY>>,
+    pub(super) idle_timeout: Field<BoundedTime<SECOND, DAY>>,
     /// Number of successful responses after which the engine counts as warm.
-    pub(super) exchanges: Field<BoundedInt<0, 1_000>>,
+    pub(super) min_requests: Field<BoundedInt<0, 1_000>>,
     /// Time after its start during which the engine counts as warming. 0s disables this.
-    pub(super) young: Field<BoundedTime<0, HOUR>>,
+    pub(super) startup_grace: Field<BoundedTime<0, HOUR>>,
     /// A response that reports a longer model load time than this was a cold start.
     // Looking up a loaded model takes some time as well. No model takes an hour to load.
-    pub(super) load: Field<BoundedTime<1, HOUR>>,
+    pub(super) cold_load_threshold: Field<BoundedTime<1, HOUR>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["upstream"]))]
 pub(super) struct Route {
-    /// Name in metrics and objectives.
+    /// Name in metrics and SLOs.
     pub(super) name: Field<String>,
     /// Which requests take this route. Without this key, all do.
     pub(super) r#match: Field<Match>,
     /// A name under upstreams.
     pub(super) upstream: Field<String>,
     /// Whether to remove the prefix before the path is forwarded.
-    pub(super) strip: Field<bool>,
+    pub(super) strip_prefix: Field<bool>,
     /// The API format, if it is not to be detected: a family such as openai, anthropic, google or ollama, or one API
     /// such as openai.chat for every POST.
-    pub(super) dialect: Field<String>,
+    pub(super) api_format: Field<String>,
     /// The provider in telemetry, if it is not to be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
     pub(super) provider: Field<String>,
-    /// Overrides the global vantage.
-    pub(super) vantage: Field<ProxyPosition>,
+    /// Overrides the global position.
+    pub(super) position: Field<ProxyPosition>,
     /// Overrides the global handling of trace headers.
-    pub(super) trace: Field<TraceHeaders>,
-    /// A stream without a token for this long after its first one has stalled. The proxy does not abort it.
-    pub(super) stall_after: Field<StallThreshold>,
-    /// A stream without a first token for this long hangs. The proxy does not abort it.
-    pub(super) hung_after: Field<StallThreshold>,
+    pub(super) trace_context: Field<TraceHeaders>,
+    /// When a stream counts as stalled. The proxy does not abort stalled streams.
+    pub(super) stall: Field<Stall>,
     /// Concurrency limit of this route. Unlimited by default.
-    pub(super) admission: Field<Admission>,
+    pub(super) concurrency_limit: Field<ConcurrencyLimit>,
     /// Capture of prompts and answers on spans. Off by default.
     pub(super) content: Field<Content>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Stall {
+    /// A stream is stalled if no first token arrives for this long after the request was sent. Ten times as long if
+    /// the request asks for reasoning.
+    pub(super) first_token_after: Field<StallThreshold>,
+    /// A stream is stalled if no token arrives for this long after the previous one.
+    pub(super) inter_token_after: Field<StallThreshold>,
 }
 
 /// The observer looks for stalled streams about every 250 ms. After an hour the threshold is of no use.
@@ -220,16 +227,16 @@ pub(super) type StallThreshold = BoundedTime<250, HOUR>;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["max_in_flight"]))]
-pub(super) struct Admission {
+pub(super) struct ConcurrencyLimit {
     /// Maximum number of forwarded requests whose responses have not ended.
     // A process has at most 65,536 ports towards one upstream.
     pub(super) max_in_flight: Field<BoundedInt<1, 65_536>>,
     /// Maximum number of queued requests; further ones receive 429.
     // Each queued request holds a connection and up to 64 KiB of its body.
-    pub(super) queue: Field<BoundedInt<0, 65_536>>,
+    pub(super) max_queue: Field<BoundedInt<0, 65_536>>,
     /// Maximum time in the queue; after it a request receives 429.
-    // Below 10 ms use `queue: 0`. After 10 min every client has disconnected.
-    pub(super) wait: Field<BoundedTime<10, { 10 * MINUTE }>>,
+    // Below 10 ms use `max_queue: 0`. After 10 min every client has disconnected.
+    pub(super) queue_timeout: Field<BoundedTime<10, { 10 * MINUTE }>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -256,14 +263,14 @@ pub(super) struct Match {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Objective {
-    /// Several objectives at once, by kind of use. Next to it, name, target, window, scope, warmup and exclude apply
-    /// to all of them, and indicator is not allowed.
+pub(super) struct Slo {
+    /// Several SLOs at once, by kind of use. Next to it, name, target, window, scope, warmup and exclude apply
+    /// to all of them, and sli is not allowed.
     pub(super) preset: Field<Preset>,
-    /// Name in metrics and alerts; for a preset, the prefix of its objectives' names.
+    /// Name in metrics and alerts; for a preset, the prefix of its SLOs' names.
     pub(super) name: Field<String>,
     /// What makes an exchange good.
-    pub(super) indicator: Field<Indicator>,
+    pub(super) sli: Field<Sli>,
     /// The longest good time (ttft, first_visible, inter_token, duration) or the lowest good rate in tokens per second
     /// (output_rate, total_rate, tokens_above_rate, system_rate).
     pub(super) threshold: Field<ThresholdValue>,
@@ -292,7 +299,7 @@ pub(super) type BudgetWindow = BoundedTime<HOUR, { 90 * DAY }>;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Indicator {
+pub(super) enum Sli {
     Availability,
     Ttft,
     FirstVisible,
@@ -394,7 +401,7 @@ type LabelLimit = BoundedInt<1, 1_000>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Labels {
+pub(super) struct CardinalityLimits {
     /// Models.
     pub(super) models: Field<LabelLimit>,
     /// Providers.
@@ -407,13 +414,13 @@ pub(super) struct Labels {
     pub(super) tenants: Field<LabelLimit>,
     /// Variants.
     pub(super) variants: Field<LabelLimit>,
-    /// Whether rates and latencies are also labelled by prompt and answer length bands.
-    pub(super) length_bands: Field<bool>,
+    /// Whether rates and latencies are also labelled by prompt and answer length buckets.
+    pub(super) length_buckets: Field<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Export {
+pub(super) struct Otlp {
     /// The collector's URL, for metrics and traces.
     pub(super) endpoint: Field<Url>,
     /// The OTLP protocol.
@@ -473,18 +480,18 @@ pub(super) struct RequestLog {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Rotation {
-    /// Rotation a file when it reaches this size.
+    /// Rotates a file when it reaches this size.
     // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
     pub(super) size: Field<BoundedSize<{ 1 << 20 }, { 1 << 40 }>>,
     /// How many rotated files to keep; path.1 is the newest.
-    pub(super) keep: Field<BoundedInt<0, 1_000>>,
+    pub(super) max_files: Field<BoundedInt<0, 1_000>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Drift {
+pub(super) struct WorkloadDrift {
     /// first, yesterday, off, or a file that was saved from /drift of the admin port.
     pub(super) baseline: Field<PathBuf>,
     /// How many recent exchanges per model and route are compared, and how many make up the baseline first.
-    pub(super) exchanges: Field<BoundedInt<200, 10_000>>,
+    pub(super) sample_size: Field<BoundedInt<200, 10_000>>,
 }

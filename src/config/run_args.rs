@@ -58,9 +58,9 @@ pub struct RunArgs {
     )]
     pub engine_metrics: Option<bool>,
 
-    /// Use the SLOs of a preset, by kind of use; replaces the file's objectives
-    #[arg(long, value_name = "PRESET", env = "TOKENGAUGE_OBJECTIVES")]
-    pub objectives: Option<Preset>,
+    /// Use the SLOs of a preset, by kind of use; replaces the file's SLOs
+    #[arg(long, alias = "objectives", value_name = "PRESET", env = "TOKENGAUGE_SLOS")]
+    pub slos: Option<Preset>,
 
     /// Serve health, metrics and live streams on this address: IP:PORT [default: 127.0.0.1:4001]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
@@ -72,17 +72,17 @@ pub struct RunArgs {
 
     /// Set the position of this proxy: beside the backend (inbound), beside the application (outbound) or shared in
     /// between (gateway) [default: outbound]
-    #[arg(long, env = "TOKENGAUGE_VANTAGE")]
-    pub vantage: Option<ProxyPosition>,
+    #[arg(long, alias = "vantage", env = "TOKENGAUGE_POSITION")]
+    pub position: Option<ProxyPosition>,
 
     /// Pass trace headers through unchanged, or continue the trace with the proxy's own span as the parent
     /// [default: passthrough]
-    #[arg(long, env = "TOKENGAUGE_TRACE")]
-    pub trace: Option<TraceHeaders>,
+    #[arg(long, alias = "trace", env = "TOKENGAUGE_TRACE_CONTEXT")]
+    pub trace_context: Option<TraceHeaders>,
 
     /// Let open streams continue for this long after SIGTERM [default: 30s]
-    #[arg(long, value_name = "TIME", env = "TOKENGAUGE_DRAIN")]
-    pub drain: Option<DurationValue>,
+    #[arg(long, alias = "drain", value_name = "TIME", env = "TOKENGAUGE_SHUTDOWN_GRACE_PERIOD")]
+    pub shutdown_grace_period: Option<DurationValue>,
 
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]

@@ -101,8 +101,16 @@ impl ConfigWatcher {
 }
 
 /// Top-level keys that take effect only at the next start.
-pub const RESTART_KEYS: [&str; 8] =
-    ["listeners", "admin", "slo_state", "labels", "export", "limits", "propagators", "log"];
+pub const RESTART_KEYS: [&str; 8] = [
+    "listeners",
+    "admin",
+    "slo_state",
+    "cardinality_limits",
+    "otlp",
+    "limits",
+    "propagators",
+    "log",
+];
 
 /// The [`RESTART_KEYS`] that differ.
 pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {

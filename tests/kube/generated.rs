@@ -345,7 +345,7 @@ fn check_pod(before: &Value, after: &Value) -> Checked {
 fn check_service(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
     let [before, after] = pods.map(containers);
     let sidecar = after.iter().find(|it| is_sidecar(it)).unwrap();
-    if variable(sidecar, "TOKENGAUGE_VANTAGE") != Some("inbound") {
+    if variable(sidecar, "TOKENGAUGE_POSITION") != Some("inbound") {
         return Ok(());
     }
     let upstream = variable(sidecar, "TOKENGAUGE_UPSTREAM").unwrap_or_default();

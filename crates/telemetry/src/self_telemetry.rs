@@ -35,6 +35,11 @@ pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
 
+/// The configuration is in effect, but should be changed: a key has a new name.
+pub fn config_warning(warning: &str) {
+    warn!(warning, "configuration");
+}
+
 /// The kernel does not report TCP connection statistics.
 pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");

@@ -273,7 +273,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
         let Some(written) = entry.first_token else {
             continue;
         };
-        let Some(claimed) = span.time_to_token else {
+        let Some(claimed) = span.time_to_first_token else {
             if exchange.is_complete() {
                 mismatches.add(|| format!("{}: no time to first token", exchange.name()));
             }
@@ -361,7 +361,7 @@ mod tests {
             server: false,
             counted: Some(40),
             reported: Some(40),
-            time_to_token: Some(0.0505),
+            time_to_first_token: Some(0.0505),
         };
         Case {
             record: ClientRecord {
@@ -462,11 +462,11 @@ mod tests {
 
     #[test]
     fn detects_a_wrong_time_to_first_token() {
-        reports("passed", |case| case.spans[1].time_to_token = Some(0.043));
-        reports("passed", |case| case.spans[1].time_to_token = Some(0.058));
-        reports("no time to first token", |case| case.spans[1].time_to_token = None);
-        reports("is not a valid time", |case| case.spans[1].time_to_token = Some(-1.0));
-        assert_eq!(wrong(|case| case.spans[1].time_to_token = Some(0.0519)), None);
+        reports("passed", |case| case.spans[1].time_to_first_token = Some(0.043));
+        reports("passed", |case| case.spans[1].time_to_first_token = Some(0.058));
+        reports("no time to first token", |case| case.spans[1].time_to_first_token = None);
+        reports("is not a valid time", |case| case.spans[1].time_to_first_token = Some(-1.0));
+        assert_eq!(wrong(|case| case.spans[1].time_to_first_token = Some(0.0519)), None);
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
         // at any time between.
         let found = wrong(|case| {
             case.record.first_token = Some(at(190));
-            case.spans[1].time_to_token = Some(0.080);
+            case.spans[1].time_to_first_token = Some(0.080);
         });
         assert_eq!(found, None);
     }

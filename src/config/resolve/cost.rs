@@ -126,10 +126,10 @@ fn read_prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> P
 
 fn parse_prices(text: &str, routes: &[String], errors: &mut ErrorCollector) -> Prices {
     let file = deserialize::from_yaml::<prices::File>(text, errors);
-    let Some(Spanned { value, node }) = file else {
+    let Some(Spanned { mut value, node }) = file else {
         return Prices::default();
     };
-    check_version(&value.version, node, errors);
+    check_version(&mut value.version, errors);
     let default_currency = value.currency.value();
     let models = value.models.value().unwrap_or_default();
     check_length((models.len(), node), MAX_PRICES, "prices", errors);

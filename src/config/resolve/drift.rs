@@ -13,11 +13,11 @@ use tokengauge_measure::drift::{Baseline, Config, SavedBaseline};
 /// takes 6 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
-pub(super) fn resolve(written: &mut raw::Drift, errors: &mut ErrorCollector) -> Config {
+pub(super) fn resolve(written: &mut raw::WorkloadDrift, errors: &mut ErrorCollector) -> Config {
     written.baseline.or_insert("first".into());
     Config {
         baseline: baseline(&written.baseline, errors).unwrap_or(Baseline::First),
-        exchanges: written.exchanges.or(Config::default().exchanges),
+        exchanges: written.sample_size.or(Config::default().exchanges),
     }
 }
 

@@ -89,7 +89,7 @@ fn listener(written: &mut Spanned<raw::Listener>, errors: &mut ErrorCollector) -
         address: address.value.0.clone(),
         tls,
         max_connections: value.max_connections.or(Config::MAX_CONNECTIONS),
-        head_timeout: value.head_timeout.or_time(Config::HEAD_TIMEOUT),
+        head_timeout: value.request_header_timeout.or_time(Config::HEAD_TIMEOUT),
     })
 }
 

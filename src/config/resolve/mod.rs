@@ -25,7 +25,7 @@ mod upstreams;
 
 /// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
-const DRAIN: Duration = Duration::from_secs(30);
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Default memory limit of the observation channel. Enough for 5,000 streams whose observation is 6 KiB behind each. A
 /// longer backlog cannot be caught up.
@@ -61,13 +61,10 @@ pub(super) fn resolve(
     let Layers { args, environment, .. } = layers;
     let root = file.as_ref().map(|file| file.node);
     let mut file = file.map(|file| file.value).unwrap_or_default();
-    match root {
-        Some(root) => check_version(&file.version, root, errors),
-        None => file.version = Field::of(1),
-    }
+    check_version(&mut file.version, errors);
     let (listeners, admin) = listeners::resolve(&mut file, layers, errors);
-    let vantage = file.vantage.merge(args.vantage);
-    let trace = file.trace.merge(args.trace);
+    let vantage = file.position.merge(args.position);
+    let trace = file.trace_context.merge(args.trace_context);
     let mut routing = routes::resolve(&mut file, root, args, errors);
     apply_proxies(&mut routing, environment, errors);
     let (propagators, ignored_propagators) =
@@ -87,7 +84,7 @@ pub(super) fn resolve(
             level: log.level.merge(args.log_level),
             format: log.format.merge(args.log_format),
         },
-        objectives: objectives::resolve(&mut file.objectives, args.objectives, known, errors),
+        objectives: objectives::resolve(&mut file.slos, args.slos, known, errors),
         slo_state: objectives::state(&file.slo_state, errors),
         tokenizers: tokenizers::resolve(&mut file.tokenizers, layers.tokenizers, errors),
         prices: file.cost.get().and_then(|cost| cost.prices.get().cloned()),
@@ -101,12 +98,13 @@ pub(super) fn resolve(
         identity_key: environment(IDENTITY_KEY_VARIABLE)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
-        labels: labels(file.labels.or_insert_default()),
+        labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
-        drain: drain(&mut file.drain, args, errors),
+        drain: grace_period(&mut file.shutdown_grace_period, args, errors),
         request_log: request_log(&mut file.request_log, errors),
-        drift: drift::resolve(file.drift.or_insert_default(), errors),
-        export: export(file.export.or_insert_default(), errors),
+        drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
+        export: otlp(file.otlp.or_insert_default(), errors),
+        warnings: Vec::new(),
         // Serialization cannot fail for plain structs, maps, strings and numbers.
         yaml: serde_saphyr::to_string(&file).unwrap_or_default(),
     }
@@ -128,25 +126,30 @@ fn apply_proxies(
     }
 }
 
-pub(super) fn check_version(version: &Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
-    let version = version.required(errors, file, "version", "write `version: 1` at the top");
-    if let Some(Spanned { value, node }) = version
+/// Checks the version of a file. A file without one has the newest version.
+pub(super) fn check_version(version: &mut Field<u64>, errors: &mut ErrorCollector) {
+    if let Some(Spanned { value, node }) = version.as_ref()
         && *value != 1
     {
         errors.add(*node, format!("unsupported version {value}; this release reads version 1"));
     }
+    version.or_insert(1);
 }
 
-fn drain(written: &mut Field<raw::Drain>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
-    match args.drain.map(raw::Drain::new) {
+fn grace_period(
+    written: &mut Field<raw::GracePeriod>,
+    args: &RunArgs,
+    errors: &mut ErrorCollector,
+) -> Duration {
+    match args.shutdown_grace_period.map(raw::GracePeriod::new) {
         Some(Ok(flag)) => *written = Field::of(flag),
-        Some(Err(message)) => errors.add_outside_file("--drain", message),
+        Some(Err(message)) => errors.add_outside_file("--shutdown-grace-period", message),
         None => {}
     }
-    written.or_time(DRAIN)
+    written.or_time(GRACE_PERIOD)
 }
 
-fn labels(written: &mut raw::Labels) -> label::CardinalityLimits {
+fn labels(written: &mut raw::CardinalityLimits) -> label::CardinalityLimits {
     let default = label::CardinalityLimits::default();
     label::CardinalityLimits {
         error_types: written.error_types.or(default.error_types),
@@ -155,11 +158,11 @@ fn labels(written: &mut raw::Labels) -> label::CardinalityLimits {
         providers: written.providers.or(default.providers),
         tenants: written.tenants.or(default.tenants),
         variants: written.variants.or(default.variants),
-        length_bands: *written.length_bands.or_insert(default.length_bands),
+        length_bands: *written.length_buckets.or_insert(default.length_bands),
     }
 }
 
-fn export(written: &mut raw::Export, errors: &mut ErrorCollector) -> ExportOverrides {
+fn otlp(written: &mut raw::Otlp, errors: &mut ErrorCollector) -> ExportOverrides {
     let mut headers = Vec::new();
     if let Some(list) = written.headers.spanned_mut() {
         list.value.retain(|_, value| matches!(value, Field::Present(_)));
@@ -202,7 +205,7 @@ fn request_log(
         },
         rotate: request_log::Rotation {
             size: rotate.size.or(default_size).0 as u64,
-            keep: rotate.keep.or(default.keep),
+            keep: rotate.max_files.or(default.keep),
         },
     })
 }

@@ -18,8 +18,8 @@ use tokengauge_types::label::Label;
 /// Default SLO window, a month of 30 days. The usual burn-rate factors (14.4, 6, 3, 1) assume this length.
 pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
-/// The values of the key `indicator`.
-const INDICATORS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
+/// The values of the key `sli`.
+const SLIS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
                           duration, tokens_above_rate, system_rate";
 
 /// What scopes may refer to.
@@ -33,7 +33,7 @@ pub(super) struct Known<'a> {
 /// Resolves the objectives. The preset of the flag replaces the objectives of the file, but the file is still checked.
 /// Objectives from presets and defaults are written to `written` as single entries.
 pub(super) fn resolve(
-    written: &mut Field<Vec<Field<raw::Objective>>>,
+    written: &mut Field<Vec<Field<raw::Slo>>>,
     flag: Option<Preset>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
@@ -47,21 +47,21 @@ pub(super) fn resolve(
     objectives
 }
 
-fn to_raw(objective: &Objective) -> raw::Objective {
+fn to_raw(objective: &Objective) -> raw::Slo {
     let Objective { name, indicator, target, window, scope, counting } = objective;
     let time = indicator.longest().map(|time| ThresholdValue(DurationValue(time).to_string()));
     let rate = indicator.lowest().map(|rate| ThresholdValue(rate.to_string()));
     let (indicator, min_streams) = match *indicator {
-        Sli::Availability => (raw::Indicator::Availability, None),
-        Sli::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
-        Sli::FirstVisible(_) => (raw::Indicator::FirstVisible, None),
-        Sli::OutputRate(_) => (raw::Indicator::OutputRate, None),
-        Sli::TotalRate(_) => (raw::Indicator::TotalRate, None),
-        Sli::StallFree => (raw::Indicator::StallFree, None),
-        Sli::InterToken(_) => (raw::Indicator::InterToken, None),
-        Sli::Duration(_) => (raw::Indicator::Duration, None),
-        Sli::TokensAboveRate(_) => (raw::Indicator::TokensAboveRate, None),
-        Sli::SystemRate { min_streams, .. } => (raw::Indicator::SystemRate, Some(min_streams)),
+        Sli::Availability => (raw::Sli::Availability, None),
+        Sli::TimeToFirstToken(_) => (raw::Sli::Ttft, None),
+        Sli::FirstVisible(_) => (raw::Sli::FirstVisible, None),
+        Sli::OutputRate(_) => (raw::Sli::OutputRate, None),
+        Sli::TotalRate(_) => (raw::Sli::TotalRate, None),
+        Sli::StallFree => (raw::Sli::StallFree, None),
+        Sli::InterToken(_) => (raw::Sli::InterToken, None),
+        Sli::Duration(_) => (raw::Sli::Duration, None),
+        Sli::TokensAboveRate(_) => (raw::Sli::TokensAboveRate, None),
+        Sli::SystemRate { min_streams, .. } => (raw::Sli::SystemRate, Some(min_streams)),
     };
     let raw_scope = (*scope != Scope::default()).then(|| raw::Scope {
         route: scope.route.as_ref().map(ToString::to_string).into(),
@@ -70,10 +70,10 @@ fn to_raw(objective: &Objective) -> raw::Objective {
         operation: scope.operation.map(|operation| operation.as_str().to_owned()).into(),
         stream: scope.stream.into(),
     });
-    raw::Objective {
+    raw::Slo {
         preset: Field::Absent,
         name: Field::of(name.to_string()),
-        indicator: Field::of(indicator),
+        sli: Field::of(indicator),
         threshold: time.or(rate).into(),
         min_streams: min_streams.map(Bounded::within).into(),
         min_output_tokens: counting.min_output_tokens.map(Bounded::within).into(),
@@ -138,7 +138,7 @@ fn from_preset(preset: Preset, prefix: Option<&str>, target: Option<f64>) -> Vec
 }
 
 fn from_list(
-    written: &mut Field<Vec<Field<raw::Objective>>>,
+    written: &mut Field<Vec<Field<raw::Slo>>>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
@@ -156,7 +156,7 @@ fn from_list(
             }
         }
         if let Some(name) = names.iter().find(|name| used_names.contains(name)) {
-            errors.add(node, format!("duplicate objective name \"{name}\"; use another name"));
+            errors.add(node, format!("duplicate SLO name \"{name}\"; use another name"));
         }
         used_names.extend(names);
         objectives.extend(entry);
@@ -166,7 +166,7 @@ fn from_list(
 
 /// Returns the objectives of one entry: those of its preset, or a single one.
 fn from_entry(
-    written: &mut Spanned<raw::Objective>,
+    written: &mut Spanned<raw::Slo>,
     known: Known<'_>,
     errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
@@ -194,11 +194,7 @@ fn from_entry(
 }
 
 /// Returns the objective of an entry without a preset.
-fn from_keys(
-    written: &raw::Objective,
-    node: NodeId,
-    errors: &mut ErrorCollector,
-) -> Option<Objective> {
+fn from_keys(written: &raw::Slo, node: NodeId, errors: &mut ErrorCollector) -> Option<Objective> {
     let name = written.name.required(errors, node, "name", "add one, such as chat-ttft");
     let hint = "write the ratio of good exchanges, such as 99.5%";
     let target = written.target.required(errors, node, "target", hint);
@@ -253,56 +249,56 @@ fn operation(written: &Field<String>, errors: &mut ErrorCollector) -> Option<Ope
 }
 
 /// Reports keys that define an indicator. They are not allowed together with a preset.
-fn reject_own_indicator(written: &raw::Objective, errors: &mut ErrorCollector) {
+fn reject_own_indicator(written: &raw::Slo, errors: &mut ErrorCollector) {
     let nodes = [
-        written.indicator.as_ref().map(|field| field.node),
+        written.sli.as_ref().map(|field| field.node),
         written.threshold.as_ref().map(|field| field.node),
         written.min_streams.as_ref().map(|field| field.node),
         written.min_output_tokens.as_ref().map(|field| field.node),
     ];
     for node in nodes.into_iter().flatten() {
-        let hint = "remove this key, or replace the preset by an objective of your own";
+        let hint = "remove this key, or replace the preset by SLOs of your own";
         errors.add(node, format!("a preset defines this; {hint}"));
     }
 }
 
 /// Returns the indicator, and the minimum number of output tokens that an exchange needs to be rated.
 fn indicator(
-    written: &raw::Objective,
+    written: &raw::Slo,
     objective: NodeId,
     errors: &mut ErrorCollector,
 ) -> Option<(Sli, Option<u32>)> {
-    let hint = format!("write one of {INDICATORS}; or a preset");
-    let kind = written.indicator.required(errors, objective, "indicator", &hint)?.value;
+    let hint = format!("write one of {SLIS}; or a preset");
+    let kind = written.sli.required(errors, objective, "sli", &hint)?.value;
     let indicator = with_threshold(kind, written, objective, errors);
     let min_output_tokens = written.min_output_tokens.spanned();
     if let (Some(field), Some(false)) = (min_output_tokens, indicator.map(Sli::is_rate)) {
-        let message = "this indicator does not rate single exchanges; remove this key";
+        let message = "this SLI does not rate single exchanges; remove this key";
         errors.add(field.node, message);
     }
     Some((indicator?, min_output_tokens.map(|field| field.value.get())))
 }
 
 fn with_threshold(
-    kind: raw::Indicator,
-    written: &raw::Objective,
+    kind: raw::Sli,
+    written: &raw::Slo,
     objective: NodeId,
     errors: &mut ErrorCollector,
 ) -> Option<Sli> {
-    use raw::Indicator;
+    use raw::Sli as Kind;
     let min_streams = min_streams(kind, written.min_streams, objective, errors);
     let threshold = &written.threshold;
     let indicator = match kind {
-        Indicator::Availability => Sli::Availability,
-        Indicator::StallFree => Sli::StallFree,
-        Indicator::Ttft => Sli::TimeToFirstToken(longest(threshold, objective, errors)?),
-        Indicator::FirstVisible => Sli::FirstVisible(longest(threshold, objective, errors)?),
-        Indicator::InterToken => Sli::InterToken(longest(threshold, objective, errors)?),
-        Indicator::Duration => Sli::Duration(longest(threshold, objective, errors)?),
-        Indicator::OutputRate => Sli::OutputRate(lowest(threshold, objective, errors)?),
-        Indicator::TotalRate => Sli::TotalRate(lowest(threshold, objective, errors)?),
-        Indicator::TokensAboveRate => Sli::TokensAboveRate(lowest(threshold, objective, errors)?),
-        Indicator::SystemRate => {
+        Kind::Availability => Sli::Availability,
+        Kind::StallFree => Sli::StallFree,
+        Kind::Ttft => Sli::TimeToFirstToken(longest(threshold, objective, errors)?),
+        Kind::FirstVisible => Sli::FirstVisible(longest(threshold, objective, errors)?),
+        Kind::InterToken => Sli::InterToken(longest(threshold, objective, errors)?),
+        Kind::Duration => Sli::Duration(longest(threshold, objective, errors)?),
+        Kind::OutputRate => Sli::OutputRate(lowest(threshold, objective, errors)?),
+        Kind::TotalRate => Sli::TotalRate(lowest(threshold, objective, errors)?),
+        Kind::TokensAboveRate => Sli::TokensAboveRate(lowest(threshold, objective, errors)?),
+        Kind::SystemRate => {
             Sli::SystemRate { floor: lowest(threshold, objective, errors)?, min_streams }
         }
     };
@@ -315,12 +311,12 @@ fn with_threshold(
 
 /// Returns the minimum number of streams, or 0 if the indicator does not use such a minimum.
 fn min_streams(
-    kind: raw::Indicator,
+    kind: raw::Sli,
     written: Field<raw::Count>,
     objective: NodeId,
     errors: &mut ErrorCollector,
 ) -> u32 {
-    if kind == raw::Indicator::SystemRate {
+    if kind == raw::Sli::SystemRate {
         let hint = "write how many streams must be in flight for a minute to count, such as 8";
         written.required(errors, objective, "min_streams", hint);
     } else if let Some(Spanned { node, .. }) = written.spanned() {

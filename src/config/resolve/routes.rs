@@ -72,8 +72,8 @@ fn from_sections(file: &mut raw::File, errors: &mut ErrorCollector) -> Routing {
     let mut resolver = RouteResolver {
         upstreams: &upstreams.all,
         upstream_names: &names,
-        position: *file.vantage.or_insert_default(),
-        trace: *file.trace.or_insert_default(),
+        position: *file.position.or_insert_default(),
+        trace: *file.trace_context.or_insert_default(),
         errors,
         routes: Vec::new(),
         names: Vec::new(),
@@ -120,7 +120,7 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
         let name = name.to_owned();
         routes.push(raw::Route {
             upstream: Field::of(name.clone()),
-            strip: Field::of(prefix.is_some()),
+            strip_prefix: Field::of(prefix.is_some()),
             r#match: Field::of(raw::Match { host: Field::Absent, prefix: prefix.into() }),
             provider: args.provider.clone().into(),
             ..raw::Route::default()
@@ -128,7 +128,7 @@ fn apply_flags(file: &mut raw::File, args: &RunArgs, errors: &mut ErrorCollector
         let metrics = args.engine_metrics.filter(|scrape| *scrape);
         let upstream = raw::Upstream {
             url: Field::of(url),
-            metrics: metrics.map(|_| raw::Metrics::default()).into(),
+            engine_metrics: metrics.map(|_| raw::EngineMetrics::default()).into(),
             ..raw::Upstream::default()
         };
         if upstreams.insert(name.clone(), Field::of(upstream)).is_some() {
@@ -176,7 +176,7 @@ fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
         add(PROVIDER_FLAG, "`provider` in routes");
     }
     if args.engine_metrics == Some(true) {
-        add("--engine-metrics", "`metrics: {}` in upstreams");
+        add("--engine-metrics", "`engine_metrics: {}` in upstreams");
     }
 }
 
@@ -268,33 +268,34 @@ impl<'a> RouteResolver<'a> {
         prefix: String,
     ) -> Option<route::Config> {
         let Spanned { value, node } = written;
-        if let Some(Spanned { value: true, node }) = value.strip.as_ref()
+        if let Some(Spanned { value: true, node }) = value.strip_prefix.as_ref()
             && prefix.is_empty()
         {
             let message = "no prefix to strip; add match.prefix, or remove this key";
             self.errors.add(*node, message);
         }
-        let strip = *value.strip.or_insert_default();
+        let strip = *value.strip_prefix.or_insert_default();
         if let Some(provider) = value.provider.as_ref() {
             check_name(&provider.value, provider.node, self.errors);
         }
-        if let Some(dialect) = value.dialect.as_ref() {
+        if let Some(dialect) = value.api_format.as_ref() {
             check_dialect(&dialect.value, dialect.node, self.errors);
         }
-        let admission = admission(&mut value.admission, self.errors);
+        let admission = admission(&mut value.concurrency_limit, self.errors);
         let upstream = self.upstream(&value.upstream, *node)?;
+        let stall = value.stall.or_insert_default();
         let label = |field: &Field<String>| field.get().map(|name| Label::known(name));
         let facts = RouteFacts {
             name: Label::known(&name),
-            position: *value.vantage.or_insert(self.position),
+            position: *value.position.or_insert(self.position),
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
-            dialect: label(&value.dialect),
+            dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),
-            stall_after: value.stall_after.or_time(STALL_AFTER),
-            hung_after: value.hung_after.or_time(HUNG_AFTER),
+            stall_after: stall.inter_token_after.or_time(STALL_AFTER),
+            hung_after: stall.first_token_after.or_time(HUNG_AFTER),
         };
         value.name = Field::of(name);
         Some(route::Config {
@@ -303,7 +304,7 @@ impl<'a> RouteResolver<'a> {
             prefix,
             strip,
             upstream: upstream.name.clone(),
-            trace: *value.trace.or_insert(self.trace),
+            trace: *value.trace_context.or_insert(self.trace),
             admission,
         })
     }
@@ -334,21 +335,21 @@ fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
     let families = dialect::Family::ALL.iter().map(|family| family.as_str());
     let apis = dialect::Api::ALL.iter().map(|api| api.as_str());
     let hint = suggestion(dialect, families.chain(apis));
-    errors.add(node, format!("unknown dialect \"{dialect}\"; {hint}"));
+    errors.add(node, format!("unknown API format \"{dialect}\"; {hint}"));
 }
 
 /// Resolves the concurrency limit. Returns `None` if the route has no limit.
 fn admission(
-    written: &mut Field<raw::Admission>,
+    written: &mut Field<raw::ConcurrencyLimit>,
     errors: &mut ErrorCollector,
 ) -> Option<ConcurrencyLimit> {
     let Spanned { value, node } = written.spanned_mut()?;
-    let hint = "write the maximum number of concurrent requests, or remove `admission`";
+    let hint = "write the maximum number of concurrent requests, or remove `concurrency_limit`";
     let max_in_flight = value.max_in_flight.required(errors, *node, "max_in_flight", hint)?;
     Some(ConcurrencyLimit {
         max_in_flight: max_in_flight.value.get(),
-        max_queue: value.queue.or(ConcurrencyLimit::DEFAULT_MAX_QUEUE),
-        queue_timeout: value.wait.or_time(ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT),
+        max_queue: value.max_queue.or(ConcurrencyLimit::DEFAULT_MAX_QUEUE),
+        queue_timeout: value.queue_timeout.or_time(ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT),
     })
 }
 

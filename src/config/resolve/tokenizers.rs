@@ -129,7 +129,7 @@ mod tests {
         let messages: Vec<String> = messages.iter().map(|line| place(line)).collect();
         let expected = [
             format!("tokenizers.a: {words}: this is not JSON ("),
-            format!("tokenizers.b: {kind}: its model is of the kind \"Tekken\""),
+            format!("tokenizers.b: {kind}: its model has the type \"Tekken\""),
             "tokenizers.e: /nowhere/f: cannot read the file: No such file".to_owned(),
             "tokenizers.: empty pattern; write a model name".to_owned(),
             "tokenizers.f: found a list; write a string".to_owned(),

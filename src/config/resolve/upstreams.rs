@@ -68,16 +68,16 @@ impl Upstreams {
         let default = with_defaults(Label::known(name), url);
         let config = forward::Config {
             timeouts,
-            keep_host: *value.keep_host.or_insert_default(),
+            keep_host: *value.preserve_host.or_insert_default(),
             ca_file: value.ca_file.get().cloned(),
-            pool_idle: pool.idle.or_time(default.pool_idle),
-            pool_size: pool.size.or(default.pool_size),
+            pool_idle: pool.idle_timeout.or_time(default.pool_idle),
+            pool_size: pool.max_idle_connections.or(default.pool_size),
             protocol: *value.protocol.or_insert(default.protocol),
             ..default
         };
-        let metrics = value.metrics.spanned_mut();
+        let metrics = value.engine_metrics.spanned_mut();
         self.scrapes.extend(metrics.map(|metrics| scrape(&config, &mut metrics.value)));
-        let warm = value.warm.spanned_mut();
+        let warm = value.warmup.spanned_mut();
         self.warm.extend(warm.map(|written| (config.name.clone(), self::warm(&mut written.value))));
         self.all.push(config);
         Some(())
@@ -103,13 +103,13 @@ fn timeouts(written: &mut raw::Timeouts, errors: &mut ErrorCollector) -> forward
     };
     forward::Timeouts {
         connect: limit(&mut written.connect, default.connect),
-        head: limit(&mut written.head, default.head),
+        head: limit(&mut written.response_header, default.head),
         idle: limit(&mut written.idle, default.idle),
         total: limit(&mut written.total, default.total),
     }
 }
 
-fn scrape(upstream: &forward::Config, written: &mut raw::Metrics) -> scrape::Config {
+fn scrape(upstream: &forward::Config, written: &mut raw::EngineMetrics) -> scrape::Config {
     let forward::Config { tls, host, port, .. } = upstream;
     let url = match written.url.or_insert(PathOrUrl::Path(scrape::Config::PATH.to_owned())) {
         PathOrUrl::Url(url) => url.clone(),
@@ -125,17 +125,17 @@ fn scrape(upstream: &forward::Config, written: &mut raw::Metrics) -> scrape::Con
         upstream: upstream.name.clone(),
         to: forward::Config { ca_file: upstream.ca_file.clone(), ..server },
         engine: written.engine.or_insert(EngineChoice(None)).0,
-        interval: written.interval.or_time(scrape::Config::INTERVAL),
-        timeout: written.timeout.or_time(scrape::Config::TIMEOUT),
+        interval: written.scrape_interval.or_time(scrape::Config::INTERVAL),
+        timeout: written.scrape_timeout.or_time(scrape::Config::TIMEOUT),
     }
 }
 
-fn warm(written: &mut raw::Warm) -> warm::Config {
+fn warm(written: &mut raw::Warmup) -> warm::Config {
     let default = warm::Config::default();
     warm::Config {
-        idle: written.idle.or_time(default.idle),
-        exchanges: written.exchanges.or(default.exchanges),
-        young: written.young.or_time(default.young),
-        load: written.load.or_time(default.load),
+        idle: written.idle_timeout.or_time(default.idle),
+        exchanges: written.min_requests.or(default.exchanges),
+        young: written.startup_grace.or_time(default.young),
+        load: written.cold_load_threshold.or_time(default.load),
     }
 }

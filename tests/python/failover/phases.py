@@ -45,7 +45,7 @@ def with_faults(*faults):
 DROP, BURN = "LLMOutputTPSDrop", "LLMErrorBudgetBurnFast"
 DOWN = ("unavailable",) * 12
 # Windows of six hours or more cover the whole run, so these alerts may fire late.
-LINGERING = ("LLMErrorBudgetBurnSlow", "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMOutputTPSAnomaly")
+LINGERING = ("LLMErrorBudgetBurnSlow", "LLMSLOTooFewEvents", "LLMWorkloadDrift", "LLMOutputTPSAnomaly")
 
 PHASES = (
     Phase("normal", NORMAL, 60, why="the baseline for later phases"),

@@ -156,14 +156,14 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         ("TOKENGAUGE_LISTEN", Some(format!("{listen_host}:{listen}"))),
         ("TOKENGAUGE_ADMIN", Some(format!("0.0.0.0:{admin}"))),
         ("TOKENGAUGE_UPSTREAM", pod.upstream.clone()),
-        ("TOKENGAUGE_VANTAGE", Some(choice_name(*mode))),
+        ("TOKENGAUGE_POSITION", Some(choice_name(*mode))),
         ("TOKENGAUGE_PROVIDER", provider),
-        ("TOKENGAUGE_OBJECTIVES", settings.objectives.map(choice_name)),
+        ("TOKENGAUGE_SLOS", settings.objectives.map(choice_name)),
         ("TOKENGAUGE_ENGINE_METRICS", engine_metrics.map(|enabled| enabled.to_string())),
         // The preStop hook already waited before SIGTERM. After SIGTERM, only the 2 s for the flush of
         // telemetry may be left. The short drain is for connections that are about to end. It does not wait for
         // streams that an application leaves open when it exits.
-        ("TOKENGAUGE_DRAIN", Some("200ms".to_owned())),
+        ("TOKENGAUGE_SHUTDOWN_GRACE_PERIOD", Some("200ms".to_owned())),
         ("TOKENGAUGE_LOG_FORMAT", Some("json".to_owned())),
     ];
     let present = values.into_iter().filter_map(|(name, value)| Some((name, value?)));

@@ -118,7 +118,7 @@ attributes! {
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["reported", "counted", "estimated"]), "Source of N, the number of output tokens in the rates.";
     COMPLETE "tokengauge.complete" Closed(&["true", "cut", "unobserved"]), "Whether the count covers the whole response.";
     QUEUE_DEPTH "tokengauge.queue.depth" Any, "Queue depth when the request was admitted.";
-    WARMUP_STATE "tokengauge.warmup_state" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend when the request was admitted, if it is tracked (`upstreams.*.warm`).";
+    WARMUP_STATE "tokengauge.warmup_state" Closed(&["cold", "warming", "warm"]), "Warm-up state of the backend when the request was admitted, if it is tracked (`upstreams.*.warmup`).";
     CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Any, "Time in which the client did not read, in seconds; only if there was any.";
     STALL_COUNT "tokengauge.stall.count" Any, "Number of stalls; only if there were any. Each of the first 16 has an event `stall`.";
     STALL_TOTAL_DURATION "tokengauge.stall.total_duration" Any, "Total time of all stalls, in seconds; only if there were any.";

@@ -56,7 +56,7 @@ metrics! {
     STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
         "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
     STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[STALL_PHASE, STALL_KIND]] times 4,
-        "Stalls, counted when they start: no token for `stall_after` after the first one, or no first token for `hung_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
+        "Stalls, counted when they start: no token for `stall.inter_token_after` after the first one, or no first token for `stall.first_token_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
     STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
         "Streams that are stalled.";
     STREAM_MAX_IDLE_TIME "tokengauge.stream.max_idle_time" Gauge "s" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
