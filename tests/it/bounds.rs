@@ -162,7 +162,7 @@ async fn an_observer_that_falls_behind() {
     let piece = CHUNK.repeat(1024);
     flows(&process, &backend, piece.as_bytes(), 512).await;
     assert!(process.count(&["observer_dropped_bytes"]).await > 0);
-    assert_eq!(process.count(&["observer_unobserved"]).await, 1);
+    assert_eq!(process.count(&["observer_unobserved_requests"]).await, 1);
     assert_eq!(process.count(&["parse_errors", "\"gap\""]).await, 1);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");

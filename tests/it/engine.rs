@@ -163,7 +163,7 @@ async fn scrapes_an_engine_and_its_queue_makes_the_depth_exact() {
     until(&process, &WAITING, Some(3.0)).await;
     let running = ["backend_requests{", "state=\"running\"", "engine=\"vllm\""];
     assert_eq!(told(&process, &running).await, Some(21.0));
-    let cache = ["backend_kv_cache_ratio{", "upstream=\"gpu\""];
+    let cache = ["backend_kv_cache_utilization_ratio{", "upstream=\"gpu\""];
     assert_eq!(told(&process, &cache).await, Some(0.837_104_072_398_190_1));
     let depth = told(&process, &[DEPTH, "precision=\"exact\""]).await;
     assert_eq!(depth, Some(3.0));
@@ -290,7 +290,7 @@ async fn calls_to_a_warming_backend_are_labelled() {
     let engine = Engine::start(Does::Answers(ANSWER.to_owned())).await;
     let (process, folder) = before(&engine, "interval: 1m", "warm: {exchanges: 2}").await;
     let warm = |state: &'static str| ["tokengauge_backend_warmup_state{", state];
-    assert_eq!(told(&process, &warm("warm=\"warming\"")).await, Some(1.0));
+    assert_eq!(told(&process, &warm("warmup_state=\"warming\"")).await, Some(1.0));
     for _ in 0..3 {
         let mut client = process.client().await;
         let body = r#"{"model":"m","messages":[]}"#;
@@ -305,8 +305,8 @@ async fn calls_to_a_warming_backend_are_labelled() {
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(told(&process, &warm("warm=\"warming\"")).await, Some(0.0));
-    assert_eq!(told(&process, &warm("warm=\"warm\"")).await, Some(1.0));
+    assert_eq!(told(&process, &warm("warmup_state=\"warming\"")).await, Some(0.0));
+    assert_eq!(told(&process, &warm("warmup_state=\"warm\"")).await, Some(1.0));
     let log = folder.path().join("log.jsonl");
     let lines = async {
         loop {

@@ -164,11 +164,11 @@ def compare_queries(checks, tally):
 
 
 # Instantaneous gauges, which each pipeline samples at another time, and events so rare that only one pipeline may see them.
-MOMENTARY = re.compile(r"active_requests|queue_depth|backend_|idle|self_|process_|stall|quota_|scrape|timestamp|time\(")
+MOMENTARY = re.compile(r"active_requests|queue_depth|backend_|idle|self_|process_|stall|rate_limit_|scrape|timestamp|time\(")
 
 
 # Series that exist only for a moment.
-FLEETING = re.compile(r"quota_reset|stream_idle")
+FLEETING = re.compile(r"rate_limit_reset|stream_max_idle_time")
 
 
 # Windows with different start times may differ by this number of events.

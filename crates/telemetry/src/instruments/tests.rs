@@ -401,14 +401,14 @@ fn unknown_values_of_a_backend_are_absent() {
     for (series, labels, value) in [
         ("backend_requests{", [vllm, "state=\"waiting\""], "3"),
         ("backend_requests{", [vllm, "state=\"running\""], "21"),
-        ("backend_kv_cache_ratio{", [vllm, "upstream=\"gpu\""], "0.75"),
-        ("backend_prefix_cache_ratio{", [vllm, ""], "0.25"),
+        ("backend_kv_cache_utilization_ratio{", [vllm, "upstream=\"gpu\""], "0.75"),
+        ("backend_prefix_cache_hit_ratio{", [vllm, ""], "0.25"),
         ("backend_scrape_age_seconds{", [vllm, ""], "2.5"),
-        ("backend_warm{", ["warm=\"cold\"", ""], "0"),
-        ("backend_warm{", ["warm=\"warming\"", ""], "1"),
-        ("backend_warm{", ["warm=\"warm\"", ""], "0"),
+        ("backend_warmup_state{", ["warmup_state=\"cold\"", ""], "0"),
+        ("backend_warmup_state{", ["warmup_state=\"warming\"", ""], "1"),
+        ("backend_warmup_state{", ["warmup_state=\"warm\"", ""], "0"),
         ("self_scrapes_total{", ["scrape_result=\"unreachable\"", ""], "1"),
-        ("self_implausible_total{", ["upstream=\"gpu\"", ""], "2"),
+        ("self_scrapes_implausible_values_total{", ["upstream=\"gpu\"", ""], "2"),
     ] {
         let found: Vec<&str> = text
             .lines()
