@@ -234,16 +234,23 @@ impl ApiCall {
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// Applies the response headers. Returns `false` if the request body shows that this is not a call of a known API.
-    /// `now` is the time since the Unix epoch.
-    pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
-        if self.body_decides {
-            let Some(api) = self.facts().api else {
-                return false;
-            };
-            self.api = api;
-            self.series = None;
+    /// Applies the API that the request body shows, if other APIs share the path. Returns `false` if the body shows none
+    /// of them. If the body `may_go_on`, the API that the path shows remains.
+    pub(super) fn settle_api(&mut self, route: &RouteFacts, may_go_on: bool) -> bool {
+        if !self.body_decides {
+            return true;
         }
+        let Some(api) = self.facts().api else {
+            return may_go_on;
+        };
+        self.api = api;
+        self.provider = provider(api, route, None);
+        self.series = None;
+        true
+    }
+
+    /// Applies the response headers. `now` is the time since the Unix epoch.
+    pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
         self.provider = provider(self.api, route, Some(&head.headers));
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
@@ -254,7 +261,6 @@ impl ApiCall {
             answer.event(&event, &mut content, &mut |_| {});
         });
         (self.answer, self.body) = (answer, Some(body));
-        true
     }
 
     /// Applies bytes of the response body.

@@ -194,6 +194,9 @@ impl Exchange {
     ) -> Record {
         self.points.end = Some(at);
         report_end_of_stall(self.watch.stop(at), out);
+        if self.head.is_none() {
+            self.settle_api(true);
+        }
         if let Some(call) = &mut self.call {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
@@ -398,13 +401,22 @@ impl Exchange {
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // The timestamp is absent if this process generated the response, because the upstream sent no headers.
         self.points.head = (!head.from_proxy).then_some(at);
-        let route = &self.open.route;
+        self.settle_api(head.status >= 400);
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
-        if self.call.as_mut().is_some_and(|call| !call.head(&head, route, now)) {
-            self.call = None;
+        if let Some(call) = &mut self.call {
+            call.head(&head, &self.open.route, now);
         }
         self.head = Some(head);
+    }
+
+    /// Determines the API of a request whose path several APIs share, before the response or the end. If the request
+    /// `failed` before its body was observed completely, the API that the path shows remains.
+    fn settle_api(&mut self, failed: bool) {
+        let has_whole_body =
+            self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes);
+        let route = &self.open.route;
+        self.call.take_if(|call| !call.settle_api(route, failed && !has_whole_body));
     }
 
     fn response(

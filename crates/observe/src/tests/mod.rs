@@ -4,6 +4,7 @@ mod accounting;
 mod backends;
 mod encodings;
 mod endings;
+mod outages;
 mod queue;
 mod stalls;
 

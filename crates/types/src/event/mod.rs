@@ -65,7 +65,8 @@ pub enum ObserverEvent {
     RequestBodySent,
     /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// The proxy forwarded `len` body bytes. The byte buffer of the batch holds these bytes in order.
+    /// The proxy read `len` body bytes. The byte buffer of the batch holds these bytes in order. Request bytes can
+    /// precede `Connected`, because a body is read ahead while its exchange waits.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
