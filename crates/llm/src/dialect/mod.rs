@@ -63,6 +63,7 @@ mod usage;
 
 pub use api::{Api, Operation};
 pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
+pub use errors::blames_client;
 pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
 pub use openai::Realtime;
 pub use provider::provider;

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use message::Message;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::ErrorValue;
+use crate::dialect::errors::{ErrorValue, blames_client};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
 use tokengauge_types::label::Name;
 
@@ -22,9 +22,6 @@ const MOST_ACTIVE: usize = 64;
 
 /// The most texts of one response that are known to arrive in pieces.
 const MOST_TEXTS: usize = 64;
-
-/// Type of errors of the client, which do not affect the session.
-const CLIENT_ERROR: &str = "invalid_request_error";
 
 /// Reads both sides of one session.
 #[derive(Debug, Default)]
@@ -109,7 +106,7 @@ impl Realtime {
         match kind {
             "error" => {
                 let kind = self.note_error(&message.error);
-                self.failed |= kind.as_deref() != Some(CLIENT_ERROR);
+                self.failed |= !kind.as_deref().is_some_and(blames_client);
             }
             "session.created"
             | "session.updated"
