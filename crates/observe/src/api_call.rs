@@ -35,7 +35,6 @@ pub(super) struct ApiCall {
     pub(super) answer: ObservedResponse,
     /// Metric labels. They are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
-    provider: Label,
     quota: Option<RateLimits>,
     tokenizers: Tokenizers,
     /// The captured request body, if content is captured.
@@ -65,7 +64,6 @@ impl ApiCall {
             session: None,
             answer: ObservedResponse::new(None, tokenizers, None),
             series: None,
-            provider: provider(api, &open.route, None),
             quota: None,
             tokenizers: tokenizers.clone(),
             asked: None,
@@ -236,7 +234,7 @@ impl ApiCall {
 
     /// Applies the API that the request body shows, if other APIs share the path. Returns `false` if the body shows none
     /// of them. If the body `may_go_on`, the API that the path shows remains.
-    pub(super) fn settle_api(&mut self, route: &RouteFacts, may_go_on: bool) -> bool {
+    pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {
         if !self.body_decides {
             return true;
         }
@@ -244,14 +242,13 @@ impl ApiCall {
             return may_go_on;
         };
         self.api = api;
-        self.provider = provider(api, route, None);
         self.series = None;
         true
     }
 
     /// Applies the response headers. `now` is the time since the Unix epoch.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
-        self.provider = provider(self.api, route, Some(&head.headers));
+        learn_provider(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
         let mut answer = ObservedResponse::new(self.asked(), &self.tokenizers, capture);
@@ -429,7 +426,7 @@ impl ApiCall {
             asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
             operation: self.api.operation(),
-            provider: self.provider.clone(),
+            provider: provider(self.api, route),
             model,
             stream: self.is_stream(),
             route: route.name.clone(),
@@ -475,7 +472,17 @@ impl RequestState {
     }
 }
 
-fn provider(api: Api, route: &RouteFacts, headers: Option<&Headers>) -> Label {
-    let host = Some(route.server_address.as_str());
-    dialect::provider(api, route.provider.as_ref(), host, headers)
+/// Fixes the provider of a route whose configuration and host show none, if the response `headers` reveal it.
+fn learn_provider(route: &RouteFacts, headers: &Headers) {
+    if route.provider.is_none() && route.learned_provider.get().is_none() {
+        let host = Some(route.server_address.as_str());
+        if let Some(provider) = dialect::provider_in_headers(host, headers) {
+            route.learned_provider.get_or_init(|| provider);
+        }
+    }
+}
+
+fn provider(api: Api, route: &RouteFacts) -> Label {
+    let fixed = route.provider.as_ref().or_else(|| route.learned_provider.get());
+    dialect::provider(api, fixed, Some(route.server_address.as_str()), None)
 }

@@ -415,8 +415,7 @@ impl Exchange {
     fn settle_api(&mut self, failed: bool) {
         let has_whole_body =
             self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes);
-        let route = &self.open.route;
-        self.call.take_if(|call| !call.settle_api(route, failed && !has_whole_body));
+        self.call.take_if(|call| !call.settle_api(failed && !has_whole_body));
     }
 
     fn response(

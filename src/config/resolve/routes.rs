@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::upstreams::{self, Upstreams};
@@ -290,6 +290,7 @@ impl<'a> RouteResolver<'a> {
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
+            learned_provider: OnceLock::new(),
             dialect: label(&value.dialect),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),

@@ -44,6 +44,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

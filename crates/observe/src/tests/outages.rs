@@ -7,9 +7,10 @@ use crate::Exchange;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::{
-    Direction, Ending, ExchangeId, Headers, ObserverEvent, ResponseHead, UpstreamFailure,
+    Direction, Ending, ExchangeId, Headers, ObserverEvent, ResponseHead, RouteFacts,
+    UpstreamFailure,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 const REFUSED: Ending = Ending::UpstreamFailed(UpstreamFailure::Connect);
 
@@ -63,6 +64,51 @@ fn keeps_the_api_of_the_path_while_the_body_is_undecided() {
         let record = play(path, "", Some(9), |play| play.end(900, Ending::ClientDisconnected).0);
         assert_eq!(provider(&record), Some(expected), "{path}: the client left");
     }
+}
+
+/// Plays a call on `route` that is refused, or that a llama.cpp server answers. Returns its provider.
+fn on_route(route: &Arc<RouteFacts>, answers: bool) -> String {
+    let mut open = open("/v1/chat/completions");
+    open.route = Arc::clone(route);
+    let mut play = Play::opened(open, super::STREAMED);
+    if !answers {
+        return provider(&refused(play)).unwrap().to_owned();
+    }
+    let server = ("server", Name::new("llama.cpp").unwrap());
+    play.apply_event(
+        200,
+        ObserverEvent::ResponseHead(Box::new(ResponseHead {
+            status: 200,
+            version: http::Version::HTTP_11,
+            headers: Headers::from_iter([server]),
+            length: None,
+            from_proxy: false,
+        })),
+        b"",
+    );
+    provider(&play.end(300, Ending::Complete).0).unwrap().to_owned()
+}
+
+#[test]
+fn failures_have_the_provider_that_an_earlier_response_revealed() {
+    let route = |configured: Option<&str>| {
+        let mut route = RouteFacts::clone(&open("/").route);
+        route.server_address = Label::known("10.0.0.1");
+        route.provider = configured.map(Label::known);
+        Arc::new(route)
+    };
+    let learning = route(None);
+    let told = [false, true, false].map(|answers| on_route(&learning, answers));
+    assert_eq!(told, ["openai", "llama_cpp", "llama_cpp"]);
+    let configured = route(Some("vllm"));
+    assert_eq!([true, false].map(|answers| on_route(&configured, answers)), ["vllm", "vllm"]);
+    let reloaded = route(None);
+    reloaded.keep_learned_provider(&learning);
+    assert_eq!(on_route(&reloaded, false), "llama_cpp");
+    let mut elsewhere = RouteFacts::clone(&route(None));
+    elsewhere.server_port = 1;
+    elsewhere.keep_learned_provider(&learning);
+    assert_eq!(on_route(&Arc::new(elsewhere), false), "openai", "another upstream");
 }
 
 #[test]

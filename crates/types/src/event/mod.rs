@@ -9,8 +9,8 @@ mod headers;
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -185,6 +185,9 @@ pub struct RouteFacts {
     pub server_port: u16,
     /// The configured provider. If `None`, the provider is inferred.
     pub provider: Option<Label>,
+    /// The provider that response headers revealed first. The observer sets it once, so that calls that fail without
+    /// such headers have the same provider as calls that succeed.
+    pub learned_provider: OnceLock<Label>,
     /// The configured API format (`openai`, …). If `None`, the API format is detected.
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
@@ -196,6 +199,17 @@ pub struct RouteFacts {
     pub stall_after: Duration,
     /// A stream without a first token for this long is reported as having no first token.
     pub hung_after: Duration,
+}
+
+impl RouteFacts {
+    /// Continues with the provider that `previous` learned, if both routes have the same upstream.
+    pub fn keep_learned_provider(&self, previous: &Self) {
+        let is_same = self.server_address == previous.server_address
+            && self.server_port == previous.server_port;
+        if let Some(provider) = previous.learned_provider.get().filter(|_| is_same) {
+            self.learned_provider.get_or_init(|| provider.clone());
+        }
+    }
 }
 
 /// Where in the call's way this proxy stands: an instrumented app, a sidecar and a gateway all see the same call, and
