@@ -330,10 +330,15 @@ impl ApiCall {
         let output =
             answered.then(|| Output::reconcile(&counted, self.answer.facts.usage.as_ref()));
         let rates = self.rates(closing, output.as_ref(), complete);
-        let is_truncated = generates && complete == Completeness::Cut && closing.answering;
+        let needs_reason = match complete {
+            Completeness::Cut => generates,
+            Completeness::True => streamed && self.api.stops_each_choice(),
+            Completeness::Unobserved => false,
+        };
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
-        let (finish_reasons, choices) = self.answer.finish_reasons(is_truncated, seen);
+        let needs_reason = needs_reason && closing.answering;
+        let (finish_reasons, choices) = self.answer.finish_reasons(needs_reason, seen);
         let heard = self.answer.capture.as_deref();
         let captured = self
             .asked
@@ -402,7 +407,8 @@ impl ApiCall {
         let ended = if let Some(socket) = &closing.record.websocket {
             socket.is_finished()
         } else if streamed {
-            self.is_finished(closing.record.ending == Ending::Complete)
+            // After an error in the stream, an end marker ends a part of the response.
+            !self.answer.facts.failed && self.is_finished(closing.record.ending == Ending::Complete)
         } else {
             closing.record.ending == Ending::Complete
                 && !self.body.as_ref().is_some_and(BodyReader::is_short)
