@@ -110,6 +110,11 @@ impl ApiCall {
             || (delivered && !self.api.marks_end())
     }
 
+    /// Returns whether no further token is expected: the provider's final event or an error was received.
+    pub(super) fn is_stream_over(&self) -> bool {
+        self.answer.facts.failed || self.is_finished(false)
+    }
+
     /// Returns whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
@@ -119,11 +124,7 @@ impl ApiCall {
     /// response headers were received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
-        self.is_stream()
-            && is_read
-            && !self.is_lost()
-            && !self.answer.facts.failed
-            && !self.is_finished(false)
+        self.is_stream() && is_read && !self.is_lost() && !self.is_stream_over()
     }
 
     /// Returns the rate limits in the response headers.

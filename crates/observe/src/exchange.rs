@@ -265,6 +265,12 @@ impl Exchange {
         }
     }
 
+    /// Returns whether a stream has ended although its connection is open: the provider's final event or an error was
+    /// received.
+    pub fn is_stream_over(&self) -> bool {
+        self.call.as_deref().is_some_and(ApiCall::is_stream_over)
+    }
+
     /// Returns the stall clock while a token is expected.
     pub fn watch(&self) -> Option<&StallClock> {
         self.is_awaiting().then_some(&self.watch)
