@@ -1,5 +1,6 @@
 //! Builds routes, upstreams and backends from the configuration.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::StartError;
@@ -43,6 +44,7 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
         server_address: Label::known(UNROUTED),
         server_port: 0,
         provider: None,
+        learned_provider: OnceLock::new(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

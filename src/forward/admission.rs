@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::header::EXPECT;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tokio::sync::watch;
@@ -14,7 +13,7 @@ use tower::Service;
 
 use super::ShutdownState;
 use super::body::RelayBody;
-use super::buffered_body::{BufferedBody, Upload};
+use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
 use super::limiter::{Entry, Permit, QueueFull, Queued};
 use super::open::OpenRequest;
@@ -57,7 +56,7 @@ pin_project! {
 /// Events other than admission that end the wait in the queue.
 pub struct WaitInterrupt<'a> {
     /// The request body. Present if the body may be read before admission.
-    pub(super) body: Option<&'a mut BufferedBody>,
+    pub(super) body: Option<&'a mut Upload>,
     /// When the whole exchange must end.
     pub(super) deadline: Option<Instant>,
     pub(super) shutdown: watch::Receiver<ShutdownState>,
@@ -79,7 +78,7 @@ where
         let OpenRequest { request, received_at, destination } = request;
         let Some(destination) = destination else {
             let error = ForwardError::new(Ending::Rejected(RejectReason::NoRoute));
-            return AdmissionFuture::Rejected { error: Some(error) };
+            return AdmissionFuture::rejected(error, request);
         };
         let total = destination.upstream.config().timeouts.total;
         let mut admitted = AdmittedRequest {
@@ -93,7 +92,7 @@ where
         match destination.limiter.map(|limiter| limiter.enter()) {
             Some(Err(QueueFull(limit))) => {
                 let error = overload(&limit, "the queue is full");
-                return AdmissionFuture::Rejected { error: Some(error) };
+                return AdmissionFuture::rejected(error, admitted.request);
             }
             Some(Ok(Entry::Queued(queued))) => {
                 observer.report(clock::now(), ObserverEvent::Queued);
@@ -107,6 +106,12 @@ where
             None => observer.report(received_at, ObserverEvent::Admitted),
         }
         AdmissionFuture::Admitted { future: self.inner.call(admitted) }
+    }
+}
+
+impl<S, F> AdmissionFuture<S, F> {
+    fn rejected(error: ForwardError, request: Request<Upload>) -> Self {
+        Self::Rejected { error: Some(error.with_unsent(request)) }
     }
 }
 
@@ -141,29 +146,17 @@ async fn wait(
     mut request: AdmittedRequest,
     shutdown: watch::Receiver<ShutdownState>,
 ) -> Result<AdmittedRequest, ForwardError> {
-    // With `Expect: 100-continue`, the body is not read ahead: the client must not send a body only to be answered with
-    // 429.
-    let reads_body = !request.request.headers().contains_key(EXPECT);
-    let body = request.request.body_mut();
     let interrupt = WaitInterrupt {
-        body: reads_body.then(|| body.get_mut()),
+        body: readable_body(&mut request.request),
         deadline: request.deadline,
         shutdown,
     };
-    let result = wait_for_permit(queued, interrupt).await;
-    let (at, observer) = (clock::now(), request.request.body().observer());
-    match result {
+    match wait_for_permit(queued, interrupt).await {
         Ok(permit) => {
-            observer.report(at, ObserverEvent::Admitted);
+            request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
             Ok(AdmittedRequest { permit: Some(permit), ..request })
         }
-        Err(error) => {
-            if error.ending == Ending::RequestBodyFailed {
-                // The outcome is reported before the error response, because the client does not read that response.
-                observer.end(at, error.ending);
-            }
-            Err(error)
-        }
+        Err(error) => Err(error.with_unsent(request.request)),
     }
 }
 
@@ -181,7 +174,7 @@ pub(super) async fn wait_for_permit(
             biased;
             // The limiter does not drop the sender of a queued exchange.
             _ = admitted => Ok(()),
-            () = body_error(body) => Err(ForwardError::new(Ending::RequestBodyFailed)),
+            () = buffered_body::failure(body) => Err(ForwardError::new(Ending::RequestBodyFailed)),
             _ = shutdown.wait_for(|state| *state != ShutdownState::Serving) => {
                 Err(ForwardError::new(Ending::Rejected(RejectReason::Draining)))
             }
@@ -199,14 +192,6 @@ fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
     ForwardError {
         retry_after: Some(limit.queue_timeout),
         ..ForwardError::with_cause(Ending::Rejected(RejectReason::Overload), cause)
-    }
-}
-
-/// Returns only if the body fails.
-async fn body_error(body: Option<&mut BufferedBody>) {
-    match body {
-        Some(body) => body.buffer_until_error().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,32 +1,36 @@
-//! A request body that is read ahead, up to a limit, while its exchange waits in the queue.
+//! The body of a request to an upstream, which can be read ahead before a connection takes it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
+use http::Request;
+use http::header::EXPECT;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use tokengauge_observe::tee::body::RequestBody;
+use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
-/// The body of every request to an upstream.
-pub type Upload = RequestBody<BufferedBody>;
-
-/// Maximum number of bytes of a request body that are read while its exchange waits in the queue. 64 KiB is about
-/// 16,000 tokens of text, so nearly every request is read completely. A full queue of 1,000 holds at most 64 MiB. The
-/// last frame can exceed the limit by the size of hyper's buffer.
+/// Maximum number of bytes of a request body that are read before a connection takes the body. 64 KiB is about 16,000
+/// tokens of text, so nearly every request is read completely. A full queue of 1,000 holds at most 64 MiB. The last
+/// frame can exceed the limit by the size of hyper's buffer.
 const MOST_BUFFERED: usize = 64 * 1024;
 
-/// A request body, with the frames that were read ahead while the exchange waited in the queue.
+/// The body of every request to an upstream, with the frames that were read before a connection takes the body.
 ///
-/// Over HTTP/1, hyper reads only one or two pieces of a body that no task polls. hyper detects a closed connection only
-/// after the end of the body. Without reading ahead, the queue would fill with disconnected clients. Data beyond the
-/// limit stays with the client.
-#[derive(Debug)]
-pub struct BufferedBody {
-    incoming: Incoming,
+/// Each frame is observed when it is read from the client. The model and the kind of a call are therefore known even if
+/// no upstream can be reached.
+///
+/// A body is read ahead while its exchange waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
+/// two pieces of a body that no task polls. hyper detects a closed connection only after the end of the body. Without
+/// reading ahead, the queue would fill with disconnected clients. Data beyond the limit stays with the client.
+pub struct Upload {
+    body: RequestBody<Incoming>,
     /// Frames that were read ahead and not yet returned. Boxed to save memory, because most bodies never wait.
     #[expect(
         clippy::box_collection,
@@ -35,18 +39,41 @@ pub struct BufferedBody {
     frames: Option<Box<VecDeque<Frame<Bytes>>>>,
 }
 
-impl BufferedBody {
-    pub(super) const fn new(incoming: Incoming) -> Self {
-        Self { incoming, frames: None }
+/// Returns the body of `request` if it may be read before an upstream asks for it. A client with `Expect: 100-continue`
+/// must not send a body only to get an error response.
+pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload> {
+    (!request.headers().contains_key(EXPECT)).then(|| request.body_mut())
+}
+
+/// Reads `body` ahead, up to the limit. Returns only if the body fails.
+pub(super) async fn failure(body: Option<&mut Upload>) {
+    match body {
+        Some(body) => body.buffer_until_error().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming, observer: RequestObserver) -> Self {
+        Self { body: RequestBody::new(body, observer), frames: None }
+    }
+
+    pub(super) const fn observer(&self) -> &RequestObserver {
+        self.body.observer()
+    }
+
+    /// See [`RequestBody::report_end_by`].
+    pub(super) fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
+        self.body.report_end_by(flush);
     }
 
     /// Reads the body ahead, up to the limit. The future completes only if the body fails.
-    pub(super) async fn buffer_until_error(&mut self) {
-        let mut bytes = 0;
-        while bytes < MOST_BUFFERED && !self.incoming.is_end_stream() {
-            match poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await {
+    async fn buffer_until_error(&mut self) {
+        let mut bytes = self.buffered_bytes();
+        while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
+            match self.read().await {
                 Some(Ok(frame)) => {
-                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    bytes += len(&frame);
                     self.frames.get_or_insert_default().push_back(frame);
                 }
                 Some(Err(_)) => return,
@@ -56,13 +83,29 @@ impl BufferedBody {
         std::future::pending().await
     }
 
-    fn buffered_bytes(&self) -> u64 {
-        let frames = self.frames.iter().flat_map(|frames| frames.iter());
-        frames.filter_map(|frame| Some(frame.data_ref()?.remaining() as u64)).sum()
+    /// Reads and drops the part of the body that is within the limit, so that the observer receives it.
+    pub(super) async fn discard(mut self) {
+        let mut bytes = self.buffered_bytes();
+        while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
+            let Some(Ok(frame)) = self.read().await else { return };
+            bytes += len(&frame);
+        }
+    }
+
+    async fn read(&mut self) -> Option<hyper::Result<Frame<Bytes>>> {
+        poll_fn(|cx| Pin::new(&mut self.body).poll_copied(cx)).await
+    }
+
+    fn buffered_bytes(&self) -> usize {
+        self.frames.iter().flat_map(|frames| frames.iter()).map(len).sum()
     }
 }
 
-impl Body for BufferedBody {
+fn len(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::remaining)
+}
+
+impl Body for Upload {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -70,26 +113,40 @@ impl Body for BufferedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        if let Some(frames) = &mut self.frames {
-            if let Some(frame) = frames.pop_front() {
-                return Poll::Ready(Some(Ok(frame)));
+        let buffered = self.frames.as_mut().and_then(|frames| frames.pop_front());
+        let polled = match buffered {
+            Some(frame) => Some(Ok(frame)),
+            None => {
+                self.frames = None;
+                ready!(Pin::new(&mut self.body).poll_copied(cx))
             }
-            self.frames = None;
-        }
-        Pin::new(&mut self.incoming).poll_frame(cx)
+        };
+        let is_last = self.is_end_stream();
+        Pin::new(&mut self.body).report_passed_on(polled.as_ref(), is_last);
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.frames.as_ref().is_none_or(|frames| frames.is_empty()) && self.incoming.is_end_stream()
+        self.frames.as_ref().is_none_or(|frames| frames.is_empty()) && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (buffered, rest) = (self.buffered_bytes(), self.incoming.size_hint());
+        let (buffered, rest) = (self.buffered_bytes() as u64, self.body.size_hint());
         let mut total = SizeHint::new();
         total.set_lower(rest.lower() + buffered);
         if let Some(upper) = rest.upper() {
             total.set_upper(upper + buffered);
         }
         total
+    }
+}
+
+/// Omits the buffered bytes, which are the client's text.
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload")
+            .field("exchange", &self.observer().id())
+            .field("buffered_bytes", &self.buffered_bytes())
+            .finish_non_exhaustive()
     }
 }

@@ -1,23 +1,13 @@
-//! Forwarding errors, and the service that converts them to error responses.
+//! Forwarding errors and their responses.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
-use pin_project_lite::pin_project;
+use http::{Request, Response, StatusCode};
 use serde_json::json;
-use tower::Service;
 
-use super::body::RelayBody;
-use super::open::OpenRequest;
-use tokengauge_observe::describe_response;
-use tokengauge_observe::tee::RequestObserver;
-use tokengauge_types::clock;
+use super::buffered_body::{Upload, readable_body};
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
@@ -32,20 +22,28 @@ pub struct ForwardError {
     pub(super) cause: String,
     /// Time after which the client should retry, if known.
     pub(super) retry_after: Option<Duration>,
+    /// The request body, if no connection has taken it and it may be read.
+    pub(super) unsent: Option<Box<Upload>>,
 }
 
 impl ForwardError {
     pub(super) const fn new(ending: Ending) -> Self {
-        Self { ending, upstream: None, cause: String::new(), retry_after: None }
+        Self { ending, upstream: None, cause: String::new(), retry_after: None, unsent: None }
     }
 
     pub(super) fn with_cause(ending: Ending, cause: impl Into<String>) -> Self {
         Self { cause: cause.into(), ..Self::new(ending) }
     }
 
+    /// Adds the body of a request that no connection has taken.
+    pub(super) fn with_unsent(self, mut request: Request<Upload>) -> Self {
+        let is_readable = readable_body(&mut request).is_some();
+        Self { unsent: is_readable.then(|| Box::new(request.into_body())), ..self }
+    }
+
     /// Creates an error response: a short JSON body in the format that OpenAI clients parse.
-    fn to_response(&self) -> Response<Bytes> {
-        let Self { ending, upstream, cause, retry_after } = self;
+    pub(super) fn to_response(&self) -> Response<Bytes> {
+        let Self { ending, upstream, cause, retry_after, unsent: _ } = self;
         let (status, kind, description) = describe(*ending);
         let mut message = format!("tokengauge: {description}");
         if let Some(upstream) = upstream {
@@ -125,58 +123,5 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
         Ending::RequestBodyFailed | Ending::ClientDisconnected | Ending::Complete => {
             (StatusCode::BAD_REQUEST, "bad_request", "the request body is incomplete")
         }
-    }
-}
-
-/// Converts errors of the inner services to JSON responses, so that the proxy answers every request.
-#[derive(Clone, Debug)]
-pub struct Respond<S> {
-    pub(super) inner: S,
-}
-
-pin_project! {
-    /// The response future of [`Respond`].
-    pub struct RespondFuture<F> {
-        #[pin]
-        inner: F,
-        observer: RequestObserver,
-    }
-}
-
-impl<S> Service<OpenRequest> for Respond<S>
-where
-    S: Service<OpenRequest, Response = Response<RelayBody>, Error = ForwardError>,
-{
-    type Response = Response<RelayBody>;
-    type Error = Infallible;
-    type Future = RespondFuture<S::Future>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // The services below are always ready.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: OpenRequest) -> Self::Future {
-        let observer = request.observer().clone();
-        RespondFuture { inner: self.inner.call(request), observer }
-    }
-}
-
-impl<F> Future for RespondFuture<F>
-where
-    F: Future<Output = Result<Response<RelayBody>, ForwardError>>,
-{
-    type Output = Result<Response<RelayBody>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let result = ready!(this.inner.poll(cx));
-        Poll::Ready(Ok(result.unwrap_or_else(|error| {
-            let response = error.to_response();
-            let at = clock::now();
-            this.observer.head(at, describe_response(&response, true));
-            this.observer.end(at, error.ending);
-            response.map(RelayBody::local)
-        })))
     }
 }

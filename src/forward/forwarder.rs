@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tower::{Service, ServiceBuilder};
 
 use super::admission::Admission;
-use super::error::Respond;
 use super::open::RequestOpener;
 use super::relay::Relay;
+use super::respond::Respond;
 use super::route::{Client, ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
 use tokengauge_observe::tee::ObservationChannel;

@@ -23,6 +23,7 @@ mod open;
 mod probe;
 mod proxy;
 mod relay;
+mod respond;
 mod route;
 mod stream;
 #[cfg(test)]

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::buffered_body::{BufferedBody, Upload};
+use super::buffered_body::Upload;
 use super::route::{Destination, RoutedRequest};
 use crate::route::TraceHeaders;
-use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
 use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// A request whose exchange is open. While its body is sent, the body reports events to the observer.
+/// A request whose exchange is open. While its body is read and sent, the body reports events to the observer.
 #[derive(Debug)]
 pub struct OpenRequest {
     pub(super) request: Request<Upload>,
@@ -55,8 +54,7 @@ impl OpenExchange<RoutedRequest> for RequestOpener {
             self.propagation.write(&open.trace, carried, request.headers_mut());
         }
         let observer = self.channel.open(open, received_at);
-        let request =
-            request.map(|body| RequestBody::new(BufferedBody::new(body), observer.clone()));
+        let request = request.map(|body| Upload::new(body, observer.clone()));
         (OpenRequest { request, received_at, destination }, observer)
     }
 }

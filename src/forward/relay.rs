@@ -18,7 +18,7 @@ use tower::Service;
 use super::ShutdownState;
 use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, ConnectionLease, RelayBody};
-use super::buffered_body::Upload;
+use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
 use super::headers;
@@ -89,9 +89,13 @@ impl Exchange {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (mut parts, body) = request.into_parts();
         let upgrade = client.filter(|_| headers::wants_upgrade(&parts));
-        headers::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some())
-            .map_err(|_| ForwardError::new(Ending::Rejected(RejectReason::BadRequest)))?;
+        let is_valid =
+            headers::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_ok();
         let request = Request::from_parts(parts, body);
+        if !is_valid {
+            let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
+            return Err(error.with_unsent(request));
+        }
         match self.send(request, upgrade.is_some()).await {
             Ok(received) => Ok(self.respond(received, upgrade)),
             Err(error) => {
@@ -106,49 +110,59 @@ impl Exchange {
     /// written.
     async fn send(
         &mut self,
-        request: Request<Upload>,
+        mut request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
         let begun = clock::now();
-        let before_head =
-            || ForwardError::new(Ending::UpstreamFailed(UpstreamFailure::BeforeResponse));
-        let Some(connection) = self.upstream.take_idle() else {
-            let (channel, connected) = self.connect().await?;
-            let attempt = self.attempt(channel, connected, request, upgrade).await;
-            return attempt.unwrap_or_else(|_| Err(before_head()));
+        let mut lost = None;
+        if let Some(connection) = self.upstream.take_idle() {
+            let connected = ConnectTimings {
+                reused: true,
+                connection: connection.tcp.clone(),
+                ..ConnectTimings::default()
+            };
+            let channel = Channel::Http1(connection);
+            request = match self.attempt(channel, connected, request, upgrade).await {
+                Ok(result) => return result,
+                Err(unsent) => *unsent,
+            };
+            lost = Some(clock::now() - begun);
+        }
+        let (channel, mut connected) = match self.connect(&mut request).await {
+            Ok(connected) => connected,
+            Err(error) => return Err(error.with_unsent(request)),
         };
-        let connected = ConnectTimings {
-            reused: true,
-            connection: connection.tcp.clone(),
-            ..ConnectTimings::default()
-        };
-        let channel = Channel::Http1(connection);
-        let request = match self.attempt(channel, connected, request, upgrade).await {
-            Ok(result) => return result,
-            Err(unsent) => *unsent,
-        };
-        let lost = clock::now() - begun;
-        let (channel, connected) = self.connect().await?;
-        let wait = Some(lost + connected.wait.unwrap_or_default());
-        let connected = ConnectTimings { wait, ..connected };
+        if let Some(lost) = lost {
+            connected.wait = Some(lost + connected.wait.unwrap_or_default());
+        }
         let attempt = self.attempt(channel, connected, request, upgrade).await;
-        attempt.unwrap_or_else(|_| Err(before_head()))
+        attempt.unwrap_or_else(|unsent| {
+            let failure = UpstreamFailure::BeforeResponse;
+            Err(ForwardError::new(Ending::UpstreamFailed(failure)).with_unsent(*unsent))
+        })
     }
 
-    async fn connect(&self) -> Result<(Channel, ConnectTimings), ForwardError> {
-        let connecting = self.upstream.connect();
-        let connected = match self.deadline {
+    /// Opens a connection. Meanwhile, reads the body ahead, so that the observer has the request even if the upstream
+    /// never responds.
+    async fn connect(
+        &self,
+        request: &mut Request<Upload>,
+    ) -> Result<(Channel, ConnectTimings), ForwardError> {
+        let connecting = async {
+            tokio::select! {
+                biased;
+                connected = self.upstream.connect() => connected.map_err(connect_error),
+                () = buffered_body::failure(readable_body(request)) => {
+                    Err(ForwardError::new(Ending::RequestBodyFailed))
+                }
+            }
+        };
+        match self.deadline {
             None => connecting.await,
             Some(deadline) => tokio::time::timeout_at(deadline, connecting)
                 .await
-                .map_err(|_| ForwardError::new(Ending::TimedOut(TimeoutKind::Total)))?,
-        };
-        connected.map_err(|error| match error {
-            connect::Error::TimedOut => ForwardError::new(Ending::TimedOut(TimeoutKind::Connect)),
-            connect::Error::Failed(failure, cause) => {
-                ForwardError::with_cause(Ending::UpstreamFailed(failure), cause)
-            }
-        })
+                .unwrap_or_else(|_| Err(ForwardError::new(Ending::TimedOut(TimeoutKind::Total)))),
+        }
     }
 
     async fn attempt(
@@ -260,5 +274,14 @@ impl Exchange {
         let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
         headers::hand_back(response, is_switching)
             .map(|body| RelayBody::upstream(body, lease, permit).with_timeouts(limits, &observer))
+    }
+}
+
+fn connect_error(error: connect::Error) -> ForwardError {
+    match error {
+        connect::Error::TimedOut => ForwardError::new(Ending::TimedOut(TimeoutKind::Connect)),
+        connect::Error::Failed(failure, cause) => {
+            ForwardError::with_cause(Ending::UpstreamFailed(failure), cause)
+        }
     }
 }

@@ -125,6 +125,9 @@ impl RouteTable {
             Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limit))))
         };
         let limiters = routes.routes().filter_map(limiter).collect();
+        for (new, old) in same_routes(&routes, previous) {
+            new.facts.keep_learned_provider(&old.facts);
+        }
         Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
 
@@ -167,6 +170,17 @@ impl RouteTable {
         let stripped = route.stripped();
         Some((route, upstream.map(|upstream| Destination { upstream, stripped, limiter })))
     }
+}
+
+/// Returns the routes that the `previous` table has under the same name, each with its previous configuration.
+fn same_routes<'a>(
+    routes: &'a RouteMatcher,
+    previous: Option<&'a RouteTable>,
+) -> impl Iterator<Item = (&'a route::Config, &'a route::Config)> {
+    routes.routes().filter_map(move |new| {
+        let mut old = previous?.routes.routes();
+        Some((new, old.find(|old| old.facts.name == new.facts.name)?))
+    })
 }
 
 #[cfg(test)]

@@ -67,8 +67,9 @@ impl ResponseParser {
         }
         let is_streamed = body.is_stream().unwrap_or(false);
         let has_ended = match is_streamed {
-            // Streams of some APIs have neither an end marker nor a finish reason.
-            true => response.is_finished(0) || !api.marks_end(),
+            // The streams of some APIs have neither an end mark nor a finish reason. After an error in the stream, an end
+            // mark ends a part of the response.
+            true => !response.failed && (response.is_finished(0) || !api.marks_end()),
             false => !body.is_short(),
         };
         let tokens = response.tokens();

@@ -54,6 +54,7 @@ impl Stage {
             server_address: Label::known("api.example.com"),
             server_port: 443,
             provider: None,
+            learned_provider: Default::default(),
             dialect: None,
             stripped: 0,
             base_path: Label::known(""),

@@ -107,6 +107,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

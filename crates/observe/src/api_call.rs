@@ -35,7 +35,6 @@ pub(super) struct ApiCall {
     pub(super) answer: ObservedResponse,
     /// Metric labels. They are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
-    provider: Label,
     quota: Option<RateLimits>,
     tokenizers: Tokenizers,
     /// The captured request body, if content is captured.
@@ -65,7 +64,6 @@ impl ApiCall {
             session: None,
             answer: ObservedResponse::new(None, tokenizers, None),
             series: None,
-            provider: provider(api, &open.route, None),
             quota: None,
             tokenizers: tokenizers.clone(),
             asked: None,
@@ -112,6 +110,11 @@ impl ApiCall {
             || (delivered && !self.api.marks_end())
     }
 
+    /// Returns whether no further token is expected: the provider's final event or an error was received.
+    pub(super) fn is_stream_over(&self) -> bool {
+        self.answer.facts.failed || self.is_finished(false)
+    }
+
     /// Returns whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
@@ -121,11 +124,7 @@ impl ApiCall {
     /// response headers were received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
-        self.is_stream()
-            && is_read
-            && !self.is_lost()
-            && !self.answer.facts.failed
-            && !self.is_finished(false)
+        self.is_stream() && is_read && !self.is_lost() && !self.is_stream_over()
     }
 
     /// Returns the rate limits in the response headers.
@@ -234,17 +233,23 @@ impl ApiCall {
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// Applies the response headers. Returns `false` if the request body shows that this is not a call of a known API.
-    /// `now` is the time since the Unix epoch.
-    pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
-        if self.body_decides {
-            let Some(api) = self.facts().api else {
-                return false;
-            };
-            self.api = api;
-            self.series = None;
+    /// Applies the API that the request body shows, if other APIs share the path. Returns `false` if the body shows none
+    /// of them. If the body `may_go_on`, the API that the path shows remains.
+    pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {
+        if !self.body_decides {
+            return true;
         }
-        self.provider = provider(self.api, route, Some(&head.headers));
+        let Some(api) = self.facts().api else {
+            return may_go_on;
+        };
+        self.api = api;
+        self.series = None;
+        true
+    }
+
+    /// Applies the response headers. `now` is the time since the Unix epoch.
+    pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) {
+        learn_provider(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
         let mut answer = ObservedResponse::new(self.asked(), &self.tokenizers, capture);
@@ -254,7 +259,6 @@ impl ApiCall {
             answer.event(&event, &mut content, &mut |_| {});
         });
         (self.answer, self.body) = (answer, Some(body));
-        true
     }
 
     /// Applies bytes of the response body.
@@ -327,10 +331,15 @@ impl ApiCall {
         let output =
             answered.then(|| Output::reconcile(&counted, self.answer.facts.usage.as_ref()));
         let rates = self.rates(closing, output.as_ref(), complete);
-        let is_truncated = generates && complete == Completeness::Cut && closing.answering;
+        let needs_reason = match complete {
+            Completeness::Cut => generates,
+            Completeness::True => streamed && self.api.stops_each_choice(),
+            Completeness::Unobserved => false,
+        };
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Completeness::Unobserved;
-        let (finish_reasons, choices) = self.answer.finish_reasons(is_truncated, seen);
+        let needs_reason = needs_reason && closing.answering;
+        let (finish_reasons, choices) = self.answer.finish_reasons(needs_reason, seen);
         let heard = self.answer.capture.as_deref();
         let captured = self
             .asked
@@ -399,7 +408,8 @@ impl ApiCall {
         let ended = if let Some(socket) = &closing.record.websocket {
             socket.is_finished()
         } else if streamed {
-            self.is_finished(closing.record.ending == Ending::Complete)
+            // After an error in the stream, an end marker ends a part of the response.
+            !self.answer.facts.failed && self.is_finished(closing.record.ending == Ending::Complete)
         } else {
             closing.record.ending == Ending::Complete
                 && !self.body.as_ref().is_some_and(BodyReader::is_short)
@@ -423,7 +433,7 @@ impl ApiCall {
             asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         MetricLabels {
             operation: self.api.operation(),
-            provider: self.provider.clone(),
+            provider: provider(self.api, route),
             model,
             stream: self.is_stream(),
             route: route.name.clone(),
@@ -469,7 +479,17 @@ impl RequestState {
     }
 }
 
-fn provider(api: Api, route: &RouteFacts, headers: Option<&Headers>) -> Label {
-    let host = Some(route.server_address.as_str());
-    dialect::provider(api, route.provider.as_ref(), host, headers)
+/// Fixes the provider of a route whose configuration and host show none, if the response `headers` reveal it.
+fn learn_provider(route: &RouteFacts, headers: &Headers) {
+    if route.provider.is_none() && route.learned_provider.get().is_none() {
+        let host = Some(route.server_address.as_str());
+        if let Some(provider) = dialect::provider_in_headers(host, headers) {
+            route.learned_provider.get_or_init(|| provider);
+        }
+    }
+}
+
+fn provider(api: Api, route: &RouteFacts) -> Label {
+    let fixed = route.provider.as_ref().or_else(|| route.learned_provider.get());
+    dialect::provider(api, fixed, Some(route.server_address.as_str()), None)
 }

@@ -1,6 +1,6 @@
 //! Opens exchanges for a service or client of the same process, without a proxy.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,6 +47,7 @@ impl Endpoint {
                 server_address: Label::known(host),
                 server_port: port,
                 provider: None,
+                learned_provider: OnceLock::new(),
                 dialect: None,
                 stripped: 0,
                 base_path: Label::known(""),

@@ -194,6 +194,9 @@ impl Exchange {
     ) -> Record {
         self.points.end = Some(at);
         report_end_of_stall(self.watch.stop(at), out);
+        if self.head.is_none() {
+            self.settle_api(true);
+        }
         if let Some(call) = &mut self.call {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
@@ -260,6 +263,12 @@ impl Exchange {
             Some(_) => RequestPhase::Waiting,
             None => RequestPhase::Unstreamed,
         }
+    }
+
+    /// Returns whether a stream has ended although its connection is open: the provider's final event or an error was
+    /// received.
+    pub fn is_stream_over(&self) -> bool {
+        self.call.as_deref().is_some_and(ApiCall::is_stream_over)
     }
 
     /// Returns the stall clock while a token is expected.
@@ -398,13 +407,21 @@ impl Exchange {
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // The timestamp is absent if this process generated the response, because the upstream sent no headers.
         self.points.head = (!head.from_proxy).then_some(at);
-        let route = &self.open.route;
+        self.settle_api(head.status >= 400);
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
-        if self.call.as_mut().is_some_and(|call| !call.head(&head, route, now)) {
-            self.call = None;
+        if let Some(call) = &mut self.call {
+            call.head(&head, &self.open.route, now);
         }
         self.head = Some(head);
+    }
+
+    /// Determines the API of a request whose path several APIs share, before the response or the end. If the request
+    /// `failed` before its body was observed completely, the API that the path shows remains.
+    fn settle_api(&mut self, failed: bool) {
+        let has_whole_body =
+            self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes);
+        self.call.take_if(|call| !call.settle_api(failed && !has_whole_body));
     }
 
     fn response(

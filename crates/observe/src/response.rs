@@ -142,14 +142,18 @@ impl ObservedResponse {
         self.facts.restart_count(model, tokenizers);
     }
 
-    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. If `cut` is
-    /// set, the response was truncated, and a choice without a stop reason gets `error`. If `seen` is set, the response
-    /// was observed completely.
-    pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<ChoiceStatus>) {
-        let truncated = || Name::new("error").filter(|_| cut);
+    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. If
+    /// `needs_reason` is set, a choice without a stop reason did not finish and gets `error`. If `seen` is set, the
+    /// response was observed completely.
+    pub(super) fn finish_reasons(
+        &self,
+        needs_reason: bool,
+        seen: bool,
+    ) -> (Vec<Name>, Vec<ChoiceStatus>) {
+        let missing = || Name::new("error").filter(|_| needs_reason);
         let mut reasons = Vec::new();
         for (index, choice) in (0..).zip(&self.facts.choices) {
-            let Some(reason) = choice.finish_reason.clone().or_else(truncated) else {
+            let Some(reason) = choice.finish_reason.clone().or_else(missing) else {
                 continue;
             };
             let content = ChoiceContent {
@@ -161,7 +165,7 @@ impl ObservedResponse {
             reasons.push((reason, status));
         }
         if reasons.is_empty() {
-            reasons.extend(truncated().map(|reason| (reason, ChoiceStatus::Unfinished)));
+            reasons.extend(missing().map(|reason| (reason, ChoiceStatus::Unfinished)));
         }
         reasons.into_iter().unzip()
     }

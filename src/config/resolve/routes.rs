@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::upstreams::{self, Upstreams};
@@ -291,6 +291,7 @@ impl<'a> RouteResolver<'a> {
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
+            learned_provider: OnceLock::new(),
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),

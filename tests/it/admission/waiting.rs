@@ -147,7 +147,7 @@ async fn passes_after_waiting(body: &str, request: &str) {
     sent(client).await.read_head().await;
     let words = busy.proxy.words().await;
     assert!(
-        words[1].starts_with("Open Queued Admitted Reused RequestHeadSent Arrival(Request)")
+        words[1].starts_with("Open Queued Arrival(Request) Admitted Reused RequestHeadSent")
             && words[1].ends_with("Complete"),
         "{words:?}"
     );
@@ -164,9 +164,9 @@ async fn a_client_that_disconnects_leaves_the_queue_whatever_it_has_sent() {
     let prompt = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{prompt}");
     let cases = [
         (GET, "End(ClientDisconnected)"),
-        (whole, "End(ClientDisconnected)"),
-        (prompt.as_str(), "End(ClientDisconnected)"),
-        (part, "End(RequestBodyFailed)"),
+        (whole, "Arrival(Request) End(ClientDisconnected)"),
+        (prompt.as_str(), "Arrival(Request) End(ClientDisconnected)"),
+        (part, "Arrival(Request) End(RequestBodyFailed)"),
     ];
     for (request, end) in cases {
         let mut busy = Busy::start(limit(1, 1, LONG)).await;
@@ -295,5 +295,5 @@ async fn a_queued_stream_does_not_block_others_of_its_connection() {
     upstream.write("b").await;
     within("the rest", response.body_mut().frame()).await;
     let words = proxy.words().await;
-    assert_eq!(words[1], "Open Queued End(ClientDisconnected)");
+    assert_eq!(words[1], "Open Queued Arrival(Request) End(ClientDisconnected)");
 }

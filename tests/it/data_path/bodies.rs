@@ -27,7 +27,7 @@ async fn a_length_framed_body_passes_both_ways() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected RequestHeadSent Arrival(Request) RequestBodySent Head(200) Arrival(Response) Complete"
+            "Open Admitted Arrival(Request) Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete"
         ]
     );
     assert_eq!(proxy.observed(Direction::Request), b"{\"a\":1}");
@@ -200,7 +200,7 @@ async fn trailers_pass_both_ways() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected RequestHeadSent Arrival(Request) Trailers(Request) RequestBodySent Head(200) Arrival(Response) Trailers(Response) Complete"
+            "Open Admitted Arrival(Request) Trailers(Request) Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) Trailers(Response) Complete"
         ]
     );
 }

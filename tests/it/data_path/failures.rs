@@ -122,7 +122,7 @@ async fn a_close_before_the_headers_returns_502_without_a_retry() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected RequestHeadSent Arrival(Request) RequestBodySent Own(502) End(UpstreamFailed(BeforeResponse))"
+            "Open Admitted Arrival(Request) Connected RequestHeadSent RequestBodySent Own(502) End(UpstreamFailed(BeforeResponse))"
         ]
     );
 }
@@ -213,7 +213,7 @@ async fn an_aborted_upload_is_recorded_as_a_client_error() {
     assert_eq!(upstream.read_to_end().await, b"", "the upload is incomplete, too");
     assert_eq!(
         proxy.words().await,
-        ["Open Admitted Connected RequestHeadSent Arrival(Request) End(RequestBodyFailed)"]
+        ["Open Admitted Arrival(Request) Connected RequestHeadSent End(RequestBodyFailed)"]
     );
 }
 

@@ -8,4 +8,5 @@ mod failures;
 mod heads;
 mod protocols;
 mod traces;
+mod unanswered;
 mod uploads;

@@ -194,6 +194,7 @@ impl Fixture {
             server_address: Label::known(address),
             server_port: 443,
             provider: None,
+            learned_provider: Default::default(),
             dialect: None,
             stripped: 0,
             base_path: Label::known(""),

@@ -225,6 +225,7 @@ fn facts(name: &str) -> RouteFacts {
         server_address: Label::known("127.0.0.1"),
         server_port: 80,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

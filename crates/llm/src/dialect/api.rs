@@ -154,6 +154,12 @@ impl Api {
         !matches!(self, Self::VllmGenerate | Self::TritonGenerate)
     }
 
+    /// Whether each choice of a complete stream has a finish reason in addition to the end marker. A choice without one
+    /// did not finish.
+    pub const fn stops_each_choice(self) -> bool {
+        matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
+    }
+
     /// Returns the requested output type (`gen_ai.output.type`) if the API implies one.
     pub const fn output_type(self) -> Option<&'static str> {
         match self.operation() {

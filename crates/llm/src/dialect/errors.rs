@@ -11,6 +11,31 @@ use super::Event;
 use super::json::{ErrorField, ShortText, Value};
 use super::lenient::{Code, FromAny, Text, impl_lenient};
 
+/// Kinds of errors that an API attributes to the request. APIs use them where a status does not show the kind: in
+/// streams, in batches of responses and in sessions.
+const CLIENT_ERRORS: [&str; 14] = [
+    // OpenAI, Anthropic and most compatible APIs.
+    "invalid_request_error",
+    // Anthropic.
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "request_too_large",
+    // vLLM and SGLang.
+    "BadRequestError",
+    "BadRequest",
+    // TGI.
+    "validation",
+    // Google.
+    "INVALID_ARGUMENT",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "NOT_FOUND",
+    // AWS, whose event streams write the second with a small letter.
+    "AccessDeniedException",
+    "ValidationException",
+];
+
 /// Maximum length of an error's kind. A longer text is a sentence, not a kind.
 const LONGEST_KIND: usize = 64;
 
@@ -145,6 +170,15 @@ impl ErrorDetail {
 pub fn identifier(kind: &str) -> Option<&str> {
     let is_word = kind.bytes().all(|byte| byte.is_ascii_graphic());
     (is_word && !kind.is_empty() && kind.len() <= LONGEST_KIND).then_some(kind)
+}
+
+/// Returns whether an error of this kind was caused by the client. A kind can be an HTTP status: 408 and 429 then mean
+/// that the backend lacked time or capacity.
+pub fn blames_client(kind: &str) -> bool {
+    match kind.parse::<u16>() {
+        Ok(status) => matches!(status, 400..=499) && !matches!(status, 408 | 429),
+        Err(_) => CLIENT_ERRORS.iter().any(|known| kind.eq_ignore_ascii_case(known)),
+    }
 }
 
 /// Returns the name of an AWS exception without its namespace. Examples: `com.amazon.coral.service#ThrottlingException`

@@ -63,9 +63,10 @@ mod usage;
 
 pub use api::{Api, Operation};
 pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
+pub use errors::blames_client;
 pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
 pub use openai::Realtime;
-pub use provider::provider;
+pub use provider::{provider, provider_in_headers};
 pub use rate_limits::{RateLimit, RateLimits};
 pub use request_reader::RequestReader;
 

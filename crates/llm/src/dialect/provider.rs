@@ -89,6 +89,13 @@ impl Provider {
     }
 }
 
+/// Returns the provider that only the response headers reveal: the host shows none.
+pub fn provider_in_headers(host: Option<&str>, headers: &Headers) -> Option<Label> {
+    let is_hidden = host.and_then(|host| by_host(PROVIDERS, host)).is_none();
+    let found = is_hidden.then(|| detect(PROVIDERS, None, Some(headers)));
+    found.flatten().map(Label::known)
+}
+
 /// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
 /// or of the API.
 pub fn provider(

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::cost::used::Used;
 use crate::record::{Call, Record};
 use tokengauge_types::label::{GlobPattern, Label};
 
@@ -53,7 +54,7 @@ impl Budget {
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
         let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
         match &self.allowance {
-            BudgetLimit::Tokens(_) => tokens(call),
+            BudgetLimit::Tokens(_) => Used::of(record, call).map(|(used, _)| used.total()),
             BudgetLimit::Money { currency, .. } => {
                 let cost = call.cost.as_ref()?;
                 (cost.currency == *currency).then_some(cost.amount)
@@ -73,16 +74,6 @@ impl Budget {
             && fits(&self.model, model)
             && route.is_none_or(|route| *route == record.route.name)
     }
-}
-
-fn tokens(call: &Call) -> Option<f64> {
-    let usage = call.usage.as_ref();
-    let reported = usage.and_then(|usage| Some(usage.input? + usage.output.unwrap_or(0)));
-    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-    let number = |tokens: u64| tokens as f64;
-    let output = call.output.filter(|output| output.counted > 0);
-    let counted = || Some(output?.tokens + number(call.request.prompt_bytes.div_ceil(4)));
-    reported.map(number).or_else(counted)
 }
 
 #[cfg(test)]

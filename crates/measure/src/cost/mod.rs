@@ -5,6 +5,7 @@
 mod budgets;
 mod day;
 mod prices;
+mod used;
 
 pub use budgets::{Budget, BudgetLimit};
 pub use day::Day;

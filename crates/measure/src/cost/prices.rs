@@ -1,8 +1,8 @@
 //! The price table.
 
+use crate::cost::used::Used;
 use crate::cost::{Day, PriceResult};
 use crate::record::{Call, Cost, Record};
-use tokengauge_llm::count::Source;
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// Number of tokens that a listed price refers to: prices are per million tokens.
@@ -44,16 +44,6 @@ pub struct HardwareCost {
     /// Price per hour of all hardware of the route together.
     pub hour: f64,
     pub currency: Label,
-}
-
-/// Tokens that a call used. The parts do not overlap.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Used {
-    uncached: f64,
-    cache_read: f64,
-    cache_write: f64,
-    output: f64,
-    reasoning: f64,
 }
 
 impl Prices {
@@ -107,46 +97,12 @@ impl Price {
     }
 }
 
-impl Used {
-    /// Returns the tokens that the provider reported. Without reported usage, returns the generated tokens and an
-    /// estimate of the prompt, because providers also bill responses that were cut off. `None` if nothing shows that
-    /// the call used tokens.
-    fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
-        let reported = call.usage.filter(|usage| usage.input.is_some() || usage.output.is_some());
-        if let Some(usage) = reported {
-            let tokens = |count: Option<u64>| number(count.unwrap_or(0));
-            let (read, write) = (tokens(usage.cache_read), tokens(usage.cache_write));
-            let reasoning = tokens(usage.reasoning);
-            let used = Self {
-                uncached: (tokens(usage.input) - read - write).max(0.0),
-                cache_read: read,
-                cache_write: write,
-                output: (tokens(usage.output) - reasoning).max(0.0),
-                reasoning,
-            };
-            return Some((used, Source::Reported));
-        }
-        record.points.sent?;
-        let output = call.output.filter(|output| output.counted > 0)?;
-        let used = Self {
-            uncached: number(call.request.prompt_bytes.div_ceil(4)),
-            output: output.tokens,
-            ..Self::default()
-        };
-        Some((used, Source::Estimated))
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-const fn number(tokens: u64) -> f64 {
-    tokens as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::Output;
     use crate::slo::example::stream;
+    use tokengauge_llm::count::Source;
     use tokengauge_llm::dialect::Usage;
     use tokengauge_types::clock::WallTime;
     use tokengauge_types::label::Name;

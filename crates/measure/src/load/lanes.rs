@@ -35,6 +35,16 @@ impl Load {
         self.lanes.get(lane).map_or(0, queue_depth)
     }
 
+    /// Returns the queue depth with an exchange that is now in phase `state` and will wait for its first token. Whether
+    /// it is a stream may still be unknown.
+    pub fn queue_depth_with(&self, lane: &RouteKey, state: RequestPhase) -> u64 {
+        let is_counted = match state {
+            RequestPhase::Queued | RequestPhase::Waiting => true,
+            RequestPhase::Streaming | RequestPhase::Unstreamed => false,
+        };
+        self.queue_depth(lane) + u64::from(!is_counted)
+    }
+
     /// Returns all route keys, sorted by name.
     pub(super) fn route_readings(&self) -> Vec<RouteReading> {
         let reading = |(lane, active): (&RouteKey, &[u64; RequestPhase::ALL.len()])| RouteReading {

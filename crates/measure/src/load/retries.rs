@@ -163,6 +163,7 @@ mod tests {
                 server_address: Label::known("localhost"),
                 server_port: 80,
                 provider: None,
+                learned_provider: Default::default(),
                 dialect: None,
                 stripped: 0,
                 base_path: Label::known(""),

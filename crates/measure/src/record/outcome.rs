@@ -1,6 +1,7 @@
 //! Outcome of an exchange, its error source, and its `error.type`.
 
 use crate::record::Outcome;
+use tokengauge_llm::dialect::blames_client;
 use tokengauge_types::event::{Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
@@ -30,7 +31,7 @@ pub struct ResponseSummary {
 /// end was not observed.
 ///
 /// An error status below 500 is the client's fault. The exceptions are 408 and 429, which mean that the backend lacked
-/// capacity or time.
+/// capacity or time. If the status reports success, the provider's kind of error decides.
 pub fn settle(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
@@ -65,13 +66,15 @@ fn failed(ending: Ending, answered: &ResponseSummary) -> (Outcome, ErrorSource, 
     if let (Ending::UpstreamFailed(failure), true) = (ending, answered.own) {
         return (Outcome::Error, ErrorSource::Upstream, Name::new(failure_word(failure)));
     }
-    let fault = match answered.status {
-        Some(408 | 429) => ErrorSource::Upstream,
-        Some(400..=499) => ErrorSource::Client,
-        _ => ErrorSource::Upstream,
+    let status = answered.status.filter(|status| *status >= 400);
+    let status = status.and_then(|status| Name::new(&status.to_string()));
+    let decisive = status.as_ref().or(answered.failure.as_ref());
+    let fault = if decisive.is_some_and(|kind| blames_client(kind.as_str())) {
+        ErrorSource::Client
+    } else {
+        ErrorSource::Upstream
     };
-    let status = || answered.status.filter(|status| *status >= 400);
-    let kind = answered.failure.clone().or_else(|| Name::new(&status()?.to_string()));
+    let kind = answered.failure.clone().or(status);
     (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
 }
 
@@ -163,6 +166,32 @@ mod tests {
             told(Ending::Complete, &answer(200, None)),
             (Outcome::Error, ErrorSource::Upstream, "_OTHER".into())
         );
+    }
+
+    #[test]
+    fn an_error_in_the_body_of_a_success_is_the_clients_if_its_kind_says_so() {
+        let source = |status, kind: &str| {
+            let answered = ResponseSummary {
+                failed: true,
+                failure: Name::new(kind),
+                ..ResponseSummary { status: Some(status), ..stream(true) }
+            };
+            told(Ending::Complete, &answered).1
+        };
+        for kind in ["invalid_request_error", "BadRequestError", "validationException", "400"] {
+            assert_eq!(source(200, kind), ErrorSource::Client, "{kind}");
+        }
+        for kind in ["server_error", "overloaded_error", "rate_limit_error", "408", "429", "500"] {
+            assert_eq!(source(200, kind), ErrorSource::Upstream, "{kind}");
+        }
+        assert_eq!(
+            source(500, "invalid_request_error"),
+            ErrorSource::Upstream,
+            "the status decides"
+        );
+        for status in [408, 429] {
+            assert_eq!(source(status, "invalid_request_error"), ErrorSource::Upstream, "{status}");
+        }
     }
 
     #[test]

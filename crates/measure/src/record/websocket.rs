@@ -1,6 +1,7 @@
 //! Facts about an exchange that was upgraded to a WebSocket, and its outcome.
 
 use crate::record::{Outcome, ResponseSummary, settle};
+use tokengauge_llm::dialect::blames_client;
 use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
@@ -10,9 +11,6 @@ const FINE: [u16; 2] = [1000, 1001];
 /// Close codes by which the upstream blames the client: protocol, type, text, policy, size, missing extension. The last
 /// two, from the IANA registry, mean unauthorized and forbidden.
 const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
-
-/// The provider's error type for an error of the client.
-const CLIENTS_MISTAKE: &str = "invalid_request_error";
 
 /// Observed traffic of a WebSocket.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -71,7 +69,7 @@ impl WebSocket {
     ) -> (Outcome, ErrorSource, Option<Name>) {
         if let Some(code) = self.failing_code() {
             let kind = session.error.clone();
-            let mistaken = kind.as_ref().is_some_and(|kind| kind.as_str() == CLIENTS_MISTAKE);
+            let mistaken = kind.as_ref().is_some_and(|kind| blames_client(kind.as_str()));
             let fault = if mistaken || CLIENT_TO_BLAME.contains(&code) {
                 ErrorSource::Client
             } else {

@@ -75,6 +75,7 @@ pub(crate) fn route(name: &str) -> RouteFacts {
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::record::{Call, Completeness, Outcome, Record, Verdict};
-use crate::slo::counting::TOO_MANY_REQUESTS;
 use crate::slo::scope::is_stream;
 use crate::slo::{CountingRules, Objective, Sli};
 use tokengauge_types::clock::MonotonicInstant;
@@ -95,6 +94,7 @@ fn duration(record: &Record, limit: Duration, standing: Standing) -> Verdict {
         // The exchange would have ended in time if the client had read without pauses.
         Standing::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
         Standing::Served | Standing::Failed => Verdict::Bad,
+        Standing::Excused if gave_up_after(record, limit) => Verdict::Bad,
         Standing::Excused => Verdict::Excluded,
     }
 }
@@ -130,20 +130,20 @@ fn first(
         // The observer may have missed the first token, so a late one is not proven.
         Some(_) if unobserved => Verdict::Excluded,
         Some(_) => Verdict::Bad,
-        // Tokens arrived, but none was visible: a tool call, or only reasoning. No visible text was due.
-        None if record.points.token.is_some() => Verdict::Excluded,
         None => match standing {
             Standing::Failed => Verdict::Bad,
             Standing::Excused if !unobserved && gave_up_after(record, limit) => Verdict::Bad,
+            // A response without such a token: empty, a tool call, or only reasoning. None was due.
             Standing::Served | Standing::Excused => Verdict::Excluded,
         },
     }
 }
 
-/// Returns whether the client disconnected after the limit had passed. The target was already missed by then.
+/// Returns whether the client disconnected after the limit had passed. The target was already missed by then. Time in
+/// which the client did not read is not counted.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
-    record.ending == Ending::ClientDisconnected
-        && record.points.duration().is_some_and(|waited| waited > limit)
+    let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
+    record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)
 }
 
 /// Judges stalls. A stall is bad no matter how the stream ended. The absence of stalls is good only for a stream that
@@ -183,15 +183,13 @@ enum Standing {
 
 impl Standing {
     fn of(record: &Record, counting: &CountingRules) -> Self {
-        let excused = match record.outcome {
-            Outcome::Ok => return Self::Served,
-            Outcome::Cancelled => true,
-            Outcome::Error => refused_the_request(record),
-            Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
-                record.fault == ErrorSource::Client
-            }
-        };
-        if excused || counting.excuses(record) { Self::Excused } else { Self::Failed }
+        if record.outcome == Outcome::Ok {
+            Self::Served
+        } else if record.fault == ErrorSource::Client || counting.excuses(record) {
+            Self::Excused
+        } else {
+            Self::Failed
+        }
     }
 
     const fn verdict(self) -> Verdict {
@@ -203,19 +201,11 @@ impl Standing {
     }
 }
 
-fn refused_the_request(record: &Record) -> bool {
-    match record.http.status {
-        Some(TOO_MANY_REQUESTS) => false,
-        Some(400..=499) => true,
-        Some(_) | None => record.fault == ErrorSource::Client,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Output;
     use crate::record::WarmupState;
+    use crate::record::{Output, ResponseSummary, settle};
     use crate::slo::example::{at, objective, stream};
     use crate::slo::{CountingRules, Exclusion};
     use crate::timing::{Stall, StallKind, StallPhase, Stalls};
@@ -289,7 +279,10 @@ mod tests {
     }
 
     fn refused(status: u16) -> Record {
-        let mut record = tokenless(ended(Outcome::Error, Ending::Complete), 20);
+        let answered = ResponseSummary { status: Some(status), ..ResponseSummary::default() };
+        let (outcome, fault, _) = settle(Ending::Complete, &answered);
+        let mut record = tokenless(ended(outcome, Ending::Complete), 20);
+        record.fault = fault;
         record.http.status = Some(status);
         call(&mut record).streamed = false;
         record
@@ -315,21 +308,22 @@ mod tests {
 
     #[test]
     fn a_request_that_cannot_be_served_is_the_clients() {
-        for status in [400, 401, 403, 404, 408, 413, 422, 499] {
+        for status in [400, 401, 403, 404, 413, 422, 499] {
             assert_eq!(verdicts(&refused(status)), [EXCLUDED; 4], "{status}");
         }
     }
 
     #[test]
     fn a_backend_that_cannot_keep_up_or_fails_is_bad() {
-        for status in [429, 500, 502, 503, 504, 529] {
+        for status in [408, 429, 500, 502, 503, 504, 529] {
             assert_eq!(verdicts(&refused(status)), [BAD, BAD, EXCLUDED, BAD], "{status}");
         }
     }
 
     #[test]
     fn an_error_inside_a_stream_is_bad_whatever_the_status() {
-        let record = ended(Outcome::Error, Ending::Complete);
+        let record =
+            Record { fault: ErrorSource::Upstream, ..ended(Outcome::Error, Ending::Complete) };
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
         let blamed = Record { fault: ErrorSource::Client, ..record };
         assert_eq!(verdicts(&blamed), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
@@ -367,6 +361,20 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_leaves_after_the_limit_of_a_duration_missed_it() {
+        let mut left = tokenless(ended(Outcome::Cancelled, Ending::ClientDisconnected), 10_000);
+        call(&mut left).request.stream = None;
+        call(&mut left).streamed = false;
+        assert_eq!(judge(DURATION, &left), EXCLUDED);
+        left.points.end = Some(at(10_001));
+        assert_eq!(judge(DURATION, &left), BAD);
+        left.blocked = Duration::from_millis(1);
+        assert_eq!(judge(DURATION, &left), EXCLUDED, "the client did not read");
+        let broke = Record { ending: Ending::RequestBodyFailed, ..left };
+        assert_eq!(judge(DURATION, &broke), EXCLUDED, "the request was never complete");
+    }
+
+    #[test]
     fn what_the_observer_lost_is_not_held_against_anybody() {
         let mut record = stream();
         call(&mut record).complete = Completeness::Unobserved;
@@ -375,6 +383,7 @@ mod tests {
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
         record.outcome = Outcome::Cancelled;
         record.ending = Ending::ClientDisconnected;
+        record.fault = ErrorSource::Client;
         assert_eq!(judge(FIRST_TOKEN, &tokenless(record, 900)), EXCLUDED);
     }
 
@@ -428,11 +437,14 @@ mod tests {
         let mut thought = stream();
         thought.points.visible = None;
         assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
-        let left = Record {
-            points: thought.points,
-            ..ended(Outcome::Cancelled, Ending::ClientDisconnected)
+        let thinking = |millis, outcome, ending| {
+            let mut record = Record { points: thought.points, ..ended(outcome, ending) };
+            record.points.end = Some(at(millis));
+            judge(VISIBLE, &record)
         };
-        assert_eq!(judge(VISIBLE, &left), EXCLUDED, "it may have called a tool");
+        let left = |millis| thinking(millis, Outcome::Cancelled, Ending::ClientDisconnected);
+        assert_eq!((left(800), left(801)), (EXCLUDED, BAD), "the client waited for longer");
+        assert_eq!(thinking(700, Outcome::Truncated, Ending::Complete), BAD, "it broke");
         let silent = tokenless(ended(Outcome::Cancelled, Ending::ClientDisconnected), 801);
         assert_eq!(judge(VISIBLE, &silent), BAD);
         let failed = tokenless(ended(Outcome::Truncated, Ending::Complete), 20);

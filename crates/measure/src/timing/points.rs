@@ -121,6 +121,14 @@ impl Timestamps {
         Some(self.token?.since(self.accept))
     }
 
+    /// Returns the upstream time to first token: token − uploaded, because the backend cannot begin before it has the
+    /// whole request. If the first token precedes the end of the upload, the time is token − sent.
+    pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
+        let token = self.token?;
+        let has_request = self.uploaded.filter(|at| *at <= token);
+        Some(token.since(has_request.or(self.sent)?))
+    }
+
     /// Returns the time to the first visible token: visible − accept.
     pub fn time_to_visible(&self) -> Option<Duration> {
         Some(self.visible?.since(self.accept))
@@ -184,6 +192,14 @@ mod tests {
         let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
         assert_eq!(points.stages().total(), Duration::from_millis(550));
+    }
+
+    #[test]
+    fn a_slow_upload_is_not_time_of_the_upstream() {
+        let time = |points: Timestamps| points.upstream_time_to_first_token().unwrap().as_millis();
+        assert_eq!(time(full()), 220, "uploaded 160 … token 380");
+        assert_eq!(time(Timestamps { uploaded: at(400), ..full() }), 250, "sent 130 … token 380");
+        assert_eq!(time(Timestamps { uploaded: None, ..full() }), 250);
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub struct Rates {
     pub unrated: Option<Unrated>,
     /// Total TPS = N ÷ (end − accept), prefill included.
     pub total: Option<f64>,
-    /// TPOT = (last − token − blocked) ÷ (N − 1), N ≥ 2.
+    /// TPOT = (last − token − blocked) ÷ (N − 1), N ≥ 2. `None` if all tokens arrived at once, because their times are
+    /// unknown.
     pub time_per_output_token: Option<Duration>,
 }
 
@@ -119,8 +120,8 @@ impl Rates {
             Ok(rate) => (Some(rate), None),
             Err(reason) => (None, Some(reason)),
         };
-        let time_per_output_token =
-            (tokens.output >= 2.0).then(|| decode.div_f64(tokens.output - 1.0));
+        let has_gaps = tokens.output >= 2.0 && !decode.is_zero();
+        let time_per_output_token = has_gaps.then(|| decode.div_f64(tokens.output - 1.0));
         Self { output, unrated, total, time_per_output_token }
     }
 
@@ -252,6 +253,17 @@ mod tests {
             (two.output, two.time_per_output_token),
             (None, Some(Duration::from_millis(200)))
         );
+    }
+
+    #[test]
+    fn tokens_of_one_chunk_have_no_time_per_token() {
+        let of = |last, blocked| {
+            let tokens = tokens(40.0, 40, 40);
+            Rates::of_stream(&points(900, last, 1_000), tokens, blocked, true).time_per_output_token
+        };
+        assert_eq!(of(900, Duration::ZERO), None, "0 s per token would be the best possible");
+        assert_eq!(of(939, Duration::from_millis(39)), None, "the client held them back");
+        assert_eq!(of(939, Duration::ZERO), Some(Duration::from_millis(1)));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) struct ActiveRequest {
     pub(super) live_state: Arc<LiveState>,
     /// Time up to which stream time has already been recorded.
     pub(super) swept: MonotonicInstant,
+    /// Whether the provider has sent its final event. Later time is not stream time.
+    pub(super) is_stream_over: bool,
     /// Time at which the last bytes of the response arrived.
     pub(super) arrived: Option<MonotonicInstant>,
     pub(super) tokens: u64,
@@ -175,6 +177,14 @@ impl ActiveRequest {
         }
     }
 
+    /// Returns whether the request is a stream that is waiting for a token or receiving tokens.
+    pub(super) const fn is_running(&self) -> bool {
+        match self.state {
+            RequestPhase::Waiting | RequestPhase::Streaming => !self.is_stream_over,
+            RequestPhase::Queued | RequestPhase::Unstreamed => false,
+        }
+    }
+
     /// Records the time since the last call, by phase of the stream.
     pub(super) fn record_time(
         &mut self,
@@ -183,9 +193,7 @@ impl ActiveRequest {
         instruments: &Instruments,
     ) {
         let passed = at.since(self.swept);
-        if passed.is_zero()
-            || !matches!(self.state, RequestPhase::Waiting | RequestPhase::Streaming)
-        {
+        if passed.is_zero() || !self.is_running() {
             self.swept = self.swept.max(at);
             return;
         }

@@ -303,6 +303,7 @@ impl InFlightRequests {
             live: None,
             live_state,
             swept: at,
+            is_stream_over: false,
             arrived: None,
             tokens: 0,
             first_tokens: 0,
@@ -323,7 +324,7 @@ impl InFlightRequests {
             return;
         };
         if matches!(event, ObserverEvent::Admitted) {
-            let depth = load.queue_depth(&request.route_key);
+            let depth = load.queue_depth_with(&request.route_key, request.state);
             request.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
             request.admitted(at, backends);
         }
@@ -351,9 +352,12 @@ impl InFlightRequests {
             quotas.say(at, &model, &quota);
         }
         let state = request.exchange.state();
-        if is_head || state != request.state || !blocked.is_zero() {
+        let is_stream_over = request.exchange.is_stream_over();
+        let changes = state != request.state || is_stream_over != request.is_stream_over;
+        if is_head || changes || !blocked.is_zero() {
             request.record_time(at, blocked, &sinks.instruments);
         }
+        request.is_stream_over = is_stream_over;
         if state != request.state {
             load.shift(&request.route_key, request.state, state);
             request.state = state;

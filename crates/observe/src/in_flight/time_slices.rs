@@ -4,7 +4,6 @@
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
-use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::slo::{Objective, SloTracker, Subject};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Name;
@@ -25,7 +24,7 @@ impl InFlightRequests {
         }
         let mut streams: Vec<usize> = Vec::new();
         for request in self.requests.values_mut() {
-            if request.is_running(at)
+            if request.is_served(at)
                 && let Some(slices) = request.slices(&self.slos)
             {
                 streams.extend(slices);
@@ -53,12 +52,8 @@ impl ActiveRequest {
     }
 
     /// Returns whether the backend is working on this stream: it has received the request, and the client reads.
-    fn is_running(&self, at: MonotonicInstant) -> bool {
-        let is_stream = match self.state {
-            RequestPhase::Waiting | RequestPhase::Streaming => true,
-            RequestPhase::Queued | RequestPhase::Unstreamed => false,
-        };
-        is_stream && self.unread(at).is_zero()
+    fn is_served(&self, at: MonotonicInstant) -> bool {
+        self.is_running() && self.unread(at).is_zero()
     }
 
     /// Returns the objectives on time slices that apply to the request. Returns `None` before the request is received

@@ -26,6 +26,7 @@ pub(super) fn open_with(
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

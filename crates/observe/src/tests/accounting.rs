@@ -174,7 +174,7 @@ fn truncated_body_with_a_finish_reason_is_incomplete() {
 /// | decode, the stage | 6,200 − 1,000 | 5,200: stages are clock time and add up |
 /// | decode, of rates | 5,200 − 5,000 | 200: 3 tokens in it |
 /// | gaps | 100, 5,050 − 5,000, 50 | 100, 50, 50 |
-/// | streaming | (6,300 − 1,000) − 5,000 | 300 |
+/// | streaming, up to the final event | (6,200 − 1,000) − 5,000 | 200 |
 /// | blocked | | 5,000 |
 #[test]
 fn phases_add_up() {
@@ -202,7 +202,7 @@ fn phases_add_up() {
     assert!((all - 6.2).abs() < 1e-9, "{all}");
     near("tokengauge_inter_chunk_latency_seconds_sum", "", 200.0);
     near("tokengauge_client_backpressure_duration_seconds_sum", "", 5_000.0);
-    near("tokengauge_stream_active_time_seconds_total", "state=\"streaming\"", 300.0);
+    near("tokengauge_stream_active_time_seconds_total", "state=\"streaming\"", 200.0);
     near("tokengauge_stream_active_time_seconds_total", "state=\"blocked\"", 5_000.0);
     // 4 tokens, counted: 200 ms ÷ 3.
     near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);

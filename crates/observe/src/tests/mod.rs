@@ -4,6 +4,7 @@ mod accounting;
 mod backends;
 mod encodings;
 mod endings;
+mod outages;
 mod queue;
 mod stalls;
 
@@ -43,6 +44,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),
@@ -348,6 +350,39 @@ fn stream_without_end_marker_ends_with_its_body() {
     let (record, _) = play().end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
     let call = record.call.as_ref().unwrap();
     assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Completeness::Cut));
+}
+
+/// Returns outcome, completeness, finish reasons and choices of a stream of two words and `events`.
+fn told(events: &[&str]) -> (Outcome, Completeness, String, Vec<ChoiceStatus>) {
+    let mut play = Play::stream(STREAMED);
+    play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
+    for event in events {
+        play.event(400, event);
+    }
+    let record = play.complete(400);
+    let call = record.call.unwrap();
+    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
+    (record.outcome, call.complete, reasons.join(" "), call.choices)
+}
+
+#[test]
+fn an_end_marker_after_an_error_does_not_complete_a_stream() {
+    let unfinished = vec![ChoiceStatus::Unfinished];
+    let error = r#"{"error":{"type":"server_error","message":"x"}}"#;
+    let expected = (Outcome::Error, Completeness::Cut, "error".to_owned(), unfinished);
+    assert_eq!(told(&[error, "[DONE]"]), expected);
+    assert_eq!(told(&[error]), expected);
+}
+
+#[test]
+fn a_choice_without_a_finish_reason_did_not_finish() {
+    let unfinished = vec![ChoiceStatus::Unfinished];
+    let expected = (Outcome::Ok, Completeness::True, "error".to_owned(), unfinished);
+    assert_eq!(told(&["[DONE]"]), expected);
+    let stopped = chunk("{}", r#""stop""#);
+    let complete = vec![ChoiceStatus::Complete];
+    let expected = (Outcome::Ok, Completeness::True, "stop".to_owned(), complete);
+    assert_eq!(told(&[&stopped, "[DONE]"]), expected);
 }
 
 #[test]

@@ -142,6 +142,57 @@ fn is_queued_until_admission() {
     assert_eq!(stream_time, Some(2.0), "queueing is not stream time");
 }
 
+/// Five streams whose connection to the upstream is being opened.
+#[test]
+fn streams_that_wait_for_a_connection_are_in_the_queue_depth() {
+    let mut scene = Scene::new();
+    for id in 1..=5 {
+        scene.open(id, 1_000, &[]);
+        scene.report(id, 1_000, ObserverEvent::Admitted, "");
+        scene.report(id, 1_001, arrival(Direction::Request, STREAMED), STREAMED);
+    }
+    assert_eq!(scene.active(2_000), [0, 5, 0, 0]);
+    let (load, _) = scene.requests.reading(at(2_000));
+    assert_eq!(load.lanes[0].queue_depth(), 5);
+    for id in 1..=5 {
+        scene.report(id, 3_000, ObserverEvent::End(Ending::ClientDisconnected), "");
+    }
+    let records = scene.records.lock().unwrap();
+    let depths: Vec<_> =
+        records.iter().map(|record| record.call.as_ref().unwrap().queue_depth).collect();
+    assert_eq!(depths, [1, 2, 3, 4, 5], "each includes itself");
+}
+
+#[test]
+fn a_request_from_the_queue_counts_itself_once() {
+    let mut scene = Scene::new();
+    scene.open(1, 1_000, &[]);
+    scene.report(1, 1_000, ObserverEvent::Queued, "");
+    scene.send(1, 2_000);
+    scene.report(1, 3_000, ObserverEvent::End(Ending::ClientDisconnected), "");
+    let records = scene.records.lock().unwrap();
+    assert_eq!(records[0].call.as_ref().unwrap().queue_depth, 1);
+}
+
+/// 51 tokens in 1 s, and then a connection that the upstream keeps open for 4 s.
+#[test]
+fn time_after_the_final_event_is_not_stream_time() {
+    let mut scene = Scene::new();
+    scene.open(1, 1_000, &[]);
+    scene.send(1, 1_000);
+    scene.head(1, 1_100, 200, &[]);
+    for millis in (2_000..=3_000).step_by(20) {
+        let text = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
+        scene.report(1, millis, arrival(Direction::Response, &text), &text);
+    }
+    let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
+    scene.report(1, 3_000, arrival(Direction::Response, &stop), &stop);
+    scene.requests.sweep(at(5_000));
+    scene.report(1, 7_000, ObserverEvent::End(Ending::Complete), "");
+    let streaming = "tokengauge_stream_active_time_seconds_total";
+    assert_eq!(scene.metric(streaming, "state=\"streaming\""), Some(1.0));
+}
+
 #[test]
 fn leaving_the_queue_ends_in_admission() {
     for (ending, outcome) in [

@@ -169,6 +169,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
+        learned_provider: Default::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

@@ -60,9 +60,9 @@ metrics! {
     SERVER_DURATION "gen_ai.server.request.duration" Histogram "s" by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
         "Duration of a call at the backend: end − sent. Sessions are excluded.";
     SERVER_FIRST_TOKEN "gen_ai.server.time_to_first_token" Histogram "s" by [CALL, ENDED] buckets FIRST_TOKEN,
-        "Upstream time to first token: token − sent. Successful streams only.";
+        "Upstream time to first token: token − uploaded, so the client's upload is excluded. Successful streams only.";
     SERVER_OUTPUT_TOKEN "gen_ai.server.time_per_output_token" Histogram "s" by [CALL, ENDED] buckets OUTPUT_TOKEN,
-        "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Successful streams only.";
+        "Time per output token: (last − token − blocked) ÷ (N − 1), N ≥ 2. Absent if all tokens arrived at once. Successful streams only.";
     INFERENCE_DURATION "gen_ai.client.inference.duration" Histogram "s"
         by [CALL, ENDED, &[ERROR_TYPE]] buckets DURATIONS,
         "Duration of an inference call, equal to its CLIENT span: end − admit.";

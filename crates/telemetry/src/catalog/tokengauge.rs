@@ -54,7 +54,7 @@ metrics! {
     REPORTED_TOKENS "tokengauge.reported_tokens" Counter "{token}" by [CALL, ENDED, &[TOKEN_KIND]] times 6,
         "Tokens as reported by the provider, counted when the call ends. The kinds do not overlap. Do not sum with tokengauge.tokens.";
     STREAM_ACTIVE_TIME "tokengauge.stream.active_time" Counter "s" by [CALL, &[STREAM_STATE]] times 3,
-        "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
+        "Stream-seconds, counted while they pass. Output tokens ÷ the streaming part is the live rate per stream. The streaming part ends at the provider's final event. The waiting part has only route and position: the model label is omitted until the upstream accepts it.";
     STREAM_STALLS "tokengauge.stream.stalls" Counter "{stall}" by [CALL, &[STALL_PHASE, STALL_KIND]] times 4,
         "Stalls, counted when they start: no token for `stall.inter_token_after` after the first one, or no first token for `stall.first_token_after` after the request was sent (ten times that if the request asks for reasoning). Time in which the client does not read, or this process does not run, is excluded. The model is `other` until the upstream has accepted it.";
     STREAM_STALLED "tokengauge.stream.stalled" Gauge "{stream}" by [ROUTE_KEY, &[STALL_PHASE]] times 2,
@@ -65,7 +65,7 @@ metrics! {
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s"
         by [&[PROVIDER, REQUEST_MODEL, ROUTE, POSITION, TOKEN_TYPE, WINDOW]] times 8,
-        "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered.";
+        "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.";
     OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
         "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.";
     TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,

@@ -202,12 +202,13 @@ impl CallInstruments {
         let since_sent =
             |at: Option<MonotonicInstant>| Some(at?.since(points.sent?)).filter(|_| call.streamed);
         let server = set.server.as_ref().filter(|_| record.outcome == Outcome::Ok);
+        let first_token = points.upstream_time_to_first_token().filter(|_| call.streamed);
         let per_token = call.rates.time_per_output_token.filter(|_| call.streamed);
         [
             (Some(&set.own.blocked), Some(record.blocked).filter(|time| !time.is_zero())),
             (set.latest.as_ref().map(|latest| &latest.first_chunk), since_sent(points.event)),
             (set.legacy.as_ref().map(|legacy| &legacy.first_chunk), since_sent(points.event)),
-            (server.map(|server| &server.first_token), since_sent(points.token)),
+            (server.map(|server| &server.first_token), first_token),
             (server.map(|server| &server.output_token), per_token),
         ]
     }

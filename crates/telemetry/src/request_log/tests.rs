@@ -22,6 +22,7 @@ fn full() -> Record {
     let mut record = testing::streamed();
     record.route = Arc::new(RouteFacts {
         provider: Some(Label::known("openai")),
+        learned_provider: Default::default(),
         dialect: Some(Label::known("openai.chat")),
         ..(*testing::route()).clone()
     });

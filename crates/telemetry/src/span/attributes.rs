@@ -256,13 +256,17 @@ pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Cal
     to.text(key::COMPLETE, call.complete.as_str());
 }
 
-/// Writes the state of the proxy and the backend, and the SLO results.
+/// Writes the state of the proxy and the backend.
 pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
     to.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
     if let Some(warm) = call.warm {
         to.text(key::WARMUP_STATE, warm.as_str());
     }
     to.seconds(key::CLIENT_BACKPRESSURE, Some(record.blocked).filter(|time| !time.is_zero()));
+}
+
+/// Writes the SLO results.
+pub(super) fn verdicts(to: &mut impl AttributeWriter, call: &Call) {
     for (objective, verdict) in &call.verdicts {
         let prefix = key::VERDICT.key.trim_end_matches('*');
         to.text_under(&[prefix, objective.as_str()], verdict.as_str());

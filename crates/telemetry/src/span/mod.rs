@@ -8,7 +8,7 @@
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
-use tokengauge_measure::record::{Call, Outcome, Record};
+use tokengauge_measure::record::{Call, Record};
 use tokengauge_measure::timing::Stalls;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{Ending, ErrorSource};
@@ -56,12 +56,17 @@ pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
-/// Returns whether the exchange failed from the client's point of view. A 4xx response is a client error and not a
-/// failure, except for a 429 that this proxy generated. An early disconnect of the client is also not a failure.
+/// Returns whether the exchange failed from the client's point of view. An error that the client caused, such as an
+/// early disconnect, is no such failure. The same applies to a 4xx response of the upstream, even if the upstream caused
+/// it (408 and 429): OpenTelemetry's conventions reserve errors of SERVER spans for 5xx.
 pub fn failed_for_the_client(record: &Record) -> bool {
-    let client_error = record.http.status.is_some_and(|status| (400..500).contains(&status));
-    let client_at_fault = client_error && record.fault != ErrorSource::Proxy;
-    record.error_type.is_some() && !client_at_fault && record.outcome != Outcome::Cancelled
+    let is_4xx = record.http.status.is_some_and(|status| (400..500).contains(&status));
+    record.error_type.is_some()
+        && match record.fault {
+            ErrorSource::None | ErrorSource::Upstream => !is_4xx,
+            ErrorSource::Client => false,
+            ErrorSource::Proxy => true,
+        }
 }
 
 /// Returns the wall-clock time at which the exchange ended.
@@ -90,6 +95,9 @@ fn server(record: &Record, max_value_chars: Option<usize>) -> SpanEncoder {
     let mut span = SpanEncoder::new(&header, &name, max_value_chars);
     attributes::exchange(&mut span, record, failed);
     attributes::server(&mut span, record);
+    if let Some(call) = record.call.as_ref().filter(|_| !has_client(record)) {
+        attributes::verdicts(&mut span, call);
+    }
     span
 }
 
@@ -128,6 +136,7 @@ fn write_call(span: &mut SpanEncoder, record: &Record, call: &Call) {
     attributes::timings(span, record, call);
     write_stalls(span, record, &call.stalls);
     attributes::conditions(span, record, call);
+    attributes::verdicts(span, call);
     if let Some(content) = &call.content {
         for (attribute, text) in attributes::content_texts(content) {
             span.text(attribute, text);
@@ -218,7 +227,9 @@ mod tests {
     use crate::catalog::attributes::Values;
     use crate::sampling::SamplingReason;
     use crate::testing;
+    use tokengauge_measure::record::{Outcome, Verdict};
     use tokengauge_types::event::RejectReason;
+    use tokengauge_types::label::Label;
 
     fn find(span: &Span, key: &str) -> Option<String> {
         let mut found = span.attributes.iter().filter(|kv| kv.key == key);
@@ -459,6 +470,21 @@ mod tests {
         record.ending = Ending::Rejected(RejectReason::NoRoute);
         record.outcome = Outcome::Rejected;
         assert_eq!(spans_of(&record, None, SamplingDecision::default()).len(), 1);
+    }
+
+    #[test]
+    fn the_innermost_span_has_the_slo_results() {
+        let mut record = testing::streamed();
+        let verdicts = vec![(Label::known("availability"), Verdict::Bad)];
+        record.call.as_mut().unwrap().verdicts = verdicts;
+        let results = |record: &Record| {
+            let spans = spans_of(record, None, SamplingDecision::default());
+            let result = |span: &Span| find(span, "tokengauge.slo.availability");
+            spans.iter().map(result).collect::<Vec<_>>()
+        };
+        assert_eq!(results(&record), [None, Some("bad".to_owned())]);
+        record.ending = Ending::Rejected(RejectReason::Overload);
+        assert_eq!(results(&record), [Some("bad".to_owned())], "only a SERVER span exists");
     }
 
     #[test]

@@ -10,8 +10,8 @@ mod headers;
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,8 @@ pub enum ObserverEvent {
     RequestBodySent,
     /// The proxy received the response headers from the upstream.
     ResponseHead(Box<ResponseHead>),
-    /// The proxy forwarded `len` body bytes. The byte buffer of the batch contains them, in the order of events.
+    /// The proxy read `len` body bytes. The byte buffer of the batch holds these bytes in order. Request bytes can
+    /// precede `Connected`, because a body is read ahead while its exchange waits.
     Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
@@ -185,6 +186,9 @@ pub struct RouteFacts {
     pub server_port: u16,
     /// The configured provider. If `None`, tokengauge infers the provider.
     pub provider: Option<Label>,
+    /// The provider that response headers revealed first. The observer sets it once, so that calls that fail without
+    /// such headers have the same provider as calls that succeed.
+    pub learned_provider: OnceLock<Label>,
     /// The configured API format, such as `openai`. If `None`, tokengauge detects the API format.
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
@@ -197,6 +201,17 @@ pub struct RouteFacts {
     /// First-token threshold: a stream that is older than this and has no token is reported as waiting for its first
     /// token.
     pub hung_after: Duration,
+}
+
+impl RouteFacts {
+    /// Continues with the provider that `previous` learned, if both routes have the same upstream.
+    pub fn keep_learned_provider(&self, previous: &Self) {
+        let is_same = self.server_address == previous.server_address
+            && self.server_port == previous.server_port;
+        if let Some(provider) = previous.learned_provider.get().filter(|_| is_same) {
+            self.learned_provider.get_or_init(|| provider.clone());
+        }
+    }
 }
 
 /// Position of this proxy between client and backend. Several proxies (sidecar, gateway) and an instrumented

@@ -196,6 +196,7 @@ impl Scene {
             server_address: Label::known("127.0.0.1"),
             server_port: 443,
             provider: None,
+            learned_provider: Default::default(),
             dialect: self.hint.map(Label::known),
             stripped: 0,
             base_path: Label::known(""),

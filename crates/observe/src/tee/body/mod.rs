@@ -46,18 +46,49 @@ impl<B> RequestBody<B> {
         Self { inner, observer, end: EndReporter::Body }
     }
 
-    pub fn observer(&self) -> &RequestObserver {
+    pub const fn observer(&self) -> &RequestObserver {
         &self.observer
-    }
-
-    /// Returns the wrapped body. Data that is read from it directly is not observed.
-    pub fn get_mut(&mut self) -> &mut B {
-        &mut self.inner
     }
 
     /// If `flush` is given, makes the connection report the end of this body in place of the body itself.
     pub fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
         self.end = flush.map_or(EndReporter::Body, EndReporter::Connection);
+    }
+
+    /// Reports that the caller has passed on `polled`, the result of [`poll_copied`](Self::poll_copied). `is_last` is
+    /// set if no frame follows.
+    pub fn report_passed_on<E>(
+        self: Pin<&mut Self>,
+        polled: Option<&Result<Frame<Bytes>, E>>,
+        is_last: bool,
+    ) {
+        let this = self.project();
+        match polled {
+            Some(Ok(frame)) if !is_last && !frame.is_trailers() => {}
+            Some(Ok(_)) | None => this.end.report(this.observer, clock::now()),
+            Some(Err(_)) => this.observer.end(clock::now(), Ending::RequestBodyFailed),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> RequestBody<B> {
+    /// Reads the next frame and copies it into the observation channel. The caller may keep the frame for later, and
+    /// calls [`report_passed_on`](Self::report_passed_on) when it passes the frame on.
+    pub fn poll_copied(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        let polled = ready!(this.inner.poll_frame(cx));
+        if let Some(Ok(frame)) = &polled {
+            let at = clock::now();
+            if let Some(data) = frame.data_ref() {
+                this.observer.arrival(Direction::Request, at, data, BackpressureTime::default());
+            } else if frame.is_trailers() {
+                this.observer.report(at, ObserverEvent::Trailers(Direction::Request));
+            }
+        }
+        Poll::Ready(polled)
     }
 }
 
@@ -76,31 +107,12 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     type Error = B::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut this = self.project();
-        let polled = ready!(this.inner.as_mut().poll_frame(cx));
-        let at = clock::now();
-        match &polled {
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    this.observer.arrival(
-                        Direction::Request,
-                        at,
-                        data,
-                        BackpressureTime::default(),
-                    );
-                } else if frame.is_trailers() {
-                    this.observer.report(at, ObserverEvent::Trailers(Direction::Request));
-                }
-                if frame.is_trailers() || this.inner.is_end_stream() {
-                    this.end.report(this.observer, at);
-                }
-            }
-            Some(Err(_)) => this.observer.end(at, Ending::RequestBodyFailed),
-            None => this.end.report(this.observer, at),
-        }
+        let polled = ready!(self.as_mut().poll_copied(cx));
+        let is_last = self.inner.is_end_stream();
+        self.report_passed_on(polled.as_ref(), is_last);
         Poll::Ready(polled)
     }
 

@@ -146,6 +146,8 @@ part! {
         name, position, server_address, server_port, provider, dialect, stripped, stall_after, hung_after,
         // Not logged, because this path can contain the id of an account at a gateway.
         base_path: _,
+        // Part of the provider of the call.
+        learned_provider: _,
     }
     always {
         /// Name of the route; `none` if no route matched.

@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use message::Message;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::ErrorValue;
+use crate::dialect::errors::{ErrorValue, blames_client};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
 use tokengauge_types::label::Name;
 
@@ -23,9 +23,6 @@ const MOST_ACTIVE: usize = 64;
 
 /// Maximum number of texts per response for which the session records that they arrive in pieces.
 const MOST_TEXTS: usize = 64;
-
-/// Type of errors that the client caused. They do not affect the session.
-const CLIENT_ERROR: &str = "invalid_request_error";
 
 /// Reads the messages of both sides of a session.
 #[derive(Debug, Default)]
@@ -111,7 +108,7 @@ impl Realtime {
         match kind {
             "error" => {
                 let kind = self.note_error(&message.error);
-                self.failed |= kind.as_deref() != Some(CLIENT_ERROR);
+                self.failed |= !kind.as_deref().is_some_and(blames_client);
             }
             "session.created"
             | "session.updated"

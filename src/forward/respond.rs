@@ -1,0 +1,112 @@
+//! The service that converts forwarding errors to error responses, so that the proxy answers every request.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Response;
+use pin_project_lite::pin_project;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::body::RelayBody;
+use super::error::ForwardError;
+use super::open::OpenRequest;
+use tokengauge_observe::describe_response;
+use tokengauge_observe::tee::RequestObserver;
+use tokengauge_types::clock;
+use tokengauge_types::event::Ending;
+
+/// Maximum time that an error response waits for the rest of the request body. A body that arrived with the headers
+/// causes no wait. 64 KiB take three round trips on a new TCP connection, so the limit covers a client that is 80 ms
+/// away. Clients wait longer than this before they retry.
+const REQUEST_REST_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Converts errors of the inner services to JSON responses.
+#[derive(Clone, Debug)]
+pub struct Respond<S> {
+    pub(super) inner: S,
+}
+
+pin_project! {
+    /// The response future of [`Respond`].
+    #[project = RespondProjection]
+    pub enum RespondFuture<F> {
+        Forwarding { #[pin] inner: F, observer: RequestObserver },
+        // Boxed, because most requests get the response of an upstream.
+        Failed { response: Pin<Box<dyn Future<Output = Response<RelayBody>> + Send>> },
+    }
+}
+
+impl<S> Service<OpenRequest> for Respond<S>
+where
+    S: Service<OpenRequest, Response = Response<RelayBody>, Error = ForwardError>,
+{
+    type Response = Response<RelayBody>;
+    type Error = Infallible;
+    type Future = RespondFuture<S::Future>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // The services below are always ready.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: OpenRequest) -> Self::Future {
+        let observer = request.observer().clone();
+        RespondFuture::Forwarding { inner: self.inner.call(request), observer }
+    }
+}
+
+impl<F> Future for RespondFuture<F>
+where
+    F: Future<Output = Result<Response<RelayBody>, ForwardError>>,
+{
+    type Output = Result<Response<RelayBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let failure = match self.as_mut().project() {
+                RespondProjection::Forwarding { inner, observer } => match ready!(inner.poll(cx)) {
+                    Ok(response) => return Poll::Ready(Ok(response)),
+                    Err(error) => Failure { error, observer: observer.clone() },
+                },
+                RespondProjection::Failed { response } => {
+                    return response.as_mut().poll(cx).map(Ok);
+                }
+            };
+            self.set(Self::Failed { response: Box::pin(failure.into_response()) });
+        }
+    }
+}
+
+/// A failed exchange. Reports the error as the end of the exchange when it is dropped, even if the client leaves before
+/// the error response.
+#[derive(Debug)]
+struct Failure {
+    error: ForwardError,
+    observer: RequestObserver,
+}
+
+impl Failure {
+    /// Returns the error response, after the observer has received the start of the request body.
+    async fn into_response(mut self) -> Response<RelayBody> {
+        if let Some(body) = self.error.unsent.take() {
+            // A timeout is no error: the observer then has only a part of the body.
+            drop(timeout(REQUEST_REST_TIMEOUT, body.discard()).await);
+        }
+        let response = self.error.to_response();
+        // A client that broke off its upload does not read the response.
+        if self.error.ending != Ending::RequestBodyFailed {
+            self.observer.head(clock::now(), describe_response(&response, true));
+        }
+        response.map(RelayBody::local)
+    }
+}
+
+impl Drop for Failure {
+    fn drop(&mut self) {
+        self.observer.end(clock::now(), self.error.ending);
+    }
+}
