@@ -241,7 +241,7 @@ async fn ignores_impossible_values_of_an_engine() {
     assert_eq!(told(&process, &WAITING).await, None);
     let cache = ["tokengauge_backend_kv_cache_utilization_ratio{"];
     assert_eq!(told(&process, &cache).await, None);
-    let lies = told(&process, &["tokengauge_self_scrapes_implausible_values_total{"]).await;
+    let lies = told(&process, &["tokengauge_self_implausible_values_total{"]).await;
     assert!(lies >= Some(2.0), "{lies:?}");
     assert_eq!(told(&process, &[DEPTH, "precision=\"upper_bound\""]).await, Some(0.0));
 }

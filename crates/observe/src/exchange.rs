@@ -1,7 +1,6 @@
 //! One exchange, from its first event to its record.
 //!
-//! This module does no I/O, so that tests, fuzzers, benches and replay can use it. No operation fails. Malformed input
-//! is counted in the record, and the data parsed before it stays valid.
+//! This module does no I/O. Malformed input is counted in the record, and the data parsed before it stays valid.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,8 +28,7 @@ use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// Factor for the stall threshold before the first token if the request asks for reasoning. Many providers do not
-/// stream reasoning, so the first token comes late. By default, the result is 300 s.
+/// Factor for the stall threshold before the first token of a reasoning request. Many providers do not stream reasoning.
 const REASONING_PATIENCE: u32 = 10;
 
 /// An open exchange, as observed so far.
@@ -51,7 +49,7 @@ pub struct Exchange {
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
-    /// Whether the request waits for a permit of its route's concurrency limiter.
+    /// Whether the request waits for a permit of the concurrency limit.
     queued: bool,
     queue_depth: u32,
     gap: bool,

@@ -40,7 +40,7 @@ metrics! {
         "Lines of the request log that were dropped.";
     SELF_SCRAPES "tokengauge.self.scrapes" Counter "{scrape}" by [&[UPSTREAM, SCRAPE_RESULT]] times ScrapeResult::ALL.len(),
         "Scrapes of engine metrics by result.";
-    SELF_IMPLAUSIBLE "tokengauge.self.scrapes.implausible_values" Counter "{number}" by [&[UPSTREAM]],
+    SELF_IMPLAUSIBLE "tokengauge.self.implausible_values" Counter "{number}" by [&[UPSTREAM]],
         "Values of an engine that are implausible and were ignored: negative, not finite, a ratio above 1, more hits than queries.";
     SELF_SCHEDULING_DELAY "tokengauge.self.scheduling_delay" Histogram "s" by [&[COMPONENT]] buckets DELAYS times 2,
         "Scheduling delay of this proxy: a blocked runtime, a stopped process, or a machine without spare cores. Runtime delays of 100 ms and more are excluded from stalls.";

@@ -408,7 +408,7 @@ fn unknown_values_of_a_backend_are_absent() {
         ("backend_warmup_state{", ["warmup_state=\"warming\"", ""], "1"),
         ("backend_warmup_state{", ["warmup_state=\"warm\"", ""], "0"),
         ("self_scrapes_total{", ["scrape_result=\"unreachable\"", ""], "1"),
-        ("self_scrapes_implausible_values_total{", ["upstream=\"gpu\"", ""], "2"),
+        ("self_implausible_values_total{", ["upstream=\"gpu\"", ""], "2"),
     ] {
         let found: Vec<&str> = text
             .lines()
@@ -691,7 +691,7 @@ fn gauges_show_the_snapshot() {
     let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
     assert_eq!(value("tokengauge.active_requests", &["tokengauge.state=streaming"]), Some(3.0));
-    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.precision=upper"]), Some(3.0));
+    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.precision=upper_bound"]), Some(3.0));
     assert_eq!(
         value(
             "tokengauge.token_throughput",

@@ -493,7 +493,7 @@ mod tests {
             let kept = SamplingDecision { reason, against_parent };
             let [server, client] = spans_of(&testing::streamed(), None, kept).try_into().unwrap();
             let sampling = |span| {
-                ["reason", "ratio", "against_parent"]
+                ["reason", "ratio", "overrides_parent"]
                     .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
             };
             assert_eq!(sampling(&server), sampling(&client));

@@ -509,7 +509,7 @@ fn without_an_endpoint_nothing_is_exported() {
     let (telemetry, instruments) = start(Config::default());
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
-    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_position=\"outbound\"} 1"));
+    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
     assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
 }
