@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
+use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::tee::body::RequestBody;
 
 /// The body of every request to an upstream.
@@ -26,7 +26,7 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// limit stays with the client.
 #[derive(Debug)]
 pub struct BufferedBody {
-    incoming: Incoming,
+    incoming: ReceivedBody,
     /// Frames that were read ahead and not yet returned. Boxed to save memory, because most bodies never wait.
     #[expect(
         clippy::box_collection,
@@ -36,7 +36,7 @@ pub struct BufferedBody {
 }
 
 impl BufferedBody {
-    pub(super) const fn new(incoming: Incoming) -> Self {
+    pub(super) const fn new(incoming: ReceivedBody) -> Self {
         Self { incoming, frames: None }
     }
 

@@ -3,6 +3,7 @@
 //! Every byte passes unchanged and in time, and each exchange emits each of its events once.
 
 mod bodies;
+mod breaks;
 mod channel;
 mod failures;
 mod heads;
