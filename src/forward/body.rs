@@ -111,12 +111,15 @@ impl Body for RelayBody {
             return source.poll_frame(cx).map_err(BodyError::Upstream);
         };
         // The total limit is checked first: a busy upstream or a slow client must not postpone it.
-        if timers.poll_total(cx).is_ready() {
-            return Poll::Ready(Some(Err(timers.expire(TimeoutKind::Total))));
-        }
-        if let Poll::Ready(polled) = source.poll_frame(cx) {
-            timers.is_waiting = false;
+        let is_over = timers.poll_total(cx).is_ready();
+        if (!is_over || timers.left_after_total > 0)
+            && let Poll::Ready(polled) = source.poll_frame(cx)
+        {
+            timers.on_frame(is_over, &polled);
             return Poll::Ready(polled.map(|result| result.map_err(BodyError::Upstream)));
+        }
+        if is_over {
+            return Poll::Ready(Some(Err(timers.expire(TimeoutKind::Total))));
         }
         ready!(timers.poll_idle(cx));
         Poll::Ready(Some(Err(timers.expire(TimeoutKind::Idle))))
@@ -181,8 +184,14 @@ struct Timers {
     total: Option<Pin<Box<Sleep>>>,
     /// Whether the client is waiting for a frame. The idle limit runs only during that time.
     is_waiting: bool,
+    /// Number of bytes that may still be passed on after the total limit: those that were received before.
+    left_after_total: usize,
     observer: RequestObserver,
 }
+
+/// Maximum number of bytes that are passed on after the total limit. hyper buffers at most 400 KiB of a response, all
+/// of which the client receives. A body that never pauses still ends.
+const MAX_AFTER_TOTAL: usize = 512 * 1024;
 
 impl Timers {
     fn new(limits: BodyTimeouts, observer: &RequestObserver) -> Option<Self> {
@@ -194,6 +203,7 @@ impl Timers {
             idle: idle.map(|limit| (limit, Box::pin(sleep(limit)))),
             total: deadline.map(|at| Box::pin(sleep_until(at))),
             is_waiting: true,
+            left_after_total: MAX_AFTER_TOTAL,
             observer: observer.clone(),
         })
     }
@@ -213,6 +223,15 @@ impl Timers {
             idle.as_mut().reset(Instant::now() + *limit);
         }
         idle.as_mut().poll(cx)
+    }
+
+    fn on_frame(&mut self, is_over: bool, polled: &Option<hyper::Result<Frame<Bytes>>>) {
+        self.is_waiting = false;
+        if is_over {
+            let data = polled.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            self.left_after_total =
+                self.left_after_total.saturating_sub(data.map_or(0, Bytes::len));
+        }
     }
 
     fn expire(&self, limit: TimeoutKind) -> BodyError {
@@ -241,17 +260,25 @@ mod tests {
         assert!(polled > created && idle.deadline() >= polled + LIMIT, "the pause does not count");
     }
 
-    /// The total limit also ends a stream whose upstream never pauses, or whose client hardly polls.
+    /// The total limit also ends a stream whose upstream never pauses, or whose client hardly polls. Data that was
+    /// received before is passed on.
     #[tokio::test]
-    async fn total_limit_ends_a_body_that_has_more_data() {
+    async fn total_limit_ends_a_body_that_has_more_data_than_was_received() {
         let observer = observer();
         let deadline = Instant::now();
         sleep_until(deadline).await;
         let limits = BodyTimeouts { deadline: Some(deadline), ..BodyTimeouts::default() };
-        let body = RelayBody::local(Bytes::from_static(b"a"));
-        let mut body = body.with_timeouts(limits, &observer);
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        assert!(matches!(frame, Some(Err(BodyError::TimedOut))));
+        let received = Bytes::from(vec![b'a'; MAX_AFTER_TOTAL]);
+        let mut body = RelayBody::local(received).with_timeouts(limits, &observer);
+        let mut frames = Vec::new();
+        for _ in 0..2 {
+            frames.push(std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await);
+            body.source = Source::Local(Some(Bytes::from_static(b"b")));
+        }
+        let [Some(Ok(passed)), Some(Err(BodyError::TimedOut))] = frames.as_slice() else {
+            panic!("{frames:?}");
+        };
+        assert_eq!(passed.data_ref().map(Bytes::len), Some(MAX_AFTER_TOTAL));
         assert!(observer.is_ended());
     }
 }

@@ -11,8 +11,8 @@ use bytes::{Buf as _, Bytes};
 use http::Request;
 use http::header::EXPECT;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
+use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
@@ -30,7 +30,7 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// two pieces of a body that no task polls. hyper detects a closed connection only after the end of the body. Without
 /// reading ahead, the queue would fill with disconnected clients. Data beyond the limit stays with the client.
 pub struct Upload {
-    body: RequestBody<Incoming>,
+    body: RequestBody<ReceivedBody>,
     /// Frames that were read ahead and not yet returned. Boxed to save memory, because most bodies never wait.
     #[expect(
         clippy::box_collection,
@@ -54,7 +54,7 @@ pub(super) async fn failure(body: Option<&mut Upload>) {
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, observer: RequestObserver) -> Self {
+    pub(super) fn new(body: ReceivedBody, observer: RequestObserver) -> Self {
         Self { body: RequestBody::new(body, observer), frames: None }
     }
 

@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Proxy;
 use super::stream::{Transport, UpstreamStream};
+use super::tls_stream::TlsStream;
 use super::{Config, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
@@ -161,7 +162,7 @@ impl Tls {
     async fn handshake(&self, stream: TcpStream) -> Result<Transport, Error> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Transport::Right(Box::new(stream))),
+            Ok(stream) => Ok(Transport::Right(Box::new(TlsStream::new(stream)))),
             Err(error) => Err(Error::Failed(UpstreamFailure::Tls, error.to_string())),
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::sync::watch;
 use tower::{Service, ServiceBuilder};
 
@@ -15,6 +14,7 @@ use super::relay::Relay;
 use super::respond::Respond;
 use super::route::{Client, ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
+use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{Observe, ObserveLayer};
@@ -84,12 +84,12 @@ pub struct ForwardService {
 /// Implements hyper's trait directly, because the future of `hyper_util::service::TowerToHyperService` is large. It
 /// would reserve memory for a service and a whole request for the lifetime of the connection. The stack is always
 /// ready, so each request is passed on immediately.
-impl hyper::service::Service<Request<Incoming>> for ForwardService {
+impl hyper::service::Service<Request<ReceivedBody>> for ForwardService {
     type Response = Response<ProxyBody>;
     type Error = Infallible;
     type Future = <Stack as Service<ClientRequest>>::Future;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<ReceivedBody>) -> Self::Future {
         let request = ClientRequest { request, client: self.client.clone() };
         self.stack.clone().call(request)
     }

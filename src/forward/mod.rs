@@ -28,6 +28,7 @@ mod route;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod tls_stream;
 mod tunnel;
 mod upstream;
 
@@ -159,8 +160,8 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use hyper::body::Incoming;
     use hyper::service::Service;
+    use tokengauge_listen::ReceivedBody;
 
     use super::*;
 
@@ -171,10 +172,10 @@ mod tests {
         let response = size_of::<ProxyBody>();
         let request = size_of::<buffered_body::Upload>();
         let connection = size_of::<http1::Http1Connection>();
-        let future = size_of::<<ForwardService as Service<Request<Incoming>>>::Future>();
+        let future = size_of::<<ForwardService as Service<Request<ReceivedBody>>>::Future>();
         let sizes = (response, connection, request, future);
         assert!(
-            response <= 256 && connection <= 1024 && request <= 72 && future <= 256,
+            response <= 256 && connection <= 1024 && request <= 80 && future <= 256,
             "{sizes:?}"
         );
     }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use http::Request;
-use hyper::body::Incoming;
 use tower::Service;
 
 use super::Config;
@@ -14,6 +13,7 @@ use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
 use super::upstream::Upstream;
 use crate::route::{self, RouteMatcher, TraceHeaders};
+use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::host;
 use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
 use tokengauge_types::label::Label;
@@ -30,14 +30,14 @@ pub struct Client {
 /// A request as it arrives from the listener, before routing.
 #[derive(Debug)]
 pub struct ClientRequest {
-    pub(super) request: Request<Incoming>,
+    pub(super) request: Request<ReceivedBody>,
     pub(super) client: Client,
 }
 
 /// A request and its route.
 #[derive(Debug)]
 pub struct RoutedRequest {
-    pub(super) request: Request<Incoming>,
+    pub(super) request: Request<ReceivedBody>,
     pub(super) client: Client,
     pub(super) facts: Arc<RouteFacts>,
     pub(super) identity: CallerIdentity,

@@ -3,43 +3,55 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::tls_stream::TlsStream;
 use tokengauge_observe::tee::UploadFlush;
 
-/// A byte stream that reports when all written data was flushed.
+/// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
 #[derive(Debug)]
 pub struct UpstreamStream<S = Transport> {
     stream: S,
     flush: Arc<UploadFlush>,
+    /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
+    /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
+    failed_write: Option<io::Error>,
 }
 
 /// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
-pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub type Transport = Either<TcpStream, Box<TlsStream>>;
 
 impl UpstreamStream {
     /// Returns whether the upstream chose HTTP/2 by ALPN.
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
             Transport::Left(_) => false,
-            Transport::Right(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Transport::Right(stream) => stream.chose_http2(),
         }
     }
 }
 
 impl<S> UpstreamStream<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, flush: Arc::default() }
+        Self { stream, flush: Arc::default(), failed_write: None }
     }
 
     /// Returns the object that reports the end of request bodies on this stream. The bodies are sent one at a time.
     pub(super) fn flush(&self) -> Arc<UploadFlush> {
         Arc::clone(&self.flush)
+    }
+
+    /// Keeps the error of a write for the read that follows the last received data.
+    fn keep_error<T>(&mut self, polled: Poll<io::Result<T>>, discarded: T) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = polled {
+            self.failed_write = Some(error);
+            return Poll::Ready(Ok(discarded));
+        }
+        polled
     }
 }
 
@@ -49,7 +61,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let is_end = buf.filled().len() == before;
+        match self.failed_write.take_if(|_| is_end) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Ready(Ok(())),
+        }
     }
 }
 
@@ -59,7 +77,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        if self.failed_write.is_some() {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.keep_error(polled, buf.len())
     }
 
     fn poll_write_vectored(
@@ -67,7 +89,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let length = bufs.iter().map(|buf| buf.len()).sum();
+        if self.failed_write.is_some() {
+            return Poll::Ready(Ok(length));
+        }
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.keep_error(polled, length)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -76,11 +103,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
 
     /// Reports the end of a request body. hyper calls this only after it has written everything that it buffered.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.failed_write.is_some() {
+            return Poll::Ready(Ok(()));
+        }
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(polled, Poll::Ready(Ok(()))) {
             self.flush.on_flushed();
         }
-        polled
+        self.keep_error(polled, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

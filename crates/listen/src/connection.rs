@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,15 +15,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
-use super::Peer;
-use super::exchanges::{CountingService, Exchanges};
+use super::client_stream::{ClientStream, Transport};
+use super::delivery::{Http1, Http2};
+use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
+use super::service::CountingService;
 use super::socket::Accepted;
 use super::state::{Member, Phase};
+use super::{Peer, ReceivedBody};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
 /// Creates the HTTP service of each connection.
@@ -33,7 +35,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
         + Unpin
         + 'static;
     type Service: Service<
-            Request<Incoming>,
+            Request<ReceivedBody>,
             Response = Response<Self::Body>,
             Error = Infallible,
             Future: Send + Unpin + 'static,
@@ -47,7 +49,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
 impl<F, S, B> Handler for F
 where
     F: Fn(Peer) -> S + Clone + Send + Sync + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+    S: Service<Request<ReceivedBody>, Response = Response<B>, Error = Infallible>
         + Send
         + Unpin
         + 'static,
@@ -134,7 +136,7 @@ impl Server {
         service: H::Service,
         mut guards: ConnectionGuards,
     ) where
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        T: Transport,
     {
         if let Some((stream, http2)) =
             guards.opening(ReplayStream::read(stream), self.head_timeout).await
@@ -164,16 +166,18 @@ impl Server {
         service: H::Service,
         guards: ConnectionGuards,
     ) where
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        T: Transport,
     {
-        let stream = TokioIo::new(stream);
-        let (service, exchanges) = CountingService::new(service);
         if http2 {
-            let connection = self.http2.serve_connection(stream, service);
+            let (service, exchanges) = CountingService::<_, Http2>::new(service);
+            let stream = ClientStream::new(stream, Arc::clone(exchanges.flush()));
+            let connection = self.http2.serve_connection(TokioIo::new(stream), service);
             tokio::spawn(Serving::new(Box::pin(connection), guards, exchanges));
         } else {
-            let connection = self.http1.serve_connection(stream, service).with_upgrades();
-            tokio::spawn(Serving::new(connection, guards, exchanges));
+            let (service, exchanges) = CountingService::<_, Http1>::new(service);
+            let stream = ClientStream::new(stream, Arc::clone(exchanges.flush()));
+            let connection = self.http1.serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(Serving::new(connection.with_upgrades(), guards, exchanges));
         }
     }
 }
@@ -196,7 +200,7 @@ impl ConnectionGuards {
     ) -> Option<T> {
         tokio::select! {
             opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
-            () = self.member.finishing() => None,
+            () = self.member.reached(Phase::Finishing) => None,
         }
     }
 }
@@ -207,42 +211,61 @@ trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
     /// shutdown can start at any time.
     const REPORTS_UNPROCESSED: bool;
 
+    type Transport: Transport;
+
     /// Closes the connection after the current exchange, or immediately if no exchange is active.
     fn finish(&mut self);
+
+    /// Returns the stream of a connection that has ended, if the stream may need an orderly close.
+    fn into_stream(self) -> Option<ClientStream<Self::Transport>>;
 }
 
-impl<T, S, B> Graceful for http1::UpgradeableConnection<T, S>
+impl<T, S, B> Graceful for http1::UpgradeableConnection<TokioIo<ClientStream<T>>, S>
 where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    T: Transport,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Unpin,
     B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + 'static,
 {
     const REPORTS_UNPROCESSED: bool = false;
 
+    type Transport = T;
+
     fn finish(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
+
+    fn into_stream(self) -> Option<ClientStream<T>> {
+        Some(self.into_parts()?.io.into_inner())
+    }
 }
 
-impl<T, S, B> Graceful for Pin<Box<http2::Connection<T, S, TokioExecutor>>>
+impl<T, S, B> Graceful for Pin<Box<http2::Connection<TokioIo<ClientStream<T>>, S, TokioExecutor>>>
 where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin,
+    T: Transport,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S::Future: Send + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    B: Body<Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    B::Data: Send,
 {
     const REPORTS_UNPROCESSED: bool = true;
 
+    type Transport = T;
+
     fn finish(&mut self) {
         self.as_mut().graceful_shutdown();
+    }
+
+    /// Over HTTP/2, the client knows from the frames what it has received.
+    fn into_stream(self) -> Option<ClientStream<T>> {
+        None
     }
 }
 
 /// Future that serves a connection. It is hand-written, because an `async` block would store the connection
 /// twice.
 struct Serving<C> {
-    connection: C,
-    guards: ConnectionGuards,
+    /// `None` once the connection has ended.
+    open: Option<Open<C>>,
     registered: bool,
     exchanges: Arc<Exchanges>,
     end: Shutdown,
@@ -250,6 +273,11 @@ struct Serving<C> {
     /// The notifier handles such a wake-up within the same poll.
     notifier: Arc<Notifier>,
     waker: Waker,
+}
+
+struct Open<C> {
+    connection: C,
+    guards: ConnectionGuards,
 }
 
 /// Shutdown state of a connection.
@@ -267,11 +295,11 @@ enum Shutdown {
 impl<C: Graceful> Serving<C> {
     fn new(connection: C, mut guards: ConnectionGuards, exchanges: Arc<Exchanges>) -> Self {
         let (notifier, waker) = Notifier::new();
+        exchanges.flush().set_connection(waker.clone());
         // Resets the phase that was read during the handshake, so that this task receives the phase again.
         guards.member.forget();
         Self {
-            connection,
-            guards,
+            open: Some(Open { connection, guards }),
             registered: false,
             exchanges,
             end: Shutdown::Open,
@@ -295,7 +323,7 @@ impl<C: Graceful> Serving<C> {
             }
             (Phase::Draining | Phase::ClosingIdle, _) => Shutdown::Unless { begun: 0 },
             (Phase::Finishing, _) => {
-                self.connection.finish();
+                self.finish();
                 Shutdown::Started
             }
         };
@@ -310,10 +338,46 @@ impl<C: Graceful> Serving<C> {
             Shutdown::Open | Shutdown::Started => false,
         };
         if due {
-            self.connection.finish();
+            self.finish();
             self.end = Shutdown::Started;
         }
         due
+    }
+
+    fn finish(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.connection.finish();
+        }
+    }
+
+    fn poll_connection(&mut self) -> Poll<()> {
+        let Some(Open { connection, guards }) = &mut self.open else { return Poll::Ready(()) };
+        // Exchanges report their own endings to the observer. This code counts only requests that never became an
+        // exchange.
+        let ended = ready!(Pin::new(connection).poll(&mut Context::from_waker(&self.waker)));
+        if ended.is_err_and(|error| error.is_parse()) {
+            guards.member.count_refused();
+        }
+        let leftover = self.exchanges.leftover();
+        if leftover != Leftover::None
+            && let Some(Open { connection, guards }) = self.open.take()
+            && let Some(stream) = connection.into_stream()
+        {
+            tokio::spawn(close(stream, leftover, guards));
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Closes the connection after the client has received everything, unless the listener aborts its connections first.
+async fn close<T: Transport>(
+    stream: ClientStream<T>,
+    leftover: Leftover,
+    mut guards: ConnectionGuards,
+) {
+    tokio::select! {
+        () = stream.close(leftover) => {}
+        () = guards.member.reached(Phase::Cut) => {}
     }
 }
 
@@ -322,7 +386,8 @@ impl<C: Graceful> Future for Serving<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if let Poll::Ready(phase) = this.guards.member.poll_change(cx, &mut this.registered)
+        let Some(open) = &mut this.open else { return Poll::Ready(()) };
+        if let Poll::Ready(phase) = open.guards.member.poll_change(cx, &mut this.registered)
             && this.enter(phase)
         {
             return Poll::Ready(());
@@ -330,13 +395,7 @@ impl<C: Graceful> Future for Serving<C> {
         this.end_if_due();
         this.notifier.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
-            // Exchanges report their own endings to the observer. This code counts only requests that never
-            // became an exchange.
-            let polled = Pin::new(&mut this.connection).poll(&mut Context::from_waker(&this.waker));
-            if let Poll::Ready(ended) = polled {
-                if ended.is_err_and(|error| error.is_parse()) {
-                    this.guards.member.count_refused();
-                }
+            if this.poll_connection().is_ready() {
                 return Poll::Ready(());
             }
             if !this.end_if_due() && this.notifier.leave() {

@@ -3,22 +3,36 @@
 //! hyper does not report whether a connection is idle. The counters add one number per response to the memory
 //! of a stream.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
 
-use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body::{Body, Frame, SizeHint};
-use hyper::service::Service;
+use super::delivery::FlushSignal;
 
-/// Numbers of started and completed exchanges. Both counters wrap around, because only their equality is
-/// tested.
+/// State that a connection shares with its exchanges. The counters of started and completed exchanges wrap around,
+/// because only their equality is tested.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
     closing: AtomicBool,
+    /// Whether a request body was dropped before its end. The client may still be sending it.
+    abandoned_request: AtomicBool,
+    /// Whether a response body failed after everything before was written.
+    truncated: AtomicBool,
+    /// Whether the end of the connection is the end of the current response.
+    unframed: AtomicBool,
+    flush: Arc<FlushSignal>,
+}
+
+/// What a client may still receive or send when its HTTP/1 connection ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Leftover {
+    None,
+    /// The client has not received the last bytes yet, or is still sending its request.
+    Transfer,
+    /// Like `Transfer`. In addition, the response has no end other than that of the connection, so an orderly close
+    /// would make a truncated response look complete.
+    Unframed,
 }
 
 impl Exchanges {
@@ -39,112 +53,68 @@ impl Exchanges {
         self.closing.store(true, Ordering::Release);
     }
 
-    fn begin(self: &Arc<Self>) -> ActiveExchange {
-        self.begun.fetch_add(1, Ordering::AcqRel);
-        ActiveExchange(Arc::clone(self))
+    pub(super) fn abandon_request(&self) {
+        self.abandoned_request.store(true, Ordering::Release);
+    }
+
+    pub(super) const fn flush(&self) -> &Arc<FlushSignal> {
+        &self.flush
+    }
+
+    pub(super) fn leftover(&self) -> Leftover {
+        let truncated = self.truncated.load(Ordering::Acquire);
+        if truncated && self.unframed.load(Ordering::Acquire) {
+            Leftover::Unframed
+        } else if truncated || self.abandoned_request.load(Ordering::Acquire) {
+            Leftover::Transfer
+        } else {
+            Leftover::None
+        }
+    }
+
+    pub(super) fn begin(self: &Arc<Self>, is_counted: bool) -> ActiveExchange {
+        if is_counted {
+            self.begun.fetch_add(1, Ordering::AcqRel);
+        }
+        ActiveExchange { connection: Arc::clone(self), is_counted }
     }
 }
 
 /// An active exchange. It is dropped after the last byte of the response was passed on, or when the exchange is
 /// aborted.
 #[derive(Debug)]
-pub(super) struct ActiveExchange(Arc<Exchanges>);
+pub(super) struct ActiveExchange {
+    connection: Arc<Exchanges>,
+    is_counted: bool,
+}
+
+impl ActiveExchange {
+    pub(super) fn flush(&self) -> &FlushSignal {
+        &self.connection.flush
+    }
+
+    /// Records whether the end of the connection is the end of the response.
+    pub(super) fn set_unframed(&self, is_unframed: bool) {
+        self.connection.unframed.store(is_unframed, Ordering::Release);
+    }
+
+    /// Records that the response ends early, and that everything before was written.
+    pub(super) fn truncate(&self) {
+        self.connection.truncated.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the connection must end with this response.
+    pub(super) fn is_last(&self) -> bool {
+        let Exchanges { closing, abandoned_request, .. } = &*self.connection;
+        self.is_counted && closing.load(Ordering::Acquire)
+            || abandoned_request.load(Ordering::Acquire)
+    }
+}
 
 impl Drop for ActiveExchange {
     fn drop(&mut self) {
-        self.0.over.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// An HTTP service that counts its exchanges.
-#[derive(Debug)]
-pub(super) struct CountingService<S> {
-    inner: S,
-    exchanges: Arc<Exchanges>,
-}
-
-impl<S> CountingService<S> {
-    pub(super) fn new(inner: S) -> (Self, Arc<Exchanges>) {
-        let exchanges = Arc::<Exchanges>::default();
-        let counted = Self { inner, exchanges: Arc::clone(&exchanges) };
-        (counted, exchanges)
-    }
-}
-
-impl<R, S, B> Service<Request<R>> for CountingService<S>
-where
-    S: Service<Request<R>, Response = Response<B>, Future: Unpin>,
-{
-    type Response = Response<CountedBody<B>>;
-    type Error = S::Error;
-    type Future = CountingFuture<S::Future>;
-
-    fn call(&self, request: Request<R>) -> Self::Future {
-        let active = (!asks_for_websocket(request.headers())).then(|| self.exchanges.begin());
-        CountingFuture { inner: self.inner.call(request), active }
-    }
-}
-
-/// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted. During a shutdown, hyper
-/// would answer a counted upgrade with `Connection: Upgrade, close`. This header is valid, but some clients
-/// reject it. A WebSocket connection serves no further exchange anyway.
-fn asks_for_websocket(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(header::UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
-
-/// Future of a response. When the headers are ready, the active exchange moves into the response body.
-#[derive(Debug)]
-pub(super) struct CountingFuture<F> {
-    inner: F,
-    /// Active exchange, which moves into the response body.
-    active: Option<ActiveExchange>,
-}
-
-impl<F, B, E> Future for CountingFuture<F>
-where
-    F: Future<Output = Result<Response<B>, E>> + Unpin,
-{
-    type Output = Result<Response<CountedBody<B>>, E>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(Pin::new(&mut self.inner).poll(cx));
-        let active = self.active.take();
-        let closing = |active: &ActiveExchange| active.0.closing.load(Ordering::Acquire);
-        Poll::Ready(result.map(|mut response| {
-            if active.as_ref().is_some_and(closing) {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(header::CONNECTION, close);
-            }
-            response.map(|inner| CountedBody { inner, active })
-        }))
-    }
-}
-
-/// A response body that is passed through unchanged. Dropping the body ends its exchange.
-#[derive(Debug)]
-pub(super) struct CountedBody<B> {
-    inner: B,
-    #[expect(dead_code, reason = "dropping it ends the exchange")]
-    active: Option<ActiveExchange>,
-}
-
-impl<B: Body + Unpin> Body for CountedBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        if self.is_counted {
+            self.connection.over.fetch_add(1, Ordering::AcqRel);
+        }
     }
 }

@@ -11,9 +11,13 @@
 //! connections.cut().await;
 //! ```
 
+mod client_stream;
 mod connection;
+mod delivery;
 mod exchanges;
+mod received_body;
 mod replay;
+mod service;
 mod socket;
 mod state;
 mod tls;
@@ -29,6 +33,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
+pub use self::received_body::ReceivedBody;
 pub use self::tls::Error as TlsError;
 
 use self::connection::Server;

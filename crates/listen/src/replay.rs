@@ -19,6 +19,12 @@ pub(super) struct ReplayStream<T> {
     to: u8,
 }
 
+impl<T> ReplayStream<T> {
+    pub(super) const fn get_ref(&self) -> &T {
+        &self.inner
+    }
+}
+
 impl<T: AsyncRead + Unpin> ReplayStream<T> {
     /// Reads bytes until the protocol is known. The returned flag is `true` for HTTP/2.
     pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {

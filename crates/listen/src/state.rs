@@ -120,10 +120,10 @@ impl Member {
         Poll::Ready(phase)
     }
 
-    /// Waits until the listener stops serving.
-    pub(super) async fn finishing(&mut self) {
+    /// Waits until the listener has reached `phase`.
+    pub(super) async fn reached(&mut self, phase: Phase) {
         let mut registered = false;
-        while poll_fn(|cx| self.poll_change(cx, &mut registered)).await < Phase::Finishing {}
+        while poll_fn(|cx| self.poll_change(cx, &mut registered)).await < phase {}
     }
 
     /// Resets the last seen phase, so that another task receives any phase other than `Serving` as a change.

@@ -1,6 +1,5 @@
-//! One exchange, from its first event to its record.
-//!
-//! This module does no I/O. Malformed input is counted in the record, and the data parsed before it stays valid.
+//! One exchange, from its first event to its record. This module does no I/O. Malformed input is counted in the record,
+//! and the data parsed before it stays valid.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// Factor for the stall threshold before the first token of a reasoning request. Many providers do not stream reasoning.
+/// Factor for the stall threshold of reasoning requests before the first token. Providers may not stream reasoning.
 const REASONING_PATIENCE: u32 = 10;
 
 /// An open exchange, as observed so far.

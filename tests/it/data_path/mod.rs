@@ -3,6 +3,7 @@
 //! Every byte must pass unchanged and in time, and each exchange must emit each of its events once.
 
 mod bodies;
+mod breaks;
 mod channel;
 mod failures;
 mod heads;

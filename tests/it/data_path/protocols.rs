@@ -97,7 +97,7 @@ async fn aborts_an_upgraded_exchange_that_outlasts_the_drain() {
     assert!(words[0].ends_with("Upgraded Arrival(Response) End(Drained)"), "{words:?}");
 }
 
-async fn http2<T, B>(stream: T) -> SendRequest<B>
+pub(super) async fn http2<T, B>(stream: T) -> SendRequest<B>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     B: http_body::Body<Data = Bytes, Error: Send + Sync + std::error::Error>
@@ -245,12 +245,12 @@ async fn grpc_passes_over_http2_with_its_trailers() {
 }
 
 /// A self-signed certificate for `localhost`, in PEM files.
-struct Certificate {
+pub(super) struct Certificate {
     folder: tempfile::TempDir,
 }
 
 impl Certificate {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
@@ -258,7 +258,7 @@ impl Certificate {
         Self { folder }
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.folder.path().join("cert.pem")
     }
 
@@ -266,7 +266,7 @@ impl Certificate {
         self.folder.path().join("key.pem")
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
         self.acceptor_of(&[])
     }
 

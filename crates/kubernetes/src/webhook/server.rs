@@ -15,7 +15,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -29,7 +28,7 @@ use super::metrics::Metrics;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
 use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
-use tokengauge_listen::{Address, Connections, Listener, Peer};
+use tokengauge_listen::{Address, Connections, Listener, Peer, ReceivedBody};
 use tokengauge_types::clock;
 
 /// Maximum number of connections for reviews. A cluster has a few API servers, and each opens a few
@@ -133,7 +132,7 @@ fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Con
 
 fn serve<F, R>(listener: Listener, configured: SocketAddr, respond: F) -> ServerHandle
 where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + Unpin + 'static,
+    F: Fn(Request<ReceivedBody>) -> R + Clone + Send + Sync + Unpin + 'static,
     R: Future<Output = TextResponse> + Send + 'static,
 {
     // If the configured port is 0, the operating system selects the port of the listener.
@@ -225,7 +224,7 @@ impl WebhookService {
     /// Returns the decision about a review, and the AdmissionReview that contains the decision.
     async fn review(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<ReceivedBody>,
     ) -> Result<(Decision, String), RequestError> {
         validate(request.uri().path(), request.method(), request.headers())?;
         let (body, body_permit) = self.receive(request.into_body()).await?;
@@ -244,7 +243,7 @@ impl WebhookService {
     /// arrives. Slow clients therefore hold permits only for the bytes that they have sent.
     async fn receive(
         &self,
-        mut body: Incoming,
+        mut body: ReceivedBody,
     ) -> Result<(BytesMut, Option<OwnedSemaphorePermit>), RequestError> {
         let mut bytes = BytesMut::new();
         let mut permit: Option<OwnedSemaphorePermit> = None;
@@ -327,7 +326,7 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    fn respond(&self, request: &Request<Incoming>) -> TextResponse {
+    fn respond(&self, request: &Request<ReceivedBody>) -> TextResponse {
         let text = |status, text: &str| respond(status, PLAIN_TEXT, format!("{text}\n"));
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; use GET");

@@ -1,0 +1,132 @@
+//! The byte stream of a client connection below hyper, and its orderly close.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use super::delivery::FlushSignal;
+use super::exchanges::Leftover;
+use super::replay::ReplayStream;
+
+/// Maximum time for which a connection stays open after its last response, until the client closes it.
+///
+/// If a socket is closed with unread data, the kernel sends RST. A client that receives RST can lose the data before,
+/// such as the last response. nginx has a limit of 5 s between two reads (`lingering_timeout`).
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A transport that carries client connections.
+pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Arranges that closing the stream without a shutdown is no orderly close for the client.
+    fn close_abruptly(&self);
+}
+
+impl Transport for TcpStream {
+    fn close_abruptly(&self) {
+        // If setting the option fails, the connection is broken already.
+        drop(self.set_zero_linger());
+    }
+}
+
+impl<T: Transport> Transport for ReplayStream<T> {
+    fn close_abruptly(&self) {
+        self.get_ref().close_abruptly();
+    }
+}
+
+/// Without a shutdown, no `close_notify` is sent. The client sees a truncated stream.
+impl Transport for TlsStream<TcpStream> {
+    fn close_abruptly(&self) {}
+}
+
+/// A Unix socket has no abrupt close.
+impl Transport for UnixStream {
+    fn close_abruptly(&self) {}
+}
+
+/// A stream that reports when hyper has written all data.
+#[derive(Debug)]
+pub(super) struct ClientStream<T> {
+    inner: T,
+    flush: Arc<FlushSignal>,
+    /// Whether the client has closed its side, or the connection has failed.
+    is_closed: bool,
+}
+
+impl<T: Transport> ClientStream<T> {
+    pub(super) fn new(inner: T, flush: Arc<FlushSignal>) -> Self {
+        Self { inner, flush, is_closed: false }
+    }
+
+    /// Closes the stream after the client has received all data.
+    pub(super) async fn close(mut self, leftover: Leftover) {
+        if self.is_closed {
+            return;
+        }
+        let closing = async {
+            if leftover == Leftover::Unframed {
+                self.inner.close_abruptly();
+            } else {
+                self.inner.shutdown().await?;
+            }
+            tokio::io::copy(&mut self.inner, &mut tokio::io::sink()).await
+        };
+        drop(tokio::time::timeout(LINGER, closing).await);
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for ClientStream<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if polled.is_ready() && buf.filled().len() == before {
+            self.is_closed = true;
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        match &polled {
+            Poll::Ready(Ok(())) => self.flush.on_flushed(),
+            Poll::Ready(Err(_)) => self.is_closed = true,
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,231 @@
+//! Delivers everything that a response body passed on before its error.
+//!
+//! hyper drops buffered data when a body fails. Over HTTP/1 the whole connection ends before its buffer is written. Over
+//! HTTP/2 the reset of the stream discards its queued frames. A failed body therefore holds its error back until hyper
+//! has written the data. Until a body fails, this costs one atomic load per flush, and over HTTP/2 two counters per frame.
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::time::{Sleep, sleep};
+
+/// Any error of a body.
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Maximum time for which an error is held back, for clients that do not read. hyper buffers at most 400 KiB, which a
+/// connection of 14 KiB/s takes within this time.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+
+/// Reports when hyper has flushed a connection. hyper does so only after it has written its whole buffer.
+#[derive(Debug, Default)]
+pub(super) struct FlushSignal {
+    is_awaited: AtomicBool,
+    /// Number of flushes that a body waited for. Wraps around.
+    flushes: AtomicU32,
+    waiting: Mutex<Vec<Waker>>,
+    /// Wakes the task that drives the connection.
+    connection: OnceLock<Waker>,
+}
+
+impl FlushSignal {
+    pub(super) fn set_connection(&self, waker: Waker) {
+        drop(self.connection.set(waker));
+    }
+
+    /// Has no effect unless a body waits for the flush.
+    pub(super) fn on_flushed(&self) {
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.is_awaited.store(false, Ordering::Release);
+            self.flushes.fetch_add(1, Ordering::AcqRel);
+            std::mem::take(&mut *lock(&self.waiting)).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Requests a flush. Returns its predecessor, for [`poll`](Self::poll).
+    fn request(&self) -> u32 {
+        let previous = self.flushes.load(Ordering::Acquire);
+        self.is_awaited.store(true, Ordering::Release);
+        // An HTTP/2 connection may be idle, because it has written the data already.
+        if let Some(connection) = self.connection.get() {
+            connection.wake_by_ref();
+        }
+        previous
+    }
+
+    fn poll(&self, previous: u32, cx: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = lock(&self.waiting);
+        if self.flushes.load(Ordering::Acquire) != previous {
+            return Poll::Ready(());
+        }
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// Detects the data of a response that a flush of the connection does not cover.
+pub(super) trait Protocol: Default + Send + Unpin + 'static {
+    type Data: Buf + Send + 'static;
+
+    fn track(&self, bytes: Bytes) -> Self::Data;
+
+    fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// A flush covers the whole response, because a connection carries one response at a time.
+#[derive(Debug, Default)]
+pub(super) struct Http1;
+
+impl Protocol for Http1 {
+    type Data = Bytes;
+
+    fn track(&self, bytes: Bytes) -> Bytes {
+        bytes
+    }
+
+    fn poll_written(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+/// Flow control can hold frames of a stream back while the connection is flushed. Each frame is dropped once it was
+/// written.
+#[derive(Debug, Default)]
+pub(super) struct Http2(Arc<Unwritten>);
+
+#[derive(Debug, Default)]
+struct Unwritten {
+    frames: AtomicUsize,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Protocol for Http2 {
+    type Data = Chunk;
+
+    fn track(&self, bytes: Bytes) -> Chunk {
+        self.0.frames.fetch_add(1, Ordering::Relaxed);
+        Chunk { bytes, unwritten: Arc::clone(&self.0) }
+    }
+
+    fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = lock(&self.0.waiting);
+        if self.0.frames.load(Ordering::Acquire) == 0 {
+            return Poll::Ready(());
+        }
+        *waiting = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Body data of an HTTP/2 response.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    bytes: Bytes,
+    unwritten: Arc<Unwritten>,
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if self.unwritten.frames.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(waiting) = lock(&self.unwritten.waiting).take()
+        {
+            waiting.wake();
+        }
+    }
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+/// The error of a body, held back until the data before it was written.
+#[derive(Debug)]
+pub(super) struct HeldError {
+    /// `None` once the error was returned.
+    error: Option<BoxError>,
+    /// The flush before the one that the error waits for.
+    previous_flush: u32,
+    limit: Pin<Box<Sleep>>,
+}
+
+impl HeldError {
+    pub(super) fn new(error: BoxError, connection: &FlushSignal) -> Self {
+        let previous_flush = connection.request();
+        Self { error: Some(error), previous_flush, limit: Box::pin(sleep(MAX_DELAY)) }
+    }
+
+    /// Returns the error once all data was written or the time limit has expired. Returns `None` afterwards.
+    pub(super) fn poll<P: Protocol>(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &FlushSignal,
+        response: &P,
+    ) -> Poll<Option<BoxError>> {
+        let is_written = connection.poll(self.previous_flush, cx).is_ready()
+            && response.poll_written(cx).is_ready();
+        if !is_written && self.limit.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.error.take())
+    }
+}
+
+/// Locks a mutex even if it is poisoned, because every critical section is a single step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn held(connection: &FlushSignal) -> HeldError {
+        HeldError::new("failed".into(), connection)
+    }
+
+    #[tokio::test]
+    async fn an_error_waits_for_a_flush_and_for_every_frame() {
+        let (connection, response) = (FlushSignal::default(), Http2::default());
+        let cx = &mut Context::from_waker(Waker::noop());
+        let chunk = response.track(Bytes::from_static(b"x"));
+        connection.on_flushed();
+        let mut error = held(&connection);
+        assert!(error.poll(cx, &connection, &response).is_pending(), "only later flushes count");
+        connection.on_flushed();
+        assert!(error.poll(cx, &connection, &response).is_pending(), "a frame is left");
+        drop(chunk);
+        let Poll::Ready(Some(_)) = error.poll(cx, &connection, &response) else {
+            panic!("everything was written");
+        };
+        assert!(matches!(error.poll(cx, &connection, &response), Poll::Ready(None)));
+    }
+
+    #[tokio::test]
+    async fn an_error_does_not_wait_for_a_client_that_does_not_read() {
+        let connection = FlushSignal::default();
+        let mut error = held(&connection);
+        error.limit.as_mut().reset(Instant::now());
+        let returned = poll_fn(|cx| error.poll(cx, &connection, &Http1)).await;
+        assert_eq!(returned.unwrap().to_string(), "failed");
+    }
+}
