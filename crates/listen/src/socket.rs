@@ -1,7 +1,9 @@
 //! The listening socket.
 
+use std::fs::Metadata;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as BlockingUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, #[expect(dead_code, reason = "dropping it removes the file")] Bound),
+    // The file is removed before the socket is closed. Until then, no other file can have its inode number.
+    Unix(#[expect(dead_code, reason = "dropping it removes the file")] SocketFile, UnixListener),
 }
 
 pub(super) enum Accepted {
@@ -37,7 +40,7 @@ impl Socket {
             Address::Tcp(address) => bind_tcp(*address).map(Self::Tcp),
             Address::Unix(path) => {
                 let listener = bind_unix(path)?;
-                Ok(Self::Unix(listener, Bound(path.clone())))
+                Ok(Self::Unix(SocketFile::of(path)?, listener))
             }
         }
     }
@@ -60,7 +63,7 @@ impl Socket {
                 let connection = local.map(|local| TcpConnection::new(local, peer));
                 Ok(Accepted::Tcp(stream, connection))
             }
-            Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
         }
     }
 }
@@ -87,11 +90,19 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Binds a Unix socket. Replaces an existing socket file if no process listens on it, for example after a
-/// process was killed.
+/// process was killed. Replaces nothing else.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
-            std::fs::remove_file(path)?;
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let metadata = std::fs::symlink_metadata(path)?;
+            if !metadata.file_type().is_socket() {
+                let message = "the path exists and is not a socket; remove it or use another path";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+            }
+            if !is_dead(path) {
+                return Err(error);
+            }
+            SocketFile { path: path.to_owned(), id: FileId::of(&metadata) }.remove()?;
             UnixListener::bind(path)
         }
         bound => bound,
@@ -103,13 +114,87 @@ fn is_dead(path: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes the socket file when the listener is dropped.
-#[derive(Debug)]
-pub(super) struct Bound(PathBuf);
+/// Identity of a file, whatever its path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
 
-impl Drop for Bound {
+impl FileId {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// The file of a Unix socket. Dropping this value removes the file, unless another file has replaced it.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    id: FileId,
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let id = FileId::of(&std::fs::symlink_metadata(path)?);
+        Ok(Self { path: path.to_owned(), id })
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        if FileId::of(&std::fs::symlink_metadata(&self.path)?) == self.id {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        // The file may already be removed or may belong to another user. Nothing depends on its removal.
-        drop(std::fs::remove_file(&self.0));
+        // The file may already be removed. Nothing depends on its removal.
+        drop(self.remove());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn bind(path: &Path) -> io::Result<Socket> {
+        Socket::bind(&Address::Unix(path.to_owned()))
+    }
+
+    #[tokio::test]
+    async fn replaces_only_a_socket_without_listener() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        drop(std::os::unix::net::UnixListener::bind(path("dead")).unwrap());
+        let _replaced = bind(&path("dead")).unwrap();
+        assert!(BlockingUnixStream::connect(path("dead")).is_ok());
+        let error = bind(&path("dead")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "a process listens");
+
+        std::fs::write(path("file"), "kept").unwrap();
+        symlink(path("file"), path("link")).unwrap();
+        std::fs::create_dir(path("directory")).unwrap();
+        for name in ["file", "link", "directory"] {
+            let error = bind(&path(name)).unwrap_err();
+            assert!(error.to_string().contains("is not a socket"), "{name}: {error}");
+        }
+        assert_eq!(std::fs::read_to_string(path("link")).unwrap(), "kept");
+    }
+
+    #[tokio::test]
+    async fn removes_only_its_own_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        drop(bind(&path).unwrap());
+        assert!(!path.exists());
+        let old = bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _successor = bind(&path).unwrap();
+        drop(old);
+        assert!(BlockingUnixStream::connect(&path).is_ok(), "the successor still listens");
     }
 }
