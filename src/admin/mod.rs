@@ -1,9 +1,10 @@
 //! The admin port: health, metrics, configuration, live streams and draining.
 //!
 //! On loopback, every page is served. On other addresses, only `/livez`, `/readyz` and `/metrics` are served, unless
-//! the request carries the configured bearer token. A client on the same machine may always start a drain. Closures
+//! the request carries the configured bearer token ([`access`] has the rules). Closures
 //! provide the content of the pages, so this module does not depend on the parts that the pages show.
 
+mod access;
 mod drain;
 mod fair_limit;
 mod stats;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, ORIGIN};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -27,6 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
+use self::access::{Access, Denial};
 use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use tokengauge_telemetry::prometheus::Format;
@@ -97,8 +99,7 @@ impl Admin {
             pages,
             drain,
             ready,
-            token,
-            is_loopback: address.ip().is_loopback(),
+            access: Access { token, is_loopback: address.ip().is_loopback() },
             waiting_limit: FairLimit::new(MAX_WAITING_CONNECTIONS),
             page_limit: FairLimit::new(MAX_PAGES),
             rendering: Arc::new(Semaphore::new(1)),
@@ -259,9 +260,7 @@ struct AdminState {
     pages: Pages,
     drain: Drain,
     ready: Arc<AtomicBool>,
-    /// Expected after `Bearer `.
-    token: Option<String>,
-    is_loopback: bool,
+    access: Access,
     waiting_limit: FairLimit,
     page_limit: FairLimit,
     /// Permit to render a page. Pages are rendered one at a time, because each takes milliseconds of a core that
@@ -287,22 +286,18 @@ impl AdminState {
                 connection.hold_permit(&self.waiting_limit);
                 drain_response(self.drain.wait().await)
             }
-            Ok(Endpoint::StartDrain) if !self.may_drain(&request, connection.peer) => {
-                let message = "only clients on this machine or with the admin token may start a drain \
-                               (Authorization: Bearer …)\n";
-                text(StatusCode::FORBIDDEN, message)
-            }
             Ok(Endpoint::StartDrain) => {
+                if let Err(denial) = self.access.check_drain(request.headers(), connection.peer) {
+                    return denied(denial);
+                }
                 connection.hold_permit(&self.waiting_limit);
                 let query = request.uri().query().unwrap_or_default();
                 drain_response(self.drain.start(query).await)
             }
             Ok(Endpoint::Page(page)) => {
                 let is_public = matches!(page, PageKind::Metrics(_));
-                if !is_public && !self.is_authorized(&request) {
-                    let message = "this page needs the admin token, because the port is not on loopback \
-                                   (Authorization: Bearer …)\n";
-                    return text(StatusCode::FORBIDDEN, message);
+                if !is_public && let Err(denial) = self.access.check_page(request.headers()) {
+                    return denied(denial);
                 }
                 connection.hold_page_permit(&self.page_limit);
                 self.render_in_turn(page).await
@@ -336,24 +331,16 @@ impl AdminState {
             PageKind::Index => text(StatusCode::OK, INDEX),
         }
     }
+}
 
-    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
-        self.token.is_none() && self.is_loopback || self.has_token(request)
+/// Creates the response to a request that lacks the right to a page or a drain.
+fn denied(denial: Denial) -> Response<Full<Bytes>> {
+    let (status, message) = denial.response();
+    let mut response = text(status, message);
+    if denial == Denial::Token {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-
-    /// Returns whether the client may start a drain. Clients on this machine may, because the hook of a pod has no
-    /// token. Web pages may not: a request from a browser carries `Origin`.
-    fn may_drain(&self, request: &Request<Incoming>, peer: IpAddr) -> bool {
-        let is_browser = request.headers().contains_key(ORIGIN);
-        peer.to_canonical().is_loopback() && !is_browser || self.has_token(request)
-    }
-
-    fn has_token(&self, request: &Request<Incoming>) -> bool {
-        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let sent = header.and_then(|header| header.strip_prefix("Bearer "));
-        let tokens = sent.zip(self.token.as_deref());
-        tokens.is_some_and(|(sent, token)| constant_time_eq(sent.as_bytes(), token.as_bytes()))
-    }
+    response
 }
 
 /// Creates the response to a drain request. The response closes the connection, which no longer holds a permit for
@@ -383,12 +370,6 @@ fn accepted_format(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(ACCEPT).iter();
     let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
     Format::accepted(&accepted.join(","))
-}
-
-/// Compares two tokens in a time that depends only on their lengths, so that a token cannot be guessed byte by byte.
-fn constant_time_eq(sent: &[u8], expected: &[u8]) -> bool {
-    let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
-    sent.len() == expected.len() && difference == 0
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -456,7 +437,8 @@ mod tests {
 
     async fn get(address: SocketAddr, path: &str, extra: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{extra}\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{extra}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();
@@ -515,14 +497,16 @@ mod tests {
     async fn requires_a_configured_token() {
         let (address, _) = start_on_loopback(Some("secret")).await;
         assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
-        assert!(get(address, "/streams", "").await.starts_with("HTTP/1.1 403"));
+        let missing = get(address, "/streams", "").await;
+        assert!(missing.starts_with("HTTP/1.1 401"), "{missing}");
+        assert!(missing.contains("www-authenticate: Bearer\r\n"), "{missing}");
         assert!(
             get(address, "/streams", "authorization: Bearer secret!\r\n")
                 .await
-                .starts_with("HTTP/1.1 403")
+                .starts_with("HTTP/1.1 401")
         );
         assert!(
-            get(address, "/streams", "authorization: Bearer secret\r\n")
+            get(address, "/streams", "authorization: bearer secret\r\n")
                 .await
                 .starts_with("HTTP/1.1 200")
         );

@@ -2,8 +2,31 @@
 
 use serde_json::Value;
 
-use crate::support::Backend;
 use crate::support::process::{CALL, CHUNK, DONE, Process};
+use crate::support::{Backend, Raw};
+
+/// A web page whose name resolves to this machine sends its own name as `Host`.
+#[tokio::test]
+async fn a_foreign_host_gets_only_health_and_metrics() {
+    let process = Process::before(Backend::start().await.address).await;
+    for (page, status) in [
+        ("/livez", "200"),
+        ("/readyz", "200"),
+        ("/metrics", "200"),
+        ("/config", "403"),
+        ("/streams", "403"),
+        ("/", "403"),
+    ] {
+        let mut client = Raw::connect(process.admin).await;
+        client.write(format!("GET {page} HTTP/1.1\r\nHost: rebound.example:4001\r\n\r\n")).await;
+        let head = client.read_head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{page}: {head}");
+    }
+    let mut client = Raw::connect(process.admin).await;
+    client.write("POST /drain?delay=0s HTTP/1.1\r\nHost: rebound.example\r\n\r\n").await;
+    assert!(client.read_head().await.starts_with("HTTP/1.1 403 "));
+    assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 200 "));
+}
 
 #[tokio::test]
 async fn shows_open_streams() {

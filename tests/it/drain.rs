@@ -23,7 +23,8 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// Sends a request to the admin port at `address`, and returns the complete response without a time limit.
 fn asked(address: SocketAddr, request: &str, headers: &str) -> JoinHandle<String> {
-    let request = format!("{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n");
+    let request =
+        format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n");
     tokio::spawn(async move {
         let mut client = Raw::connect(address).await;
         client.write(request).await;
@@ -266,19 +267,25 @@ async fn a_drain_requires_loopback_or_the_token() {
     let here = SocketAddr::from(([127, 0, 0, 1], port));
 
     let browser = asked(here, "POST /drain?delay=0s", "Origin: http://evil\r\n");
-    assert!(answered(browser).await.starts_with("HTTP/1.1 403 "));
+    assert!(answered(browser).await.starts_with("HTTP/1.1 401 "));
     let get = answered(asked(here, "GET /drain", "")).await;
     assert!(get.starts_with("HTTP/1.1 405 "), "{get}");
     let odd = answered(asked(here, "POST /drain?delay=5", "")).await;
     assert!(odd.starts_with("HTTP/1.1 400 ") && odd.contains("missing a time unit"), "{odd}");
+    let mesh = TcpSocket::new_v4().unwrap();
+    mesh.bind(SocketAddr::from(([127, 0, 0, 6], 0))).unwrap();
+    let mut mesh = Raw(mesh.connect(here).await.unwrap());
+    mesh.write("POST /drain?delay=0s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").await;
+    let refused = mesh.read_head().await;
+    assert!(refused.starts_with("HTTP/1.1 401 "), "Istio's source address: {refused}");
     match own_address() {
         None => eprintln!("SKIPPED: this machine has no address but loopback to be refused from"),
         Some(own) => {
             let there = SocketAddr::new(own, port);
             let stranger = answered(asked(there, "POST /drain?delay=0s", "")).await;
-            assert!(stranger.starts_with("HTTP/1.1 403 "), "{stranger}");
+            assert!(stranger.starts_with("HTTP/1.1 401 "), "{stranger}");
             let wrong = asked(there, "POST /drain", "Authorization: Bearer secrets\r\n");
-            assert!(answered(wrong).await.starts_with("HTTP/1.1 403 "));
+            assert!(answered(wrong).await.starts_with("HTTP/1.1 401 "));
             let idle = answered(asked(there, "GET /drained", "")).await;
             assert!(
                 idle.starts_with("HTTP/1.1 200 ") && idle.ends_with("not draining\n"),

@@ -121,8 +121,10 @@ impl Process {
     /// Returns an admin page. The request has additional header lines.
     pub async fn page_with(&self, path: &str, headers: &str) -> (String, String) {
         let mut client = Raw::connect(self.admin).await;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}\r\n",
+            self.admin
+        );
         client.write(request).await;
         let answer = String::from_utf8(client.read_to_end().await).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
