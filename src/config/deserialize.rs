@@ -157,7 +157,7 @@ pub(super) fn from_node<'t, T: Deserialize<'t>>(
     errors: &mut ErrorCollector,
 ) -> Option<Spanned<T>> {
     let errors = RefCell::new(errors);
-    let reader = Reader { node: root, errors: &errors };
+    let reader = Reader { node: root, errors: &errors, is_entry: false };
     // The error is dropped here, because it has been reported where it occurred.
     Field::deserialize(reader).ok().and_then(Field::spanned)
 }
@@ -182,6 +182,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldVisitor<T> {
 
     fn visit_unit<E: de::Error>(self) -> Result<Field<T>, E> {
         Ok(Field::Absent)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Field<T>, E> {
+        Ok(Field::Invalid)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Field<T>, A::Error> {
@@ -244,6 +248,8 @@ impl de::Error for Failure {
 struct Reader<'t, 'p> {
     node: &'t Node,
     errors: &'p RefCell<&'p mut ErrorCollector>,
+    /// Whether the node is an entry of a list.
+    is_entry: bool,
 }
 
 impl<'t> Reader<'t, '_> {
@@ -332,7 +338,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
             return Err(self.unexpected_kind(hint));
         };
         let errors = self.errors;
-        let readers = items.iter().map(|node| Reader { node, errors });
+        let readers = items.iter().map(|node| Reader { node, errors, is_entry: true });
         visitor.visit_seq(de::value::SeqDeserializer::new(readers))
     }
 
@@ -345,6 +351,11 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
             return visitor.visit_newtype_struct(self);
         }
         match self.node.kind {
+            // An absent key has a default. An entry of a list has none.
+            Kind::Null if self.is_entry => {
+                self.report("the entry is empty; write a value, or remove the entry".to_owned());
+                visitor.visit_none()
+            }
             Kind::Null => visitor.visit_unit(),
             Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => {
                 visitor.visit_seq(IdThenNode { id: Some(self.node.id), reader: self })
@@ -465,6 +476,6 @@ impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, 
             return Err(Failure::Unreported("a value was requested before its key".to_owned()));
         };
         let errors = self.errors;
-        Reader { node, errors }.read(seed)
+        Reader { node, errors, is_entry: false }.read(seed)
     }
 }

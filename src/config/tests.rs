@@ -166,6 +166,14 @@ const CHECKS: &[(&str, &str)] = &[
         "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
         "3:53: listeners[0].max_connections: \"5\" is in quotes",
     ),
+    ("listeners: [null]", "3:13: listeners[0]: the entry is empty"),
+    ("listeners:\n  - address: 127.0.0.1:1\n  -\n", "5:4: listeners[1]: the entry is empty"),
+    ("routes: [{upstream: a}, ~]", "3:25: routes[1]: the entry is empty"),
+    ("slos: [null]", "3:8: slos[0]: the entry is empty"),
+    (
+        "propagators: [b3, ]\nidentity: {tenant: {headers: [null]}}",
+        "4:31: identity.tenant.headers[0]: the entry is",
+    ),
     (
         "shutdown_grace_period: 2h",
         "3:24: shutdown_grace_period: 2h is out of range; write a value from 0s to 1h",
