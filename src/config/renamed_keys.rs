@@ -56,8 +56,11 @@ pub(super) fn apply(root: &mut Node, errors: &mut ErrorCollector) {
     }
 }
 
+/// The entries of a section.
+type Entries = Vec<(Key, Node)>;
+
 /// Calls `visit` with the entries of every section at `path`.
-fn in_sections(node: &mut Node, path: &[&str], visit: &mut dyn FnMut(&mut Vec<(Key, Node)>)) {
+fn in_sections(node: &mut Node, path: &[&str], visit: &mut dyn FnMut(&mut Entries)) {
     match (&mut node.kind, path.split_first()) {
         (Kind::Section(entries), None) => visit(entries),
         (Kind::List(items), Some((&"[]", rest))) => {
@@ -76,7 +79,7 @@ fn in_sections(node: &mut Node, path: &[&str], visit: &mut dyn FnMut(&mut Vec<(K
     }
 }
 
-fn rename(entries: &mut Vec<(Key, Node)>, former: &str, new: &str, errors: &mut ErrorCollector) {
+fn rename(entries: &mut Entries, former: &str, new: &str, errors: &mut ErrorCollector) {
     let Some(index) = entries.iter().position(|(key, _)| key.text == former) else {
         return;
     };
@@ -102,7 +105,7 @@ fn rename(entries: &mut Vec<(Key, Node)>, former: &str, new: &str, errors: &mut 
 }
 
 fn insert(
-    entries: &mut Vec<(Key, Node)>,
+    entries: &mut Entries,
     index: usize,
     (key, value): (Key, Node),
     errors: &mut ErrorCollector,

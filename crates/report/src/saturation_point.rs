@@ -2,9 +2,9 @@
 //! Raghavan, 2011).
 //!
 //! The method looks at a curve of throughput against concurrency. This curve is the mean throughput in concurrency bins
-//! of equal width. The bins replace the smoothing spline of the original method. Both axes are scaled to the range 0 to
-//! 1. The candidate is the point that is highest above the diagonal. The candidate is the saturation point if the curve
-//! afterwards falls towards the diagonal by more than one mean step of the x axis (sensitivity 1).
+//! of equal width. The bins replace the smoothing spline of the original method. Both axes are scaled to the range from
+//! zero to one. The candidate is the point that is highest above the diagonal. The candidate is the saturation point if
+//! the curve afterwards falls towards the diagonal by more than one mean step of the x axis (sensitivity 1).
 
 use schemars::JsonSchema;
 use serde::Serialize;
