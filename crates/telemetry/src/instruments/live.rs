@@ -75,7 +75,7 @@ impl LiveInstruments {
                 self.output(kind, source).add(u64::from(tokens))
             }
             LiveSample::Standard { tokens } => {
-                let bind = || set.own.tokens_standard.bind(&self.base);
+                let bind = || set.own.normalized_tokens.bind(&self.base);
                 self.bound.standard.get_or_init(bind).add(u64::from(tokens));
             }
             LiveSample::InterToken { latency, tokens } => {

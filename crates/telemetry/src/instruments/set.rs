@@ -65,7 +65,7 @@ instruments! {
     /// Instruments of the metrics that tokengauge defines.
     OwnInstruments {
         tokens: Counter<u64> = tokengauge::TOKENS,
-        tokens_standard: Counter<u64> = tokengauge::NORMALIZED_TOKENS,
+        normalized_tokens: Counter<u64> = tokengauge::NORMALIZED_TOKENS,
         usage: Counter<u64> = tokengauge::REPORTED_TOKENS,
         stream_time: Counter<f64> = tokengauge::STREAM_ACTIVE_TIME,
         stalls: Counter<u64> = tokengauge::STREAM_STALLS,
