@@ -83,9 +83,15 @@ pub(super) struct Listener {
     pub(super) tls: Field<Tls>,
     /// Maximum number of open connections; further ones wait in the kernel's backlog.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
+    /// Maximum number of requests in flight; further ones get status 503. Equal to max_connections by default.
+    pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time from a client's first byte to the end of the request headers.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
+    /// Maximum time between two pieces of a request body. Responses are not limited.
+    pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
+    /// How long a connection without a request stays open. Keep it above the idle timeout of load balancers.
+    pub(super) idle_timeout: Field<BoundedTime<SECOND, HOUR>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
