@@ -5,8 +5,8 @@
 
 use tokengauge_listen::Config;
 
-/// Descriptors for everything except clients and upstreams: 256 connections of the admin port, the listening sockets, the
-/// runtime, files, exporters and scrapes.
+/// Descriptors for everything except clients and upstreams: 256 connections of the admin port, the listening sockets,
+/// the runtime, files, exporters and scrapes.
 const RESERVED: u64 = 320;
 
 /// Part of the remaining descriptors for connections of listeners and their requests. The rest is for idle connections

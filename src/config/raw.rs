@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::bounded::{Bounded, BoundedInt, BoundedSize, BoundedTime, DAY, HOUR, MINUTE, SECOND};
 use super::deserialize::Field;
 use super::value::{
-    Address, Currency, EngineChoice, ListenAddr, MoneyAmount, Ratio, ThresholdValue, TimeLimit,
+    Address, Currency, EngineChoice, HeaderValue, ListenAddr, MoneyAmount, Ratio, ThresholdValue,
+    TimeLimit,
 };
-use super::{ExportProtocol, LogFormat, LogLevel, Secret};
+use super::{ExportProtocol, LogFormat, LogLevel};
 use crate::forward::{Propagator, Protocol};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
@@ -438,22 +439,6 @@ pub(super) struct Otlp {
     pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,
     /// Which names of the standard gen_ai.* metrics are exported.
     pub(super) genai_names: Field<GenAiNames>,
-}
-
-/// The value of a header. Always treated as a secret.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-#[serde(transparent)]
-#[schemars(inline)]
-pub(super) struct HeaderValue(#[schemars(with = "String")] pub(super) Secret);
-
-impl<'de> Deserialize<'de> for HeaderValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        // The message does not include the value: half of a key is still a leak.
-        let message = "not a valid header value; write one line of ASCII";
-        http::HeaderValue::from_str(&text).map_err(|_| serde::de::Error::custom(message))?;
-        Ok(Self(Secret::new(&text)))
-    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

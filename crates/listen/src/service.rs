@@ -1,5 +1,5 @@
-//! The service of a connection: passes requests and responses through, limits them, and reports them to the state of the
-//! connection.
+//! The service of a connection: passes requests and responses through, limits them, and reports them to the state of
+//! the connection.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
