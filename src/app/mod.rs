@@ -23,16 +23,19 @@ use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::logs::LogEmitter;
+use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
+mod descriptors;
 mod routing;
 mod slo_state;
 mod views;
 
+use self::descriptors::{DescriptorBudget, Lowered};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
@@ -56,6 +59,7 @@ pub struct App {
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
     routes: Arc<ArcSwap<RouteTable>>,
+    descriptors: DescriptorBudget,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -115,11 +119,10 @@ impl App {
         config: Config,
         export: tokengauge_telemetry::Config,
     ) -> Result<Self, StartError> {
-        let routes = Arc::new(ArcSwap::from_pointee(route_table(&config, None)?));
-        let listeners =
-            config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
-        let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
-        let refused = move || refusals.iter().map(|refused| refused()).sum();
+        let (listeners, descriptors) = bind_listeners(&config)?;
+        let routes = route_table(&config, descriptors, None)?;
+        let routes = Arc::new(ArcSwap::from_pointee(routes));
+        let loads: Vec<_> = listeners.iter().map(Listener::load).collect();
         let sampler = export.sampler;
         let propagation = Propagation::new(
             config.propagators.clone(),
@@ -128,9 +131,8 @@ impl App {
         let drain_start = DrainStart::default();
         let start = drain_start.clone();
         let others = Box::new(move || StateSnapshot {
-            refused_requests: refused(),
             draining: start.elapsed(),
-            ..StateSnapshot::default()
+            ..views::client_load(loads.iter().map(|load| load()))
         });
         let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Dependencies {
@@ -162,6 +164,7 @@ impl App {
             heartbeat: tokio::spawn(core.observer.run_heartbeat()),
             forwarder,
             routes,
+            descriptors,
             config,
             core,
         })
@@ -213,7 +216,7 @@ impl App {
     /// If routes, upstreams or the request log cannot be set up, no setting changes. If the scrape thread cannot be
     /// started, only the settings of the request log have changed.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
-        let routes = route_table(&new, Some(&self.routes.load()))?;
+        let routes = route_table(&new, self.descriptors, Some(&self.routes.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.with_current_state(|requests, at| {
@@ -403,6 +406,20 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
             });
         }
     })
+}
+
+/// Opens the listening sockets. Lowers their limits to what the process may open.
+fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), StartError> {
+    let mut listeners = config.listeners.clone();
+    let open_files = process::open_file_limit();
+    let (descriptors, lowered) = DescriptorBudget::apply(&mut listeners, open_files);
+    if let (Some(Lowered { max_connections, max_requests }), Some(open_files)) =
+        (lowered, open_files)
+    {
+        self_telemetry::limits_lowered(max_connections, max_requests, open_files);
+    }
+    let listeners = listeners.iter().map(Listener::bind).collect::<Result<_, _>>()?;
+    Ok((listeners, descriptors))
 }
 
 fn serve(

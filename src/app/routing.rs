@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::StartError;
+use super::descriptors::DescriptorBudget;
 use crate::config::{Config, Secret};
 use crate::forward::{self, Identity, RouteTable, Upstream};
 use crate::route::RouteMatcher;
@@ -16,17 +17,22 @@ use tokengauge_types::label::Label;
 /// Route name for requests that match no route. Their exchanges are also counted.
 const UNROUTED: &str = "none";
 
-/// Builds the table of routes and upstreams. An upstream of `previous` with the same settings keeps its connections.
+/// Builds the table of routes and upstreams. `descriptors` limits the connection pools. An upstream of `previous` with
+/// the same settings keeps its connections.
 pub(super) fn route_table(
     config: &Config,
+    descriptors: DescriptorBudget,
     previous: Option<&RouteTable>,
 ) -> Result<RouteTable, StartError> {
+    let max_pool_size = descriptors.max_pool_size(config.upstreams.len());
     let upstream = |config: &forward::Config| {
-        if let Some(same) = previous.and_then(|previous| previous.upstream(config)) {
+        let mut config = config.clone();
+        config.pool_size = config.pool_size.min(max_pool_size);
+        if let Some(same) = previous.and_then(|previous| previous.upstream(&config)) {
             return Ok(same);
         }
-        Upstream::new(config.clone())
-            .map_err(|error| StartError::Upstream(config.name.clone(), error))
+        let name = config.name.clone();
+        Upstream::new(config).map_err(|error| StartError::Upstream(name, error))
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = RouteMatcher::new(config.routes.clone())?;

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use super::Core;
 use crate::admin::{Objective, Page, Pages, Stats, StatsSource};
 use crate::config::Config;
+use tokengauge_listen::Load;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::process::ProcessStats;
@@ -40,12 +41,26 @@ pub(super) fn snapshot_source(
             losses: ObserverLosses { bytes: lost.bytes, exchanges: lost.exchanges, backlog },
             label_overflow: gate.refused().to_vec(),
             refused_requests: others.refused_requests,
+            clients: others.clients,
             request_log: others.request_log,
             draining: others.draining,
             process: ProcessStats::read(),
             ..observed
         }
     })
+}
+
+/// Returns a snapshot that holds only the load of the listeners.
+pub(super) fn client_load(listeners: impl Iterator<Item = Load>) -> StateSnapshot {
+    let mut snapshot = StateSnapshot::default();
+    let StateSnapshot { refused_requests, clients, .. } = &mut snapshot;
+    for load in listeners {
+        *refused_requests += load.refused;
+        clients.connections += load.connections as u64;
+        clients.connections_limit += load.max_connections as u64;
+        clients.over_limit += load.over_limit;
+    }
+    snapshot
 }
 
 /// The pages of the admin port.

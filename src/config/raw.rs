@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::bounded::{Bounded, BoundedInt, BoundedSize, BoundedTime, DAY, HOUR, MINUTE, SECOND};
 use super::deserialize::Field;
 use super::value::{
-    Address, Currency, EngineChoice, ListenAddr, MoneyAmount, Ratio, ThresholdValue, TimeLimit,
+    Address, Currency, EngineChoice, HeaderValue, ListenAddr, MoneyAmount, Ratio, ThresholdValue,
+    TimeLimit,
 };
-use super::{ExportProtocol, LogFormat, LogLevel, Secret};
+use super::{ExportProtocol, LogFormat, LogLevel};
 use crate::forward::{Propagator, Protocol};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
@@ -83,9 +84,15 @@ pub(super) struct Listener {
     pub(super) tls: Field<Tls>,
     /// Maximum number of open connections; further ones wait in the kernel's backlog.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
+    /// Maximum number of requests in flight; further ones get status 503. Equal to max_connections by default.
+    pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time from a client's first byte to the end of the request headers.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
     pub(super) request_header_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
+    /// Maximum time between two pieces of a request body. Responses are not limited.
+    pub(super) request_body_timeout: Field<BoundedTime<100, HOUR>>,
+    /// How long a connection without a request stays open. Keep it above the idle timeout of load balancers.
+    pub(super) idle_timeout: Field<BoundedTime<SECOND, HOUR>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -432,22 +439,6 @@ pub(super) struct Otlp {
     pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,
     /// Which names of the standard gen_ai.* metrics are exported.
     pub(super) genai_names: Field<GenAiNames>,
-}
-
-/// The value of a header. Always treated as a secret.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-#[serde(transparent)]
-#[schemars(inline)]
-pub(super) struct HeaderValue(#[schemars(with = "String")] pub(super) Secret);
-
-impl<'de> Deserialize<'de> for HeaderValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        // The message does not include the value: half of a key is still a leak.
-        let message = "not a valid header value; write one line of ASCII";
-        http::HeaderValue::from_str(&text).map_err(|_| serde::de::Error::custom(message))?;
-        Ok(Self(Secret::new(&text)))
-    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -702,7 +702,8 @@ fn prints_every_key() {
     let file = "\
 version: 1
 listeners:
-  - {address: 127.0.0.1:1, tls: {certificate: c.pem, key: k.pem}, max_connections: 5, request_header_timeout: 1s}
+  - {address: 127.0.0.1:1, tls: {certificate: c.pem, key: k.pem}, max_connections: 5, max_requests: 9,
+     request_header_timeout: 1s, request_body_timeout: 2s, idle_timeout: 3s}
   - address: unix:/run/s
 admin: {address: \"[::1]:9\"}
 upstreams:

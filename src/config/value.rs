@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::errors::suggestion;
 
@@ -124,6 +125,22 @@ impl fmt::Display for Secret {
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(REDACTED)
+    }
+}
+
+/// The value of a header. Always treated as a secret.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct HeaderValue(#[schemars(with = "String")] pub Secret);
+
+impl<'de> Deserialize<'de> for HeaderValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // The message does not include the value: half of a key is still a leak.
+        let message = "not a valid header value; write one line of ASCII";
+        http::HeaderValue::from_str(&text).map_err(|_| serde::de::Error::custom(message))?;
+        Ok(Self(Secret::new(&text)))
     }
 }
 

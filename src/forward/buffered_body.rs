@@ -12,7 +12,7 @@ use http::Request;
 use http::header::EXPECT;
 use http_body::{Body, Frame, SizeHint};
 
-use tokengauge_listen::ReceivedBody;
+use tokengauge_listen::{BodyError, ReceivedBody};
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
@@ -92,7 +92,7 @@ impl Upload {
         }
     }
 
-    async fn read(&mut self) -> Option<hyper::Result<Frame<Bytes>>> {
+    async fn read(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         poll_fn(|cx| Pin::new(&mut self.body).poll_copied(cx)).await
     }
 
@@ -107,12 +107,12 @@ fn len(frame: &Frame<Bytes>) -> usize {
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let buffered = self.frames.as_mut().and_then(|frames| frames.pop_front());
         let polled = match buffered {
             Some(frame) => Some(Ok(frame)),

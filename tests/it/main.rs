@@ -13,6 +13,7 @@ mod admin;
 mod admission;
 mod bounds;
 mod budgets;
+mod clients;
 mod coded;
 mod cost;
 mod data_path;

@@ -1,4 +1,7 @@
 //! The byte stream of a client connection below hyper, and its orderly close.
+//!
+//! hyper hands the stream over when a connection is upgraded to a WebSocket. The permit and the membership of a
+//! connection are therefore part of its stream, not of the task that serves HTTP.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,11 +11,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 
-use super::delivery::FlushSignal;
-use super::exchanges::Leftover;
+use super::exchanges::{Exchanges, Leftover};
 use super::replay::ReplayStream;
+use super::state::Member;
 
 /// Maximum time for which a connection stays open after its last response, until the client closes it.
 ///
@@ -49,18 +53,28 @@ impl Transport for UnixStream {
     fn close_abruptly(&self) {}
 }
 
-/// A stream that reports when hyper has written all data.
+/// Resources that a connection holds until its stream is dropped.
+#[derive(Debug)]
+#[expect(dead_code, reason = "dropping the fields returns the resources")]
+pub(super) struct ConnectionGuards {
+    pub(super) member: Member,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+/// A stream that reports to [`Exchanges`] what it reads, whether the client takes what is written, and when hyper has
+/// written all data.
 #[derive(Debug)]
 pub(super) struct ClientStream<T> {
     inner: T,
-    flush: Arc<FlushSignal>,
+    exchanges: Arc<Exchanges>,
+    _guards: ConnectionGuards,
     /// Whether the client has closed its side, or the connection has failed.
     is_closed: bool,
 }
 
 impl<T: Transport> ClientStream<T> {
-    pub(super) fn new(inner: T, flush: Arc<FlushSignal>) -> Self {
-        Self { inner, flush, is_closed: false }
+    pub(super) fn new(inner: T, exchanges: Arc<Exchanges>, guards: ConnectionGuards) -> Self {
+        Self { inner, exchanges, _guards: guards, is_closed: false }
     }
 
     /// Closes the stream after the client has received all data.
@@ -88,7 +102,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientStream<T> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if polled.is_ready() && buf.filled().len() == before {
+        if buf.filled().len() > before {
+            self.exchanges.count_read();
+        } else if polled.is_ready() {
             self.is_closed = true;
         }
         polled
@@ -101,7 +117,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.exchanges.set_write_blocked(polled.is_pending());
+        polled
     }
 
     fn poll_write_vectored(
@@ -109,7 +127,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.exchanges.set_write_blocked(polled.is_pending());
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -118,8 +138,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        // Over TLS, a write can succeed although the socket is blocked. The flush then waits.
+        self.exchanges.set_write_blocked(polled.is_pending());
         match &polled {
-            Poll::Ready(Ok(())) => self.flush.on_flushed(),
+            Poll::Ready(Ok(())) => self.exchanges.flush().on_flushed(),
             Poll::Ready(Err(_)) => self.is_closed = true,
             Poll::Pending => {}
         }

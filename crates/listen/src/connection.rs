@@ -15,17 +15,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
-use super::client_stream::{ClientStream, Transport};
-use super::delivery::{Http1, Http2};
+use super::client_stream::{ClientStream, ConnectionGuards, Transport};
+use super::delivery::{Http1, Http2, Protocol};
 use super::exchanges::{Exchanges, Leftover};
+use super::limit::Limit;
 use super::replay::ReplayStream;
-use super::service::CountingService;
+use super::service::{CountingService, RequestSettings};
 use super::socket::Accepted;
-use super::state::{Member, Phase};
-use super::{Peer, ReceivedBody};
+use super::state::{ListenerState, Phase, PhaseWatcher};
+use super::timer::{Expired, WaitLimits, WaitTimer};
+use super::{Config, Peer, ReceivedBody};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
 /// Creates the HTTP service of each connection.
@@ -70,7 +71,8 @@ pub(super) struct Server {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     tls: Option<Arc<Acceptor>>,
-    head_timeout: Duration,
+    limits: WaitLimits,
+    requests: RequestSettings,
 }
 
 struct Acceptor(TlsAcceptor);
@@ -84,19 +86,41 @@ impl std::fmt::Debug for Acceptor {
 /// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no such ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
+/// Maximum number of streams per HTTP/2 connection: hyper's default. RFC 9113 recommends at least 100.
+const MAX_STREAMS: u32 = 200;
+
 impl Server {
-    pub(super) fn new(tls: Option<TlsAcceptor>, head_timeout: Duration) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        tls: Option<TlsAcceptor>,
+        state: &Arc<ListenerState>,
+    ) -> Self {
         let mut http1 = http1::Builder::new();
-        // The timer starts with each request's headers and is dropped when they arrive. Streamed chunks
-        // therefore cause no timer overhead.
-        http1
-            .timer(TokioTimer::new())
-            .header_read_timeout(head_timeout)
-            .preserve_header_case(true)
-            .auto_date_header(false);
+        // hyper has one timeout for idle connections and request headers. `WaitTimer` has two.
+        http1.header_read_timeout(None).preserve_header_case(true).auto_date_header(false);
+        let limit = Arc::new(Limit::requests(&config.address, config.max_requests));
+        let streams = u32::try_from(limit.max()).unwrap_or(MAX_STREAMS).min(MAX_STREAMS);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2.timer(TokioTimer::new()).keep_alive_interval(HTTP2_PING).auto_date_header(false);
-        Self { http1, http2, tls: tls.map(|tls| Arc::new(Acceptor(tls))), head_timeout }
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HTTP2_PING)
+            .max_concurrent_streams(streams)
+            .auto_date_header(false);
+        Self {
+            http1,
+            http2,
+            tls: tls.map(|tls| Arc::new(Acceptor(tls))),
+            limits: WaitLimits { header: config.head_timeout, idle: config.idle_timeout },
+            requests: RequestSettings {
+                limit,
+                body_timeout: config.body_timeout,
+                state: Arc::clone(state),
+            },
+        }
+    }
+
+    pub(super) fn request_limit(&self) -> &Arc<Limit> {
+        &self.requests.limit
     }
 
     /// Serves one connection in a separate task.
@@ -104,25 +128,25 @@ impl Server {
         &self,
         accepted: Accepted,
         handler: H,
-        member: Member,
-        permit: OwnedSemaphorePermit,
+        guards: ConnectionGuards,
+        watcher: PhaseWatcher,
     ) {
         let server = self.clone();
-        let guards = ConnectionGuards { member, permit };
+        let client = Client { guards, watcher };
         tokio::spawn(async move {
             match accepted {
                 Accepted::Unix(stream) => {
                     let peer = Peer { connection: None, tls: false };
-                    server.plain::<_, H>(stream, handler.service_for(peer), guards).await;
+                    server.plain::<_, H>(stream, handler.service_for(peer), client).await;
                 }
                 Accepted::Tcp(stream, connection) => {
                     let peer =
                         Peer { connection: connection.map(Arc::new), tls: server.tls.is_some() };
                     let service = handler.service_for(peer);
                     match &server.tls {
-                        None => server.plain::<_, H>(stream, service, guards).await,
+                        None => server.plain::<_, H>(stream, service, client).await,
                         Some(tls) => {
-                            server.secure::<H>(tls.0.accept(stream), service, guards).await
+                            server.secure::<H>(tls.0.accept(stream), service, client).await
                         }
                     }
                 }
@@ -130,18 +154,14 @@ impl Server {
         });
     }
 
-    async fn plain<T, H: Handler>(
-        &self,
-        stream: T,
-        service: H::Service,
-        mut guards: ConnectionGuards,
-    ) where
+    async fn plain<T, H: Handler>(&self, stream: T, service: H::Service, mut client: Client)
+    where
         T: Transport,
     {
         if let Some((stream, http2)) =
-            guards.opening(ReplayStream::read(stream), self.head_timeout).await
+            client.opening(ReplayStream::read(stream), self.limits.header).await
         {
-            self.serve_http::<_, H>(stream, http2, service, guards);
+            self.serve_http::<_, H>(stream, http2, service, client);
         }
     }
 
@@ -149,48 +169,52 @@ impl Server {
         &self,
         handshake: tokio_rustls::Accept<tokio::net::TcpStream>,
         service: H::Service,
-        mut guards: ConnectionGuards,
+        mut client: Client,
     ) {
-        if let Some(stream) = guards.opening(handshake, self.head_timeout).await {
+        if let Some(stream) = client.opening(handshake, self.limits.header).await {
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            self.serve_http::<_, H>(stream, http2, service, guards);
+            self.serve_http::<_, H>(stream, http2, service, client);
         }
     }
 
     /// Serves the connection in a new task of exactly the size that serving needs. The memory that opened the
     /// connection is freed.
-    fn serve_http<T, H: Handler>(
-        &self,
-        stream: T,
-        http2: bool,
-        service: H::Service,
-        guards: ConnectionGuards,
-    ) where
+    fn serve_http<T, H: Handler>(&self, stream: T, http2: bool, service: H::Service, client: Client)
+    where
         T: Transport,
     {
+        let Client { guards, watcher } = client;
+        let exchanges = Arc::<Exchanges>::default();
+        let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
+        let timer = WaitTimer::new(self.limits, http2);
         if http2 {
-            let (service, exchanges) = CountingService::<_, Http2>::new(service);
-            let stream = ClientStream::new(stream, Arc::clone(exchanges.flush()));
-            let connection = self.http2.serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(Serving::new(Box::pin(connection), guards, exchanges));
+            let service = self.service::<H, Http2>(service, &exchanges);
+            let connection = Box::pin(self.http2.serve_connection(stream, service));
+            tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         } else {
-            let (service, exchanges) = CountingService::<_, Http1>::new(service);
-            let stream = ClientStream::new(stream, Arc::clone(exchanges.flush()));
-            let connection = self.http1.serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(Serving::new(connection.with_upgrades(), guards, exchanges));
+            let service = self.service::<H, Http1>(service, &exchanges);
+            let connection = self.http1.serve_connection(stream, service).with_upgrades();
+            tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         }
+    }
+
+    fn service<H: Handler, P: Protocol>(
+        &self,
+        service: H::Service,
+        exchanges: &Arc<Exchanges>,
+    ) -> CountingService<H::Service, P> {
+        CountingService::new(service, Arc::clone(exchanges), self.requests.clone())
     }
 }
 
-/// Resources that a connection holds while it is open.
+/// A client whose connection is being opened.
 #[derive(Debug)]
-struct ConnectionGuards {
-    member: Member,
-    #[expect(dead_code, reason = "dropping it returns the permit")]
-    permit: OwnedSemaphorePermit,
+struct Client {
+    guards: ConnectionGuards,
+    watcher: PhaseWatcher,
 }
 
-impl ConnectionGuards {
+impl Client {
     /// Waits for `opening` and returns its result. Returns `None` if `opening` fails, if it takes longer than
     /// `limit`, or if the listener stops first.
     async fn opening<T>(
@@ -200,7 +224,7 @@ impl ConnectionGuards {
     ) -> Option<T> {
         tokio::select! {
             opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
-            () = self.member.reached(Phase::Finishing) => None,
+            () = self.watcher.reached(Phase::Finishing) => None,
         }
     }
 }
@@ -266,9 +290,9 @@ where
 struct Serving<C> {
     /// `None` once the connection has ended.
     open: Option<Open<C>>,
-    registered: bool,
     exchanges: Arc<Exchanges>,
     end: Shutdown,
+    timer: WaitTimer,
     /// Receives the wake-ups that hyper sends to its own connection task when a handler polls a request body.
     /// The notifier handles such a wake-up within the same poll.
     notifier: Arc<Notifier>,
@@ -277,7 +301,7 @@ struct Serving<C> {
 
 struct Open<C> {
     connection: C,
-    guards: ConnectionGuards,
+    watcher: PhaseWatcher,
 }
 
 /// Shutdown state of a connection.
@@ -293,19 +317,18 @@ enum Shutdown {
 }
 
 impl<C: Graceful> Serving<C> {
-    fn new(connection: C, mut guards: ConnectionGuards, exchanges: Arc<Exchanges>) -> Self {
+    fn new(
+        connection: C,
+        mut watcher: PhaseWatcher,
+        exchanges: Arc<Exchanges>,
+        timer: WaitTimer,
+    ) -> Self {
         let (notifier, waker) = Notifier::new();
         exchanges.flush().set_connection(waker.clone());
         // Resets the phase that was read during the handshake, so that this task receives the phase again.
-        guards.member.forget();
-        Self {
-            open: Some(Open { connection, guards }),
-            registered: false,
-            exchanges,
-            end: Shutdown::Open,
-            notifier,
-            waker,
-        }
+        watcher.forget();
+        let open = Some(Open { connection, watcher });
+        Self { open, exchanges, end: Shutdown::Open, timer, notifier, waker }
     }
 
     /// Applies a new phase of the listener. Returns whether the connection ends immediately.
@@ -350,20 +373,37 @@ impl<C: Graceful> Serving<C> {
         }
     }
 
-    fn poll_connection(&mut self) -> Poll<()> {
-        let Some(Open { connection, guards }) = &mut self.open else { return Poll::Ready(()) };
+    /// Polls hyper until it waits for the client or a handler. Returns `Ready` when the connection has ended.
+    fn poll_connection(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.end_if_due();
+        self.notifier.enter(cx.waker());
+        for _ in 0..MOST_ROUNDS {
+            if self.poll_once().is_ready() {
+                return Poll::Ready(());
+            }
+            if !self.end_if_due() && self.notifier.leave() {
+                return Poll::Pending;
+            }
+        }
+        self.notifier.remind();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_once(&mut self) -> Poll<()> {
+        let Some(Open { connection, watcher }) = &mut self.open else { return Poll::Ready(()) };
         // Exchanges report their own endings to the observer. This code counts only requests that never became an
         // exchange.
         let ended = ready!(Pin::new(connection).poll(&mut Context::from_waker(&self.waker)));
         if ended.is_err_and(|error| error.is_parse()) {
-            guards.member.count_refused();
+            watcher.count_refused();
         }
         let leftover = self.exchanges.leftover();
         if leftover != Leftover::None
-            && let Some(Open { connection, guards }) = self.open.take()
+            && let Some(Open { connection, watcher }) = self.open.take()
             && let Some(stream) = connection.into_stream()
         {
-            tokio::spawn(close(stream, leftover, guards));
+            tokio::spawn(close(stream, leftover, watcher));
         }
         Poll::Ready(())
     }
@@ -373,11 +413,11 @@ impl<C: Graceful> Serving<C> {
 async fn close<T: Transport>(
     stream: ClientStream<T>,
     leftover: Leftover,
-    mut guards: ConnectionGuards,
+    mut watcher: PhaseWatcher,
 ) {
     tokio::select! {
         () = stream.close(leftover) => {}
-        () = guards.member.reached(Phase::Cut) => {}
+        () = watcher.reached(Phase::Cut) => {}
     }
 }
 
@@ -387,23 +427,29 @@ impl<C: Graceful> Future for Serving<C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let Some(open) = &mut this.open else { return Poll::Ready(()) };
-        if let Poll::Ready(phase) = open.guards.member.poll_change(cx, &mut this.registered)
+        if let Poll::Ready(phase) = open.watcher.poll_change(cx)
             && this.enter(phase)
         {
             return Poll::Ready(());
         }
-        this.end_if_due();
-        this.notifier.enter(cx.waker());
-        for _ in 0..MOST_ROUNDS {
-            if this.poll_connection().is_ready() {
-                return Poll::Ready(());
-            }
-            if !this.end_if_due() && this.notifier.leave() {
-                return Poll::Pending;
+        if this.poll_connection(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        match ready!(this.timer.poll(&this.exchanges, cx)) {
+            Expired::Header => Poll::Ready(()),
+            Expired::Idle if this.end == Shutdown::Started => Poll::Pending,
+            Expired::Idle => {
+                this.finish();
+                this.end = Shutdown::Started;
+                this.poll_connection(cx)
             }
         }
-        this.notifier.remind();
-        cx.waker().wake_by_ref();
-        Poll::Pending
+    }
+}
+
+impl<C> Drop for Serving<C> {
+    fn drop(&mut self) {
+        // An upgraded connection keeps the notifier. Its waker would keep the memory of the finished task.
+        self.notifier.enter(Waker::noop());
     }
 }

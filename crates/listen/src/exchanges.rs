@@ -1,10 +1,12 @@
 //! Counts the exchanges (request and response) of a connection, to detect whether the connection is idle.
 //!
-//! hyper does not report whether a connection is idle. The counters add one number per response to the memory
-//! of a stream.
+//! hyper does not report whether a connection is idle. The counters add two words per response to the memory of
+//! a stream.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::delivery::FlushSignal;
 
@@ -14,6 +16,11 @@ use super::delivery::FlushSignal;
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
+    /// Number of active requests for a WebSocket, which the other two counters exclude.
+    upgrading: AtomicU32,
+    /// Number of reads from the stream that returned bytes. Wraps around.
+    reads: AtomicU32,
+    is_write_blocked: AtomicBool,
     closing: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
     abandoned_request: AtomicBool,
@@ -21,7 +28,16 @@ pub(super) struct Exchanges {
     truncated: AtomicBool,
     /// Whether the end of the connection is the end of the current response.
     unframed: AtomicBool,
-    flush: Arc<FlushSignal>,
+    flush: FlushSignal,
+    /// Permit of the request that upgraded the connection. It is returned when the stream closes.
+    upgraded: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+/// Counters of a connection that has no active exchange.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Idleness {
+    pub(super) begun: u32,
+    pub(super) reads: u32,
 }
 
 /// What a client may still receive or send when its HTTP/1 connection ends.
@@ -44,6 +60,23 @@ impl Exchanges {
         self.over.load(Ordering::Acquire)
     }
 
+    /// Returns `None` while an exchange is active, or while the client has not read a complete response.
+    pub(super) fn idleness(&self) -> Option<Idleness> {
+        let begun = self.begun();
+        let is_active = begun != self.over()
+            || self.upgrading.load(Ordering::Acquire) > 0
+            || self.is_write_blocked.load(Ordering::Relaxed);
+        (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
+    }
+
+    pub(super) fn count_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_write_blocked(&self, is_blocked: bool) {
+        self.is_write_blocked.store(is_blocked, Ordering::Relaxed);
+    }
+
     /// Adds `Connection: close` to every later response, so that hyper closes the connection. Used only for
     /// HTTP/1.
     ///
@@ -57,7 +90,7 @@ impl Exchanges {
         self.abandoned_request.store(true, Ordering::Release);
     }
 
-    pub(super) const fn flush(&self) -> &Arc<FlushSignal> {
+    pub(super) const fn flush(&self) -> &FlushSignal {
         &self.flush
     }
 
@@ -72,11 +105,14 @@ impl Exchanges {
         }
     }
 
-    pub(super) fn begin(self: &Arc<Self>, is_counted: bool) -> ActiveExchange {
-        if is_counted {
-            self.begun.fetch_add(1, Ordering::AcqRel);
-        }
-        ActiveExchange { connection: Arc::clone(self), is_counted }
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        is_websocket: bool,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> ActiveExchange {
+        let counter = if is_websocket { &self.upgrading } else { &self.begun };
+        counter.fetch_add(1, Ordering::AcqRel);
+        ActiveExchange { connection: Arc::clone(self), permit, is_websocket }
     }
 }
 
@@ -85,7 +121,12 @@ impl Exchanges {
 #[derive(Debug)]
 pub(super) struct ActiveExchange {
     connection: Arc<Exchanges>,
-    is_counted: bool,
+    /// `None` for a request beyond the limit.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Whether the request asks for a WebSocket. Such exchanges are counted separately. During a shutdown, hyper
+    /// would answer a counted upgrade with `Connection: Upgrade, close`. This header is valid, but some clients
+    /// reject it. A WebSocket connection serves no further exchange anyway.
+    is_websocket: bool,
 }
 
 impl ActiveExchange {
@@ -103,17 +144,25 @@ impl ActiveExchange {
         self.connection.truncated.store(true, Ordering::Release);
     }
 
+    /// Keeps the permit until the stream of the connection closes.
+    pub(super) fn keep_permit(&mut self) {
+        let mut upgraded = self.connection.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
+        *upgraded = self.permit.take();
+    }
+
     /// Returns whether the connection must end with this response.
     pub(super) fn is_last(&self) -> bool {
         let Exchanges { closing, abandoned_request, .. } = &*self.connection;
-        self.is_counted && closing.load(Ordering::Acquire)
+        !self.is_websocket && closing.load(Ordering::Acquire)
             || abandoned_request.load(Ordering::Acquire)
     }
 }
 
 impl Drop for ActiveExchange {
     fn drop(&mut self) {
-        if self.is_counted {
+        if self.is_websocket {
+            self.connection.upgrading.fetch_sub(1, Ordering::AcqRel);
+        } else {
             self.connection.over.fetch_add(1, Ordering::AcqRel);
         }
     }

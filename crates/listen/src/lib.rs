@@ -15,11 +15,13 @@ mod client_stream;
 mod connection;
 mod delivery;
 mod exchanges;
+mod limit;
 mod received_body;
 mod replay;
 mod service;
 mod socket;
 mod state;
+mod timer;
 mod tls;
 
 use std::io;
@@ -29,14 +31,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
-pub use self::received_body::ReceivedBody;
+pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::tls::Error as TlsError;
 
+use self::client_stream::ConnectionGuards;
 use self::connection::Server;
+use self::limit::Limit;
 use self::socket::Socket;
 use self::state::{ListenerState, Phase};
 use tokengauge_types::tcp::TcpConnection;
@@ -46,12 +49,19 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Maximum number of open connections. Further connections wait in the kernel's accept backlog.
+    /// Maximum number of open connections, including WebSockets. Further connections wait in the kernel's accept
+    /// backlog.
     pub max_connections: usize,
+    /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. HTTP/2
+    /// connections carry many requests each, so `max_connections` does not limit them.
+    pub max_requests: usize,
     /// Time limit for a client to send the headers of a request. It starts when the connection opens (before
-    /// the TLS handshake), or when the previous response ends. It is therefore also the idle timeout of a
-    /// connection.
+    /// the TLS handshake), and for later requests at the first byte.
     pub head_timeout: Duration,
+    /// Time limit for a client that sends no byte of an incomplete request body.
+    pub body_timeout: Duration,
+    /// How long a connection without a request stays open.
+    pub idle_timeout: Duration,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -73,13 +83,22 @@ impl Config {
     pub const MAX_CONNECTIONS: usize = 8_192;
     /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+    /// Default time limit between two pieces of a request body, as in nginx. Only uploads are limited: a model may
+    /// take any time for its response.
+    pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+    /// Default idle time. Load balancers reuse connections that were idle for up to 60 s (AWS, Azure, nginx). If the
+    /// proxy closed such a connection first, the load balancer would answer 502 to the request that it just sent.
+    pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
     pub const fn at(address: Address) -> Self {
         Self {
             address,
             tls: None,
             max_connections: Self::MAX_CONNECTIONS,
+            max_requests: Self::MAX_CONNECTIONS,
             head_timeout: Self::HEAD_TIMEOUT,
+            body_timeout: Self::BODY_TIMEOUT,
+            idle_timeout: Self::IDLE_TIMEOUT,
         }
     }
 }
@@ -90,6 +109,21 @@ pub struct Peer {
     /// TCP connection to the client. `None` for a Unix socket.
     pub connection: Option<Arc<TcpConnection>>,
     pub tls: bool,
+}
+
+/// Connections and requests of a listener.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Load {
+    /// Number of open connections, including WebSockets.
+    pub connections: usize,
+    pub max_connections: usize,
+    /// Number of requests in flight, including WebSockets.
+    pub requests: usize,
+    pub max_requests: usize,
+    /// Number of requests rejected because of malformed or oversized headers.
+    pub refused: u64,
+    /// Number of requests answered with 503 because of `max_requests`.
+    pub over_limit: u64,
 }
 
 /// Errors from opening a listener.
@@ -108,7 +142,7 @@ pub enum Error {
 pub struct Listener {
     socket: Socket,
     server: Server,
-    permits: Arc<Semaphore>,
+    connections: Limit,
     state: Arc<ListenerState>,
 }
 
@@ -129,14 +163,15 @@ impl Listener {
     }
 
     fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
-        let Config { address, tls: _, max_connections, head_timeout } = config;
+        let address = &config.address;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
+        let state = Arc::default();
         Ok(Self {
             socket,
-            server: Server::new(tls, *head_timeout),
-            permits: Arc::new(Semaphore::new((*max_connections).min(Semaphore::MAX_PERMITS))),
-            state: Arc::default(),
+            server: Server::new(config, tls, &state),
+            connections: Limit::connections(address, config.max_connections),
+            state,
         })
     }
 
@@ -146,10 +181,18 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Returns a function that reads the number of requests rejected because of malformed or oversized headers.
-    pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
-        let state = Arc::clone(&self.state);
-        move || state.refused()
+    /// Returns a function that reads the current load of the listener.
+    pub fn load(&self) -> impl Fn() -> Load + Send + Sync + 'static {
+        let (state, requests) = (Arc::clone(&self.state), Arc::clone(self.server.request_limit()));
+        let max_connections = self.connections.max();
+        move || Load {
+            connections: state.count(),
+            max_connections,
+            requests: requests.in_use(),
+            max_requests: requests.max(),
+            refused: state.refused(),
+            over_limit: state.over_limit(),
+        }
     }
 
     /// Returns a handle to drain connections while the listener still accepts new ones.
@@ -181,13 +224,13 @@ impl Listener {
         state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
         loop {
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
-                // This branch is unreachable, because the semaphore is never closed.
-                std::future::pending::<()>().await;
-                continue;
-            };
+            let permit = self.connections.acquire().await;
             match self.socket.accept().await {
-                Ok(accepted) => self.server.serve(accepted, handler.clone(), state.join(), permit),
+                Ok(accepted) => {
+                    let (member, watcher) = state.join();
+                    let guards = ConnectionGuards { member, permit };
+                    self.server.serve(accepted, handler.clone(), guards, watcher);
+                }
                 Err(error) => socket::pause_after_error(&error).await,
             }
         }
@@ -214,6 +257,8 @@ impl ConnectionDrain {
 }
 
 /// Open connections of a listener that no longer accepts. Dropping this value does not close the connections.
+///
+/// A WebSocket counts as open until the handler drops its upgraded connection.
 #[derive(Debug)]
 #[must_use = "connections go on until they are cut"]
 pub struct Connections(Arc<ListenerState>);
@@ -233,7 +278,8 @@ impl Connections {
         }
     }
 
-    /// Closes the remaining connections and waits until all of them have ended.
+    /// Closes the remaining connections and waits until all of them have ended. The handler must close upgraded
+    /// connections itself.
     pub async fn cut(self) {
         self.0.enter(Phase::Cut);
         self.0.empty().await;

@@ -1,33 +1,48 @@
-//! The service of a connection: passes requests and responses through, and reports them to the state of the connection.
+//! The service of a connection: passes requests and responses through, limits them, and reports them to the state of
+//! the connection.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 
 use super::delivery::{BoxError, HeldError, Protocol};
 use super::exchanges::{ActiveExchange, Exchanges};
+use super::limit::Limit;
 use super::received_body::ReceivedBody;
+use super::state::ListenerState;
 
-/// An HTTP service that counts its exchanges.
+/// Settings for the requests of all connections of a listener.
+#[derive(Clone, Debug)]
+pub(super) struct RequestSettings {
+    pub(super) limit: Arc<Limit>,
+    pub(super) body_timeout: Duration,
+    pub(super) state: Arc<ListenerState>,
+}
+
+/// An HTTP service that counts its exchanges and answers 503 to requests beyond the limit of the listener.
 #[derive(Debug)]
 pub(super) struct CountingService<S, P> {
     inner: S,
     exchanges: Arc<Exchanges>,
+    settings: RequestSettings,
     protocol: PhantomData<fn() -> P>,
 }
 
 impl<S, P: Protocol> CountingService<S, P> {
-    pub(super) fn new(inner: S) -> (Self, Arc<Exchanges>) {
-        let exchanges = Arc::<Exchanges>::default();
-        let counted = Self { inner, exchanges: Arc::clone(&exchanges), protocol: PhantomData };
-        (counted, exchanges)
+    pub(super) const fn new(
+        inner: S,
+        exchanges: Arc<Exchanges>,
+        settings: RequestSettings,
+    ) -> Self {
+        Self { inner, exchanges, settings, protocol: PhantomData }
     }
 }
 
@@ -42,18 +57,21 @@ where
     type Future = CountingFuture<S::Future, P>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let active = self.exchanges.begin(!asks_for_websocket(request.headers()));
+        let RequestSettings { limit, body_timeout, state } = &self.settings;
+        let permit = limit.try_acquire();
+        let is_allowed = permit.is_some();
+        let active = self.exchanges.begin(asks_for_websocket(request.headers()), permit);
         let version = request.version();
         let connection = (version < Version::HTTP_2).then(|| Arc::clone(&self.exchanges));
-        let request = request.map(|body| ReceivedBody::new(body, connection));
-        let inner = self.inner.call(request);
+        let request = ReceivedBody::of(request, *body_timeout, connection);
+        let inner = is_allowed.then(|| self.inner.call(request));
+        if !is_allowed {
+            state.count_over_limit();
+        }
         CountingFuture { inner, active: Some(active), version, protocol: PhantomData }
     }
 }
 
-/// Returns whether the request asks for a WebSocket upgrade. Upgrades are not counted. During a shutdown, hyper
-/// would answer a counted upgrade with `Connection: Upgrade, close`. This header is valid, but some clients
-/// reject it. A WebSocket connection serves no further exchange anyway.
 fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE);
     upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
@@ -62,7 +80,8 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
 /// Future of a response. When the headers are ready, the active exchange moves into the response body.
 #[derive(Debug)]
 pub(super) struct CountingFuture<F, P> {
-    inner: F,
+    /// `None` for a request beyond the limit.
+    inner: Option<F>,
     /// `None` once the response is ready.
     active: Option<ActiveExchange>,
     /// HTTP version of the request.
@@ -79,21 +98,40 @@ where
     type Output = Result<Response<CountedBody<B, P>>, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut response = ready!(Pin::new(&mut self.inner).poll(cx))?;
-        let active = self.active.take().expect("the future is not polled after its end");
+        let mut response = match &mut self.inner {
+            Some(inner) => ready!(Pin::new(inner).poll(cx))?.map(State::Open),
+            None => overload_response().map(|body| State::Overload(Some(body))),
+        };
+        let mut active = self.active.take().expect("the future is not polled after its end");
         if active.is_last() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            active.keep_permit();
         }
         if self.version == Version::HTTP_10 {
             let has_length = response.body().size_hint().exact().is_some()
                 || response.headers().contains_key(header::CONTENT_LENGTH);
             active.set_unframed(!has_length);
         }
-        let body =
-            |inner| CountedBody { state: State::Open(inner), active, protocol: P::default() };
+        let body = |state| CountedBody { state, active, protocol: P::default() };
         Poll::Ready(Ok(response.map(body)))
     }
+}
+
+/// Body of the response to a request beyond the limit.
+const OVERLOAD: &str = "{\"error\":{\"message\":\"tokengauge: the request limit of this listener is reached\",\
+     \"type\":\"tokengauge_overload\",\"code\":503}}";
+
+fn overload_response() -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(OVERLOAD.as_bytes()));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // Requests end all the time, so a client may retry soon.
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// A response body whose data is passed through unchanged, and whose error is held back until the data is written.
@@ -109,6 +147,20 @@ pub(super) struct CountedBody<B, P> {
 enum State<B> {
     Open(B),
     Failed(HeldError),
+    /// The response to a request beyond the limit.
+    Overload(Option<Bytes>),
+}
+
+impl<B: Body> State<B> {
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Open(inner) => inner.size_hint(),
+            Self::Failed(..) => SizeHint::default(),
+            Self::Overload(body) => {
+                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
+            }
+        }
+    }
 }
 
 impl<B, P> Body for CountedBody<B, P>
@@ -124,34 +176,36 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<P::Data>, BoxError>>> {
         let Self { state, active, protocol } = &mut *self;
+        let track = |bytes| protocol.track(bytes);
         if let State::Open(inner) = state {
             let error = match ready!(Pin::new(inner).poll_frame(cx)) {
                 Some(Err(error)) => error.into(),
-                Some(Ok(frame)) => {
-                    return Poll::Ready(Some(Ok(frame.map_data(|bytes| protocol.track(bytes)))));
-                }
+                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame.map_data(track)))),
                 None => return Poll::Ready(None),
             };
             // Drops the failed body, so that its upstream does not wait for the client.
             *state = State::Failed(HeldError::new(error, active.flush()));
         }
-        let State::Failed(held) = state else { return Poll::Ready(None) };
-        let error = ready!(held.poll(cx, active.flush(), protocol));
-        active.truncate();
-        Poll::Ready(error.map(Err))
+        match state {
+            State::Open(_) => Poll::Ready(None),
+            State::Failed(held) => {
+                let error = ready!(held.poll(cx, active.flush(), protocol));
+                active.truncate();
+                Poll::Ready(error.map(Err))
+            }
+            State::Overload(body) => Poll::Ready(body.take().map(track).map(Frame::data).map(Ok)),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Open(inner) => inner.is_end_stream(),
             State::Failed(..) => false,
+            State::Overload(body) => body.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.state {
-            State::Open(inner) => inner.size_hint(),
-            State::Failed(..) => SizeHint::default(),
-        }
+        self.state.size_hint()
     }
 }

@@ -35,14 +35,25 @@ pub(super) struct ListenerState {
     left: Notify,
     /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
     refused: AtomicU64,
+    /// Number of requests beyond the limit of the listener.
+    over_limit: AtomicU64,
 }
 
-/// Membership of one connection. Dropping this value removes the connection.
+/// Membership of one connection. Belongs to the connection's socket, so that an upgraded connection such as a
+/// WebSocket stays a member until it closes. Dropping this value removes the connection.
 #[derive(Debug)]
 pub(super) struct Member {
     state: Arc<ListenerState>,
     id: u64,
+}
+
+/// Passes phase changes to the task of one connection.
+#[derive(Debug)]
+pub(super) struct PhaseWatcher {
+    state: Arc<ListenerState>,
+    id: u64,
     seen: Phase,
+    is_registered: bool,
 }
 
 impl ListenerState {
@@ -50,10 +61,27 @@ impl ListenerState {
         self.refused.load(Ordering::Relaxed)
     }
 
-    pub(super) fn join(self: &Arc<Self>) -> Member {
+    pub(super) fn over_limit(&self) -> u64 {
+        self.over_limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_over_limit(&self) {
+        self.over_limit.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn join(self: &Arc<Self>) -> (Member, PhaseWatcher) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.members().insert(id, Waker::noop().clone());
-        Member { state: Arc::clone(self), id, seen: Phase::Serving }
+        let state = Arc::clone(self);
+        let watcher = PhaseWatcher { state, id, seen: Phase::Serving, is_registered: false };
+        (Member { state: Arc::clone(self), id }, watcher)
+    }
+
+    /// Replaces the waker of a connection, unless the connection has left.
+    fn set_waker(&self, id: u64, waker: &Waker) {
+        if let Some(stored) = self.members().get_mut(&id) {
+            stored.clone_from(waker);
+        }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -94,23 +122,19 @@ impl ListenerState {
     }
 }
 
-impl Member {
+impl PhaseWatcher {
     pub(super) fn count_refused(&self) {
         self.state.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns `Ready` with the phase if it differs from the last returned phase. Only one task may poll,
     /// because only one waker is stored.
-    pub(super) fn poll_change(
-        &mut self,
-        cx: &mut Context<'_>,
-        registered: &mut bool,
-    ) -> Poll<Phase> {
-        if !*registered {
+    pub(super) fn poll_change(&mut self, cx: &Context<'_>) -> Poll<Phase> {
+        if !self.is_registered {
             // Stores the waker under the lock that `enter` takes. A phase change is then either read below or
             // wakes this waker.
-            self.state.members().insert(self.id, cx.waker().clone());
-            *registered = true;
+            self.state.set_waker(self.id, cx.waker());
+            self.is_registered = true;
         }
         let phase = self.state.phase();
         if phase == self.seen {
@@ -122,13 +146,21 @@ impl Member {
 
     /// Waits until the listener has reached `phase`.
     pub(super) async fn reached(&mut self, phase: Phase) {
-        let mut registered = false;
-        while poll_fn(|cx| self.poll_change(cx, &mut registered)).await < phase {}
+        self.forget();
+        while poll_fn(|cx| self.poll_change(cx)).await < phase {}
     }
 
-    /// Resets the last seen phase, so that another task receives any phase other than `Serving` as a change.
+    /// Prepares for another task, which then receives any phase other than `Serving` as a change.
     pub(super) fn forget(&mut self) {
         self.seen = Phase::Serving;
+        self.is_registered = false;
+    }
+}
+
+impl Drop for PhaseWatcher {
+    fn drop(&mut self) {
+        // A stored waker would keep the memory of the finished task while an upgraded connection is open.
+        self.state.set_waker(self.id, Waker::noop());
     }
 }
 

@@ -288,6 +288,11 @@ impl Registrar<'_> {
         self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.losses.exchanges));
         self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.losses.backlog));
         self.value(&health::SELF_INVALID_REQUESTS, |snapshot| Some(snapshot.refused_requests));
+        self.value(&health::SELF_OVER_LIMIT, |snapshot| Some(snapshot.clients.over_limit));
+        self.value(&health::SELF_CONNECTIONS, |snapshot| Some(snapshot.clients.connections));
+        self.value(&health::SELF_CONNECTIONS_LIMIT, |snapshot| {
+            Some(snapshot.clients.connections_limit)
+        });
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
         let request_log: Group<LineCounts> = Group {
             readings: |snapshot| std::slice::from_ref(&snapshot.request_log),

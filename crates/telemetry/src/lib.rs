@@ -38,5 +38,5 @@ pub use instruments::{Component, Instruments, LiveInstruments};
 pub use metrics_reader::MetricsReader;
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
-pub use snapshot::{BudgetReading, ObserverLosses, SnapshotSource, StateSnapshot};
+pub use snapshot::{BudgetReading, ClientLoad, ObserverLosses, SnapshotSource, StateSnapshot};
 pub use telemetry::Telemetry;

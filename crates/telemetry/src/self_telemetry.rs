@@ -25,6 +25,17 @@ pub fn admin_listening(address: &str, restricted: bool) {
     info!(address, restricted, "admin port listening");
 }
 
+/// The limits of connections and requests of all listeners were lowered, so that the process never needs more than
+/// `open_files` file descriptors.
+pub fn limits_lowered(max_connections: usize, max_requests: usize, open_files: u64) {
+    warn!(
+        max_connections,
+        max_requests,
+        open_files,
+        "listener limits lowered to fit the limit of open files; raise `ulimit -n` to lift them"
+    );
+}
+
 /// Logs the destination of each exported signal at startup.
 pub fn export_configured(summary: &str) {
     info!("{summary}");

@@ -28,6 +28,7 @@ pub struct StateSnapshot {
     pub losses: ObserverLosses,
     /// Number of requests that were rejected because their headers were malformed or too large.
     pub refused_requests: u64,
+    pub clients: ClientLoad,
     /// How often a label value was replaced by `other`, as counted by
     /// [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
@@ -59,6 +60,16 @@ pub struct ObserverLosses {
     pub exchanges: u64,
     /// Number of body bytes that were copied for the observer and not processed yet.
     pub backlog: u64,
+}
+
+/// Client connections and their limit, summed over all listeners.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ClientLoad {
+    /// Open connections, including WebSockets.
+    pub connections: u64,
+    pub connections_limit: u64,
+    /// Requests answered with 503 because their listener had too many requests in flight.
+    pub over_limit: u64,
 }
 
 /// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. It

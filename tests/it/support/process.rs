@@ -60,21 +60,31 @@ impl Process {
     /// `arguments` are added to the options that select free ports. They can replace the option for the admin port. The
     /// process has no other environment variables than `environment`.
     pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::spawn("run", arguments, environment).await
+        Self::spawn(Command::new(PROGRAM).arg("run"), arguments, environment).await
     }
 
     /// Starts `tokengauge injector`. Returns when it listens.
     pub async fn injector(arguments: &[&str]) -> Self {
-        Self::spawn("injector", arguments, &[]).await
+        Self::spawn(Command::new(PROGRAM).arg("injector"), arguments, &[]).await
     }
 
-    async fn spawn(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+    /// Does the same as [`start`](Self::start), in a process that may have only `limit` open files.
+    pub async fn with_open_files(limit: u32, arguments: &[&str]) -> Self {
+        let script = format!("ulimit -n {limit} && exec \"$0\" run \"$@\"");
+        Self::spawn(Command::new("/bin/sh").args(["-c", &script, PROGRAM]), arguments, &[]).await
+    }
+
+    async fn spawn(
+        command: &mut Command,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let admin: &[&str] = match arguments.contains(&"--admin") {
             true => &[],
             false => &["--admin", "127.0.0.1:0"],
         };
-        let mut child = Command::new(PROGRAM)
-            .args([command, "--listen", "127.0.0.1:0"])
+        let mut child = command
+            .args(["--listen", "127.0.0.1:0"])
             .args(admin)
             .args(["--log-format", "json"])
             .args(arguments)

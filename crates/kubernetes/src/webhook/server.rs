@@ -28,7 +28,7 @@ use super::metrics::Metrics;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
 use super::validity;
 use crate::inject::{InjectionContext, Settings, inject};
-use tokengauge_listen::{Address, Connections, Listener, Peer, ReceivedBody};
+use tokengauge_listen::{Address, BodyError, Connections, Listener, Peer, ReceivedBody};
 use tokengauge_types::clock;
 
 /// Maximum number of connections for reviews. A cluster has a few API servers, and each opens a few
@@ -176,7 +176,7 @@ enum RequestError {
     #[error("the request was not complete within {REVIEW_TIMEOUT:?}")]
     Timeout,
     #[error("cannot read the body: {0}")]
-    Body(hyper::Error),
+    Body(BodyError),
     #[error("too many reviews at the same time")]
     Overloaded,
     #[error(transparent)]

@@ -28,6 +28,12 @@ metrics! {
         "How often a label value was replaced by other because its dimension was full.";
     SELF_INVALID_REQUESTS "tokengauge.self.requests.invalid" Counter "{request}",
         "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).";
+    SELF_OVER_LIMIT "tokengauge.self.requests.over_limit" Counter "{request}",
+        "Requests answered with 503 because the limit max_requests of their listener was reached.";
+    SELF_CONNECTIONS "tokengauge.self.connections.open" Gauge "{connection}",
+        "Open client connections, including WebSockets.";
+    SELF_CONNECTIONS_LIMIT "tokengauge.self.connections.limit" Gauge "{connection}",
+        "Maximum number of client connections, summed over all listeners. Further connections wait.";
     SELF_EXPORTS "tokengauge.self.export.requests" Counter "{request}" by [&[SIGNAL, RESULT]] times 6,
         "OTLP export requests. Retries of a request are not counted.";
     SELF_DROPPED "tokengauge.self.export.dropped" Counter "{item}" by [&[SIGNAL, DROP_REASON]] times 9,

@@ -17,7 +17,7 @@ use crate::catalog::attributes::Values;
 use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
-use crate::snapshot::{ObserverLosses, StateSnapshot};
+use crate::snapshot::{ClientLoad, ObserverLosses, StateSnapshot};
 use crate::{BudgetReading, prometheus, testing};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
@@ -144,6 +144,7 @@ fn snapshot() -> StateSnapshot {
         },
         losses: ObserverLosses { bytes: 10, exchanges: 1, backlog: 5 },
         refused_requests: 4,
+        clients: ClientLoad { connections: 17, connections_limit: 8_192, over_limit: 6 },
         process: ProcessStats {
             cpu: Some(CpuTime {
                 user: Duration::from_millis(2_500),
@@ -712,6 +713,9 @@ fn gauges_show_the_snapshot() {
     );
     assert_eq!(value("tokengauge.self.observer.dropped_bytes", &[]), Some(10.0));
     assert_eq!(value("tokengauge.self.requests.invalid", &[]), Some(4.0));
+    assert_eq!(value("tokengauge.self.requests.over_limit", &[]), Some(6.0));
+    assert_eq!(value("tokengauge.self.connections.open", &[]), Some(17.0));
+    assert_eq!(value("tokengauge.self.connections.limit", &[]), Some(8_192.0));
     assert_eq!(value("tokengauge.self.label_overflow", &["tokengauge.dimension=model"]), Some(3.0));
     assert_eq!(value("tokengauge.build_info", &[]), Some(1.0));
 }

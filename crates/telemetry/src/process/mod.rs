@@ -47,6 +47,15 @@ impl ProcessStats {
     }
 }
 
+/// Returns the maximum number of file descriptors of this process. `None` without a limit, or if the system is not
+/// Linux.
+pub fn open_file_limit() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Raises the limit on open files and sockets from the soft limit to the hard limit. Container runtimes start processes
 /// with a soft limit of 1,024, for old programs that call `select`. With so few files, 1,024 connections to the proxy
 /// would be enough to lock out the kubelet's probes.

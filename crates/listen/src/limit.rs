@@ -1,0 +1,90 @@
+//! Limits of a listener: connections, and requests in flight.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::time::Instant;
+
+use super::Address;
+
+/// Minimum time between two log lines about the same limit. A listener at its limit reaches it thousands of times
+/// per second.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A number of permits. Logs when no permit is left.
+#[derive(Debug)]
+pub(super) struct Limit {
+    /// The configuration key.
+    key: &'static str,
+    /// What happens to clients at the limit, for the log.
+    effect: &'static str,
+    address: Address,
+    max: usize,
+    permits: Arc<Semaphore>,
+    last_logged: Mutex<Option<Instant>>,
+}
+
+impl Limit {
+    pub(super) fn connections(address: &Address, max: usize) -> Self {
+        Self::new("max_connections", "new connections wait", address, max)
+    }
+
+    pub(super) fn requests(address: &Address, max: usize) -> Self {
+        Self::new("max_requests", "further requests get status 503", address, max)
+    }
+
+    fn new(key: &'static str, effect: &'static str, address: &Address, max: usize) -> Self {
+        let max = max.min(Semaphore::MAX_PERMITS);
+        Self {
+            key,
+            effect,
+            address: address.clone(),
+            max,
+            permits: Arc::new(Semaphore::new(max)),
+            last_logged: Mutex::default(),
+        }
+    }
+
+    pub(super) const fn max(&self) -> usize {
+        self.max
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        self.max.saturating_sub(self.permits.available_permits())
+    }
+
+    /// Takes a permit. Returns `None` and logs if the limit is reached.
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+        match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => Some(permit),
+            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
+                self.log();
+                None
+            }
+        }
+    }
+
+    /// Waits for a permit. Logs if the limit is reached.
+    pub(super) async fn acquire(&self) -> OwnedSemaphorePermit {
+        match self.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                let permit = Arc::clone(&self.permits).acquire_owned().await;
+                permit.expect("the semaphore is never closed")
+            }
+        }
+    }
+
+    fn log(&self) {
+        let now = Instant::now();
+        let mut last = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
+            return;
+        }
+        *last = Some(now);
+        drop(last);
+        let Self { key, effect, address, max, .. } = self;
+        tracing::warn!(listener = %address, limit = max, "{key} reached, {effect}");
+    }
+}

@@ -1,0 +1,324 @@
+//! Tests limits of client connections: their number, their requests, and how long they may be silent.
+//!
+//! A test that lets a timeout pass waits for its effect on another connection.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::support::process::{CALL, DONE, Process, open};
+use crate::support::{Backend, Proxy, Raw, Setup, settle, within};
+
+const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const UPGRADE: &str =
+    "GET /realtime HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCHING: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// A time that passes within a test.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A time that does not pass within a test.
+const LONG: Duration = Duration::from_secs(3_600);
+
+type AnyBody = BoxBody<Bytes, Infallible>;
+type Http2 = SendRequest<AnyBody>;
+
+/// Opens an HTTP/2 connection. The task ends when the connection has closed.
+async fn http2(proxy: &Proxy) -> (Http2, JoinHandle<hyper::Result<()>>) {
+    let socket = TcpStream::connect(proxy.address).await.unwrap();
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+    let (sender, connection) = within("handshake", handshake).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn get(proxy: &Proxy) -> Request<AnyBody> {
+    let uri = format!("http://{}/v1/models", proxy.address);
+    Request::get(uri).body(Empty::new().boxed()).unwrap()
+}
+
+type Responding = JoinHandle<hyper::Result<Response<Incoming>>>;
+
+fn send(sender: &Http2, request: Request<AnyBody>) -> Responding {
+    let mut sender = sender.clone();
+    tokio::spawn(async move { sender.send_request(request).await })
+}
+
+async fn response(responding: Responding) -> Response<Incoming> {
+    within("a response", responding).await.unwrap().unwrap()
+}
+
+/// Performs one exchange on an HTTP/1 connection. The upstream connection closes after it.
+async fn exchange(client: &mut Raw<TcpStream>, backend: &Backend) {
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    client.read_head().await;
+    assert_eq!(client.read_exactly(2).await, b"ok");
+}
+
+/// Returns both ends of a WebSocket.
+async fn websocket(mut client: Raw<TcpStream>, backend: &Backend) -> [Raw<TcpStream>; 2] {
+    client.write(UPGRADE).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(SWITCHING).await;
+    assert!(client.read_head().await.starts_with("HTTP/1.1 101 "));
+    [client, upstream]
+}
+
+#[tokio::test]
+async fn http2_streams_beyond_the_request_limit_get_503() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.max_requests = 3;
+    let mut proxy = setup.start().await;
+    let (first, _connection) = http2(&proxy).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let responding = send(&first, get(&proxy));
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        held.push((responding, upstream));
+    }
+    let (second, _connection) = http2(&proxy).await;
+    let refused = response(send(&second, get(&proxy))).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["error"]["type"], "tokengauge_overload");
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let head = client.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "the limit is shared by all connections: {head}");
+    assert!(!backend.has_another().await);
+
+    let (responding, mut upstream) = held.remove(0);
+    upstream.write(OK).await;
+    response(responding).await.into_body().collect().await.unwrap();
+    let responding = send(&second, get(&proxy));
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    assert_eq!(response(responding).await.status(), StatusCode::OK, "a permit was returned");
+    drop((held, first, second));
+    assert_eq!(proxy.words().await.len(), 4, "refused requests are no exchanges");
+}
+
+#[tokio::test]
+async fn a_websocket_counts_until_it_closes() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.max_requests = 1;
+    let proxy = setup.start().await;
+    let [client, mut upstream] = websocket(proxy.client().await, &backend).await;
+    let mut other = proxy.client().await;
+    other.write(GET).await;
+    assert!(other.read_head().await.starts_with("HTTP/1.1 503 "));
+    drop(client);
+    assert_eq!(upstream.read_to_end().await, b"");
+    drop(upstream);
+    within("the permit", async {
+        while proxy.channel.open_exchanges() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    settle().await;
+    exchange(&mut proxy.client().await, &backend).await;
+
+    let mut setup = Setup::to(backend.address);
+    setup.listen.max_connections = 1;
+    let proxy = setup.start().await;
+    let websocket = websocket(proxy.client().await, &backend).await;
+    let mut waiting = proxy.client().await;
+    waiting.write(GET).await;
+    assert!(!backend.has_another().await, "the WebSocket is the only connection");
+    drop(websocket);
+    backend.accept().await.read_head().await;
+}
+
+#[tokio::test]
+async fn limits_fit_the_open_files_so_that_health_checks_are_answered() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let process = Process::with_open_files(128, &["--upstream", &upstream]).await;
+    let lowered = ["listener limits lowered", "\"max_connections\":28", "\"open_files\":128"];
+    process.logged(&lowered).await;
+    let mut clients = Vec::new();
+    let mut upstreams = Vec::new();
+    for number in 0..150 {
+        let mut client = process.client().await;
+        client.write(GET).await;
+        clients.push(client);
+        if number < 28 {
+            upstreams.push(backend.accept().await);
+        }
+    }
+    process.logged(&["max_connections reached", "\"limit\":28"]).await;
+    assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    let metrics = process.page("/metrics").await.1;
+    for series in
+        ["tokengauge_self_connections_open 28\n", "tokengauge_self_connections_limit 28\n"]
+    {
+        assert!(metrics.contains(series), "{series}");
+    }
+    assert!(!backend.has_another().await);
+}
+
+/// Waits until the proxy closes a new connection because no headers arrive.
+async fn header_timeout(proxy: &Proxy) {
+    assert_eq!(proxy.client().await.read_to_end().await, b"");
+}
+
+#[tokio::test]
+async fn an_idle_connection_outlives_the_header_timeout() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.head_timeout = SHORT;
+    setup.listen.idle_timeout = LONG;
+    let proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    for _ in 0..3 {
+        exchange(&mut client, &backend).await;
+        header_timeout(&proxy).await;
+    }
+    client.write("GET / HTTP/1.1\r\n").await;
+    assert_eq!(client.read_to_end().await, b"", "partial headers have the header timeout");
+}
+
+#[tokio::test]
+async fn an_idle_connection_closes_and_a_long_response_does_not() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.idle_timeout = SHORT;
+    setup.listen.body_timeout = SHORT;
+    let proxy = setup.start().await;
+    let (mut thinking, mut upstream) =
+        proxy.exchange(&backend, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}").await;
+    let [mut websocket, mut peer] = websocket(proxy.client().await, &backend).await;
+    let mut idle = proxy.client().await;
+    for _ in 0..2 {
+        let mut idle = proxy.client().await;
+        exchange(&mut idle, &backend).await;
+        assert_eq!(idle.read_to_end().await, b"");
+    }
+    let (sender, connection) = http2(&proxy).await;
+    assert!(
+        within("GOAWAY on an unused connection", connection).await.unwrap().is_ok(),
+        "never used"
+    );
+    drop(sender);
+    let (sender, connection) = http2(&proxy).await;
+    let responding = send(&sender, get(&proxy));
+    let mut stream = backend.accept().await;
+    stream.read_head().await;
+    exchange(&mut idle, &backend).await;
+    assert_eq!(idle.read_to_end().await, b"");
+    assert!(!connection.is_finished(), "a stream is open");
+    stream.write(OK).await;
+    assert_eq!(response(responding).await.into_body().collect().await.unwrap().to_bytes(), "ok");
+    assert!(within("GOAWAY", connection).await.unwrap().is_ok(), "idle after a stream");
+
+    upstream.read_exactly(2).await;
+    upstream.write(OK).await;
+    thinking.read_until("\r\n\r\nok").await;
+    peer.write("hello").await;
+    assert_eq!(websocket.read_exactly(5).await, b"hello");
+}
+
+#[tokio::test]
+async fn an_upload_that_stops_is_ended() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.listen.body_timeout = SHORT;
+    let mut proxy = setup.start().await;
+    let begin = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{\"a";
+    let (mut client, mut upstream) = proxy.exchange(&backend, begin).await;
+    let answer = String::from_utf8(client.read_to_end().await).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("request body is incomplete"), "{answer}");
+    assert_eq!(upstream.read_to_end().await, b"{\"a");
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("End(RequestBodyFailed)"), "{words:?}");
+}
+
+#[tokio::test]
+async fn only_an_open_two_way_stream_may_be_silent() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.listen.body_timeout = SHORT;
+    let proxy = setup.start().await;
+    let (sender, _connection) = http2(&proxy).await;
+    let post = |kind: &str| {
+        let uri = format!("http://{}/x", proxy.address);
+        Request::post(uri).header("content-type", kind).body(Silent.boxed()).unwrap()
+    };
+    let two_way = send(&sender, post("application/grpc"));
+    let mut peer = backend.accept().await;
+    peer.read_head().await;
+    let upload = send(&sender, post("application/json"));
+    let _upstream = backend.accept().await;
+    assert_eq!(response(upload).await.status(), StatusCode::BAD_REQUEST);
+    assert!(!two_way.is_finished());
+    peer.write(OK).await;
+    assert_eq!(response(two_way).await.status(), StatusCode::OK);
+}
+
+/// A request body that stays open and sends nothing.
+struct Silent;
+
+impl Body for Silent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn websockets_have_the_grace_period() {
+    let backend = Backend::start().await;
+    let mut process = Process::before(backend.address).await;
+    let [mut client, mut upstream] = websocket(process.client().await, &backend).await;
+    let (mut stream, mut at_stream) = open(&process, &backend, CALL).await;
+    process.signal("TERM");
+    process.logged(&["draining before shutdown"]).await;
+    at_stream.write(DONE).await;
+    assert_eq!(stream.read_to_end().await, DONE.as_bytes(), "the last HTTP connection ends");
+    for _ in 0..3 {
+        settle().await;
+        client.write("ping").await;
+        assert_eq!(upstream.read_exactly(4).await, b"ping");
+        upstream.write("pong").await;
+        assert_eq!(client.read_exactly(4).await, b"pong");
+    }
+    drop(client);
+    assert_eq!(upstream.read_to_end().await, b"");
+    drop(upstream);
+    assert_eq!(process.ended().await.code(), Some(0));
+    assert!(!process.log().contains("exchanges_cut"), "{}", process.log());
+}
