@@ -4,6 +4,13 @@
 //! `tests/fixtures/public_names.csv` records every name that was ever public. A new name needs a new line there, and a
 //! removed or renamed one keeps its line and gets a row in `renames.csv`.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
