@@ -171,7 +171,7 @@ def check_exemplars(stage, sink, tally, sampled, unsampled, kept):
         query = {"error": FAILED, "stall": STALLED}[reason]
         tally.check(f"{query} leads to the request that caused it", wait_until(lambda: traces(query) == {trace}), traces(query))
     for (trace, _), span in spans.items():
-        sampling = [span.get(f"tokengauge.sampling.{key}") for key in ("reason", "against_parent")]
+        sampling = [span.get(f"tokengauge.sampling.{key}") for key in ("reason", "overrides_parent")]
         tally.check("a span has the reason why it was kept", sampling == ([kept[trace], True] if trace in kept else ["parent", None]), sampling)
     everywhere = traces('{job="tokengauge"}')
     tally.check("no exemplar refers to a trace that was not kept", everywhere <= {*sampled, *kept}, everywhere)
