@@ -1,7 +1,7 @@
 //! The admin port: health, metrics, configuration, live streams and draining.
 //!
 //! On loopback, every page is served. On other addresses, only `/livez`, `/readyz` and `/metrics` are served, unless
-//! the request carries the configured bearer token ([`access`] has the rules). Closures
+//! the request carries the configured bearer token (the module `access` has the rules). Closures
 //! provide the content of the pages, so this module does not depend on the parts that the pages show.
 
 mod access;

@@ -65,7 +65,7 @@ pub struct Metric {
     pub attributes: &'static [&'static [Attribute]],
     /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
-    /// Number of combinations of the attributes that are not in [`attributes::CALL`] or [`attributes::LANE`].
+    /// Number of combinations of the attributes that are not in [`attributes::CALL`] or [`attributes::ROUTE_KEY`].
     /// Multiplied by the number of calls or routes, it bounds the number of series of the metric.
     pub combinations: usize,
 }
