@@ -8,7 +8,7 @@ use super::yaml::{Key, Kind, Node};
 
 /// Renames, in the order in which they are applied: the section, the former key in it, and the new key. In a section,
 /// `[]` stands for every entry of a list and `*` for every name. A dot in the new key starts a section.
-const RENAMES: [(&str, &str, &str); 30] = [
+const RENAMES: [(&str, &str, &str); 33] = [
     ("", "vantage", "position"),
     ("", "trace", "trace_context"),
     ("", "drain", "shutdown_grace_period"),
@@ -39,10 +39,6 @@ const RENAMES: [(&str, &str, &str); 30] = [
     ("routes.[]", "dialect", "api_format"),
     ("routes.[]", "stall_after", "stall.inter_token_after"),
     ("routes.[]", "hung_after", "stall.first_token_after"),
-];
-
-/// Renames inside the concurrency limit of a route, which has a new name itself.
-const CONCURRENCY_LIMIT: [(&str, &str, &str); 3] = [
     ("routes.[]", "admission", "concurrency_limit"),
     ("routes.[].concurrency_limit", "queue", "max_queue"),
     ("routes.[].concurrency_limit", "wait", "queue_timeout"),
@@ -50,7 +46,7 @@ const CONCURRENCY_LIMIT: [(&str, &str, &str); 3] = [
 
 /// Moves values from former keys to their new ones.
 pub(super) fn apply(root: &mut Node, errors: &mut ErrorCollector) {
-    for (section, former, new) in RENAMES.into_iter().chain(CONCURRENCY_LIMIT) {
+    for (section, former, new) in RENAMES {
         let path: Vec<&str> = section.split('.').filter(|part| !part.is_empty()).collect();
         in_sections(root, &path, &mut |entries| rename(entries, former, new, errors));
     }
