@@ -25,7 +25,7 @@ CONFIGURATION = """\
 version: 1
 listeners: [{{address: 127.0.0.1:{listen}}}]
 admin: {{address: 127.0.0.1:{admin}}}
-vantage: gateway
+position: gateway
 upstreams:
   hosted: {{url: http://127.0.0.1:{hosted}}}
   engine: {{url: http://127.0.0.1:{engine}, metrics: {{interval: 1s}}, warm: {{exchanges: 20}}}}

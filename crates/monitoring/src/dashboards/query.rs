@@ -21,7 +21,7 @@ const FLEET: &str = "job=~\"$job\", <place>";
 /// alert concerns several jobs.
 const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
-const LANE: &str = "<process>, tokengauge_position=\"$vantage\", tokengauge_route=~\"$route\"";
+const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
 /// Expands the markers of a query. Replaces line breaks and indentation with single spaces.
@@ -51,7 +51,7 @@ mod tests {
         assert!(text.starts_with("sum( rate(x_total{job=~\"$job\", "), "{text}");
         assert!(text.contains("gen_ai_request_model=~\"$model\", a=\"b\"}[5m])"));
         for variable in
-            ["job", "cluster", "namespace", "instance", "vantage", "route", "provider", "model"]
+            ["job", "cluster", "namespace", "instance", "position", "route", "provider", "model"]
         {
             assert!(text.contains(&format!("${variable}")), "{variable}: {text}");
         }
