@@ -131,12 +131,12 @@ fn the_workflow_runs_every_stage_that_needs_no_recordings() {
 #[test]
 fn finds_commands_and_links_on_a_page() {
     let page = "See [a](docs/a.md#part), [b](https://example.com) and `tokengauge.x`.\n\
-        ```sh\nKEY=1 tokengauge run --listen 127.0.0.1:1 \\\n  --drain=5s   # --not-this\n\
+        ```sh\nKEY=1 tokengauge run --listen 127.0.0.1:1 \\\n  --admin=5s   # --not-this\n\
         cargo run --release -- demo --for 10s\ncargo test --all\n```\n";
     assert_eq!(links(page), [("docs/a.md", "part")]);
     assert_eq!(code_spans(page).collect::<Vec<_>>(), ["tokengauge.x"]);
     let found = commands(page);
-    let expected = [("run", vec!["--listen", "--drain"]), ("demo", vec!["--for"])]
+    let expected = [("run", vec!["--listen", "--admin"]), ("demo", vec!["--for"])]
         .map(|(name, options)| (name.to_owned(), options.into_iter().map(str::to_owned).collect()));
     assert_eq!(found, expected);
     assert_eq!(

@@ -235,12 +235,14 @@ mod tests {
     #[test]
     fn list_flags_may_be_repeated_or_joined() {
         let line = "run --listen 127.0.0.1:1,unix:/s --listen [::1]:2 --upstream /a=http://a --upstream http://b \
-                    --drain 5s --vantage gateway --log-level debug";
+                    --shutdown-grace-period 5s --position gateway --log-level debug";
         let run = Run::try_parse_from(line.split(' ')).unwrap();
         assert_eq!(run.args.listen.len(), 3);
         let upstreams: Vec<&str> = run.args.upstream.iter().map(|url| url.expose()).collect();
         assert_eq!(upstreams, ["/a=http://a", "http://b"]);
-        for invalid in ["--drain 5", "--listen 4000", "--vantage sideways", "--admin :4001"] {
+        for invalid in
+            ["--shutdown-grace-period 5", "--listen 4000", "--position sideways", "--admin :4001"]
+        {
             let line = format!("run {invalid}");
             assert!(Run::try_parse_from(line.split(' ')).is_err(), "{invalid}");
         }
@@ -257,7 +259,7 @@ mod tests {
             let run = Run::try_parse_from(line.split(' ')).unwrap();
             assert_eq!(run.args.engine_metrics, expected, "{line}");
         }
-        for invalid in ["--engine-metrics=maybe", "--objectives noise"] {
+        for invalid in ["--engine-metrics=maybe", "--slos noise"] {
             let line = format!("run {invalid}");
             assert!(Run::try_parse_from(line.split(' ')).is_err(), "{invalid}");
         }

@@ -199,10 +199,10 @@ mod tests {
         let early = errors.add_node(Position { line: 2, column: 5 }, "a".to_owned());
         errors.add(late, "is wrong");
         errors.add_missing(early, "c", "add it");
-        errors.add_outside_file("--drain", "is odd");
+        errors.add_outside_file("--shutdown-grace-period", "is odd");
         assert_eq!(
             errors.into_result(()).unwrap_err().to_string(),
-            "--drain: is odd\na.yaml:2:5: a.c: missing key; add it\na.yaml:9:3: b: is wrong"
+            "--shutdown-grace-period: is odd\na.yaml:2:5: a.c: missing key; add it\na.yaml:9:3: b: is wrong"
         );
     }
 }

@@ -242,8 +242,7 @@ fn run_accepts_the_configuration_of_every_sidecar() {
     let mut texts: Vec<String> =
         CASES.iter().map(|case| injected(case.input, case.flags).text).collect();
     // A file defines the upstreams, and `run` rejects flags that describe them.
-    let with_file =
-        annotated("config: mine\nprovider: vllm\nengine-metrics: \"true\"\nobjectives: chat");
+    let with_file = annotated("config: mine\nprovider: vllm\nengine-metrics: \"true\"\nslos: chat");
     texts.extend([IN, OUT].map(|flags| injected_text(&with_file, flags).text));
     let mut sidecars = 0;
     for text in &texts {
@@ -315,7 +314,7 @@ fn uninject_restores_null_values() {
 fn other_settings_replace_the_sidecar() {
     for case in CASES {
         let flags =
-            format!("{} --image registry.example/tokengauge:9.9.9 --objectives voice", case.flags);
+            format!("{} --image registry.example/tokengauge:9.9.9 --slos voice", case.flags);
         let before = injected(case.input, case.flags);
         let renewed = injected_text(&before.text, &flags);
         let direct = injected(case.input, &flags);
@@ -372,14 +371,17 @@ fn errors_name_the_value_the_place_and_the_fix() {
         ),
         ("upstream: ftp://x", "tokengauge.dev/upstream: the URL is neither http:// nor https://"),
         (
-            "objectives: fast",
-            "tokengauge.dev/objectives: \"fast\" is not one of chat, voice, code, batch, agent",
+            "slos: fast",
+            "tokengauge.dev/slos: \"fast\" is not one of chat, voice, code, batch, agent",
         ),
         (
             "memory-limit: 1 GB",
             "tokengauge.dev/memory-limit: \"1 GB\" is not a quantity above zero",
         ),
-        ("drain: \"30\"", "tokengauge.dev/drain: \"30\" is missing a time unit"),
+        (
+            "shutdown-grace-period: \"30\"",
+            "tokengauge.dev/shutdown-grace-period: \"30\" is missing a time unit",
+        ),
         ("native: yes", "tokengauge.dev/native: "),
         ("provider: A B", "tokengauge.dev/provider: \"A B\" is not a provider name"),
         ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is not an image reference"),
@@ -405,6 +407,24 @@ fn errors_name_the_value_the_place_and_the_fix() {
         outcome(&annotated("inject: enabled"), ""),
         Err(NoChange::Refused(InjectError::MissingMode))
     );
+}
+
+#[test]
+fn former_annotations_and_flags_act_like_the_current_ones() {
+    let text = |annotations: &str, flags: &str| {
+        outcome(&annotated(annotations), flags).unwrap().value["spec"].clone()
+    };
+    let current = text("slos: voice\nshutdown-grace-period: 10m", IN);
+    assert_eq!(text("objectives: voice\ndrain: 10m", IN), current);
+    // The current name takes precedence.
+    let both = "drain: 1m\nobjectives: batch\nshutdown-grace-period: 10m\nslos: voice";
+    assert_eq!(text(both, IN), current);
+    let flags = |former: &str| settings(&format!("{IN} {former}"));
+    let (former, current) = (
+        flags("--objectives voice --drain 10m"),
+        flags("--slos voice --shutdown-grace-period 10m"),
+    );
+    assert_eq!(format!("{former:?}"), format!("{current:?}"));
 }
 
 #[test]

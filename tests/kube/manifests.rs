@@ -53,7 +53,7 @@ const FLAGS: [&str; 10] = [
     "",
     "--mode inbound --listen-port 4100 --admin-port 4101",
     "--mode inbound --port 8000",
-    "--mode inbound --port http --objectives chat",
+    "--mode inbound --port http --slos chat",
     "--mode outbound --upstream https://api.openai.com,/anthropic=https://api.anthropic.com",
     "--mode inbound --config mine --cluster c-1 --otlp-endpoint http://$(K8S_NODE_IP):4317",
 ];
@@ -144,7 +144,7 @@ impl ManifestBuilder<'_, '_> {
             1 => set("mode", "inbound"),
             2 => set("mode", "outbound"),
             3 => set("inject", "disabled"),
-            4 => set("drain", "60s"),
+            4 => set("shutdown-grace-period", "60s"),
             5 => set("port", "http"),
             6 => set("listen-port", "4200"),
             7 => set("native", "false"),

@@ -109,7 +109,7 @@ GENERATORS = {
     "autoscaling.metrics": some([], [METRIC]), "autoscaling.behavior": some(*BEHAVIOR), "extraObjects": several(*OBJECTS), "prometheusRule.files": mapped(["a", "1", "on"], RULES),
     "webhook.matchConditions": several(*CONDITIONS, unique="name"), "certificates.secret.caBundle": some("", PEM, "\n" + PEM, "MTIz", "1234", "MTIz\n"),
     "loadBalancerSourceRanges": several("10.0.0.0/8", "0.0.0.0/0"), "sidecar.flags": some(
-        {}, {"mode": "outbound"}, {"mode": "inbound", "objectives": "chat", "drain": "600s", "port": 8000, "native": True},
+        {}, {"mode": "outbound"}, {"mode": "inbound", "slos": "chat", "shutdown-grace-period": "600s", "port": 8000, "native": True},
         {"mode": "outbound", "upstream": ["/a=https://a.example", "/b=https://b.example"], "native": False},
         {"image": "a:1", "otlp-endpoint": "http://$(K8S_NODE_IP):4317", "otlp-protocol": "grpc", "cluster": "1e3"}),
     "injector.extraArgs": some([], ["--listen=[::]:8443", "--admin=[::]:4001"], ["--shutdown-delay=10s"]),

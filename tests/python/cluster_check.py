@@ -173,7 +173,7 @@ def live_objects(cluster, binary):
         read = lambda: cluster.kubectl("get", "deployments,services", "-n", namespace, "-o", "yaml")[0]
         before = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
         for step, wanted in [
-            (["inject", "--mode", "inbound", "--drain", "600s"], 630),
+            (["inject", "--mode", "inbound", "--shutdown-grace-period", "600s"], 630),
             (["inject", "--mode", "inbound"], 330),
             (["uninject"], 30),
         ]:

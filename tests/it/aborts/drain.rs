@@ -21,7 +21,7 @@ async fn a_drain_records_every_exchange_that_it_aborts() {
     let endpoint = format!("http://{}/v1/traces", collector.address);
     let environment = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint.as_str())];
     let upstream = format!("http://{}", backend.address);
-    let arguments = ["--upstream", &upstream, "--drain", "0s"];
+    let arguments = ["--upstream", &upstream, "--shutdown-grace-period", "0s"];
     let mut process = Process::start(&arguments, &environment).await;
 
     let socket = TcpStream::connect(process.address).await.unwrap();

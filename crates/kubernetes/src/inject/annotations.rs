@@ -23,7 +23,7 @@ const NAMES: [&str; 19] = [
     "upstream",
     "port",
     "provider",
-    "objectives",
+    "slos",
     "engine-metrics",
     "config",
     "image",
@@ -31,13 +31,16 @@ const NAMES: [&str; 19] = [
     "admin-port",
     "otlp-endpoint",
     "otlp-protocol",
-    "drain",
+    "shutdown-grace-period",
     "native",
     "cpu-request",
     "memory-request",
     "memory-limit",
     "containers",
 ];
+
+/// Former names of annotations, each with its current name. Both are accepted; the current one takes precedence.
+const RENAMED: [(&str, &str); 2] = [("objectives", "slos"), ("drain", "shutdown-grace-period")];
 
 /// Default port on which the sidecar receives requests.
 const DEFAULT_LISTEN_PORT: u16 = 4000;
@@ -113,7 +116,9 @@ impl<'a> Annotations<'a> {
             if key == record::RECORD_ANNOTATION {
                 continue;
             }
-            let Some(known) = NAMES.into_iter().find(|known| *known == name) else {
+            let renamed = RENAMED.iter().find(|(former, _)| *former == name).map(|(_, new)| *new);
+            let current = renamed.unwrap_or(name);
+            let Some(known) = NAMES.into_iter().find(|known| *known == current) else {
                 let nearest = nearest_name(name);
                 return Err(InjectError::UnknownAnnotation { name: key.clone(), nearest });
             };
@@ -121,7 +126,9 @@ impl<'a> Annotations<'a> {
                 let message = format!("{value} is not a string; put it in quotes");
                 return Err(InjectError::InvalidAnnotation { name: known, message });
             };
-            values.push((known, text));
+            // `read` takes the first value of a name.
+            let position = if renamed.is_some() { values.len() } else { 0 };
+            values.insert(position, (known, text));
         }
         Ok(Self { values })
     }
@@ -148,12 +155,14 @@ impl<'a> Annotations<'a> {
             image: self.read("image", parse_image)?.or(flags.image),
             port: self.read("port", parse_container_port)?.or(flags.port),
             provider: self.read("provider", parse_provider)?.or(flags.provider),
-            objectives: self.read("objectives", parse_choice)?.or(flags.objectives),
+            slos: self.read("slos", parse_choice)?.or(flags.slos),
             engine_metrics: self.read("engine-metrics", parse_bool)?.or(flags.engine_metrics),
             config: self.read("config", parse_config_map)?.or(flags.config),
             otlp_endpoint: self.read("otlp-endpoint", parse_otlp_url)?.or(flags.otlp_endpoint),
             otlp_protocol: self.read("otlp-protocol", parse_choice)?.or(flags.otlp_protocol),
-            drain: self.read("drain", from_text)?.or(flags.drain),
+            shutdown_grace_period: self
+                .read("shutdown-grace-period", from_text)?
+                .or(flags.shutdown_grace_period),
             native: self.read("native", parse_bool)?.or(flags.native),
             cpu_request: self.read("cpu-request", parse_quantity)?.or(flags.cpu_request),
             memory_request: self.read("memory-request", parse_quantity)?.or(flags.memory_request),

@@ -55,8 +55,8 @@ pub struct Settings {
     pub provider: Option<String>,
 
     /// The preset of service level objectives for this use
-    #[arg(long, value_name = "PRESET")]
-    pub objectives: Option<Preset>,
+    #[arg(long, alias = "objectives", value_name = "PRESET")]
+    pub slos: Option<Preset>,
 
     /// Scrape the engine's own metrics [default: true for inbound]
     #[arg(long, value_name = "BOOL")]
@@ -83,8 +83,8 @@ pub struct Settings {
     pub otlp_protocol: Option<OtlpProtocol>,
 
     /// How long open streams may continue after the pod is deleted [default: 300s]
-    #[arg(long, value_name = "TIME")]
-    pub drain: Option<DurationValue>,
+    #[arg(long, alias = "drain", value_name = "TIME")]
+    pub shutdown_grace_period: Option<DurationValue>,
 
     /// Add a native sidecar (Kubernetes 1.29 and later) instead of a plain container [default: true]
     #[arg(long, value_name = "BOOL")]

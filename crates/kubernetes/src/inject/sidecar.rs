@@ -124,7 +124,7 @@ fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<Str
 
 /// Returns the drain time in seconds, at least 1.
 pub(super) fn drain_seconds(config: &SidecarConfig) -> u64 {
-    config.settings.drain.map_or(DEFAULT_DRAIN, |drain| drain.0.as_secs().max(1))
+    config.settings.shutdown_grace_period.map_or(DEFAULT_DRAIN, |period| period.0.as_secs().max(1))
 }
 
 fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> Vec<Value> {
@@ -158,7 +158,7 @@ fn environment(config: &SidecarConfig, pod: &PodContext, owner: &Attributes) -> 
         ("TOKENGAUGE_UPSTREAM", pod.upstream.clone()),
         ("TOKENGAUGE_POSITION", Some(choice_name(*mode))),
         ("TOKENGAUGE_PROVIDER", provider),
-        ("TOKENGAUGE_SLOS", settings.objectives.map(choice_name)),
+        ("TOKENGAUGE_SLOS", settings.slos.map(choice_name)),
         ("TOKENGAUGE_ENGINE_METRICS", engine_metrics.map(|enabled| enabled.to_string())),
         // The preStop hook already waited before SIGTERM. After SIGTERM, only the 2 s for the flush of
         // telemetry may be left. The short drain is for connections that are about to end. It does not wait for

@@ -230,6 +230,12 @@ nothing without a cluster (`helm template`); then nothing is checked. */}}
 {{- fail (printf "\n\ngateway.service.loadBalancerSourceRanges: not supported by a Service of type %s. Leave it empty, or set gateway.service.type to LoadBalancer.\n" $gateway.service.type) }}
 {{- end }}
 {{- end }}
+{{- if and $gateway.enabled .Values.injector.enabled $gateway.serviceAccount.create .Values.injector.serviceAccount.create }}
+{{- $account := include "tokengauge.serviceAccountName" (dict "root" . "component" "injector") }}
+{{- if eq $account (include "tokengauge.serviceAccountName" (dict "root" . "component" "gateway")) }}
+{{- fail (printf "\n\ninjector.serviceAccount.name: the gateway's ServiceAccount is also named %s. Set two names, or set create to false for one of them.\n" $account) }}
+{{- end }}
+{{- end }}
 {{- range $name, $text := .Values.monitoring.prometheusRule.files }}
 {{- if not (kindIs "slice" (fromYaml $text).groups) }}
 {{- fail (printf "\n\nmonitoring.prometheusRule.files.%s: not a rule file; expected YAML with a list `groups`. Pass the content of the file with --set-file.\n" $name) }}
