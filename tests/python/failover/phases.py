@@ -42,7 +42,8 @@ def with_faults(*faults):
     return lambda call: but(call, faults=faults)
 
 
-DROP, BURN = "LLMOutputTPSDrop", "LLMErrorBudgetBurnFast"
+# The run has no week of history, so a halved token rate warns and does not page.
+DROP, BURN, FAILING = "LLMOutputTPSAnomaly", "LLMErrorBudgetBurnFast", "LLMModelFailing"
 DOWN = ("unavailable",) * 12
 # Windows of six hours or more cover the whole run, so these alerts may fire late.
 LINGERING = ("LLMErrorBudgetBurnSlow", "LLMSLOTooFewEvents", "LLMWorkloadDrift", "LLMOutputTPSAnomaly")
@@ -56,13 +57,13 @@ PHASES = (
     Phase("normal again", NORMAL, 12),
     Phase("slow tokens", hosted(lambda call: but(call, gap_ms=2 * call.gap_ms)), 8, fires=(DROP,), why="the token rate halves, the load does not"),
     Phase("recovery", NORMAL, 14),
-    Phase("stalls", hosted(with_faults(None, "stall", None)), 12, fires=("LLMStreamsStalled",), may=(DROP,)),
-    Phase("provider down", hosted(with_faults("unavailable"), streams=False), 8, fires=("LLMProviderDown", BURN), may=("LLMProviderErrors",)),
+    Phase("stalls", hosted(with_faults(None, "stall", None)), 12, fires=("LLMStreamsStalled",), may=(DROP, "LLMModelStalled")),
+    Phase("provider down", hosted(with_faults("unavailable"), streams=False), 8, fires=("LLMProviderDown", BURN), may=("LLMProviderErrors", FAILING)),
     Phase("down and slow", hosted(with_faults("unavailable"), streams=False) + [but(HOSTED, gap_ms=3 * GAP, tokens=20, faults=(*DOWN, None))] * 10, 8,
-          fires=("LLMProviderDown", "LLMProviderErrors", DROP), inhibits=(("LLMProviderDown", DROP),)),
+          fires=("LLMProviderDown", "LLMProviderErrors", DROP), may=(FAILING,), inhibits=(("LLMProviderDown", DROP),)),
     # More local calls than the concurrency limit and its queue allow. The proxy itself rejects some.
     Phase("rate limits", hosted(with_faults("limited", "again")) + [OWN] * 6, 10, fires=("LLMRateLimited",),
           may=(BURN, "LLMTTFTDegraded")),
-    Phase("truncated and aborted", hosted(with_faults("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN,)),
+    Phase("truncated and aborted", hosted(with_faults("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN, FAILING)),
     Phase("idle", [], 40, calms=True),
 )

@@ -94,6 +94,7 @@ pub struct Latency {
     pub min_stalls: u64,
     pub stalled_now_share: Share,
     pub min_stalled_now: u64,
+    pub model_stalls_per_stream: Share,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -102,6 +103,10 @@ pub struct Provider {
     pub down_share: Share,
     pub error_share: Share,
     pub limited_share: Share,
+    pub model_failed_share: Share,
+    pub client_error_share: Share,
+    pub cancelled_share: Share,
+    pub cancelled_rest: Share,
     pub min_failed: u64,
     pub quota_share: Share,
     pub quota_min_calls: u64,
