@@ -416,9 +416,23 @@ impl Exchange {
     /// Determines the API of a request whose path several APIs share, before the response or the end. If the request
     /// `failed` before its body was observed completely, the API that the path shows remains.
     fn settle_api(&mut self, failed: bool) {
-        let has_whole_body =
-            self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes);
-        self.call.take_if(|call| !call.settle_api(failed && !has_whole_body));
+        let may_go_on = failed && !self.has_whole_request();
+        self.call.take_if(|call| !call.settle_api(may_go_on));
+    }
+
+    /// Returns whether the request body was observed completely.
+    pub fn has_whole_request(&self) -> bool {
+        self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes)
+    }
+
+    /// Returns whether a part of the exchange was not observed.
+    pub const fn has_gap(&self) -> bool {
+        self.gap
+    }
+
+    /// Returns the total time in which the client did not read, as reported so far.
+    pub const fn blocked(&self) -> Duration {
+        self.blocked
     }
 
     fn response(

@@ -9,7 +9,8 @@ use crate::slo::scope::{Filter, Subject};
 use crate::slo::slices::{Closed, Slices};
 use crate::slo::state::Kept;
 use crate::slo::{
-    BURN_WINDOWS, CorruptState, Objective, Reading, Restored, Sli, SloState, WeightedVerdict,
+    BURN_WINDOWS, CorruptState, Deadline, Objective, Reading, Restored, Sli, SloState,
+    WeightedVerdict,
 };
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
@@ -62,6 +63,17 @@ impl SloTracker {
             Some((index, judged??))
         };
         self.accounts.iter().enumerate().filter_map(judge)
+    }
+
+    /// Returns the time limits of all SLOs that cover an exchange in flight, which was accepted at `accepted`.
+    pub fn deadlines_of(&self, subject: &Subject<'_>, accepted: MonotonicInstant) -> Vec<Deadline> {
+        let accounts = self.accounts.iter().enumerate();
+        let in_scope = accounts.filter(|(_, account)| account.filter.matches(subject));
+        let deadline = |(index, account): (usize, &Account)| {
+            let (limit, awaited) = account.objective.deadline(subject, accepted)?;
+            Some(Deadline { objective: index, limit, awaited })
+        };
+        in_scope.filter_map(deadline).collect()
     }
 
     /// Records a verdict. Excluded events are only counted.

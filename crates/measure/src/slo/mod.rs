@@ -1,11 +1,12 @@
 //! SLOs, error budgets and burn rates. Arithmetic only; `at` is passed in.
 //!
-//! Each SLO that covers an exchange judges it once, at its end. Only good and bad verdicts count. SLOs on the
+//! Each SLO that covers an exchange judges it once: at its end, or when a time limit passes. Only good and bad verdicts count. SLOs on the
 //! throughput of the system judge time slices instead. `docs/how-to/slos.md` defines what counts and why.
 
 mod budget;
 mod counting;
 mod coverage;
+mod deadline;
 #[cfg(test)]
 pub(crate) mod example;
 mod indicator;
@@ -22,6 +23,7 @@ use serde::{Serialize, Serializer};
 
 pub use budget::Counts;
 pub use counting::{CountingRules, Exclusion};
+pub use deadline::{Awaited, Deadline};
 pub use indicator::Sli;
 pub use ledger::SloTracker;
 pub use preset::{Preset, PresetObjective};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::exchange::Exchange;
 use crate::in_flight::StreamView;
+use crate::in_flight::deadlines::Deadlines;
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
@@ -34,6 +35,8 @@ pub(super) struct ActiveRequest {
     pub(super) first_tokens: u64,
     /// The objectives on time slices that apply to the request. `None` until the request is known.
     pub(super) slices: Option<Vec<usize>>,
+    /// The objectives on a time that the request can still miss, and those that it has missed.
+    pub(super) deadlines: Deadlines,
     /// Samples that were recorded before the metric series was known. In a session, the samples of one batch of
     /// messages.
     pub(super) early_samples: Vec<LiveSample>,

@@ -5,6 +5,7 @@
 //! the lock and drains the channel first.
 
 mod active_request;
+mod deadlines;
 mod time_slices;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
+use crate::in_flight::deadlines::Deadlines;
 use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
@@ -169,6 +171,7 @@ impl InFlightRequests {
             request.check_stall(at, unread, &self.pauses, instruments);
         }
         self.count_streams_in_slices(at);
+        self.judge_deadlines(at);
     }
 
     /// Records that the runtime of the data path ran at `at`. See [`PauseDetector`].
@@ -308,6 +311,7 @@ impl InFlightRequests {
             tokens: 0,
             first_tokens: 0,
             slices: None,
+            deadlines: Deadlines::default(),
             early_samples: Vec::new(),
             messages: [0; 2],
             warmth: None,
@@ -378,6 +382,7 @@ impl InFlightRequests {
         load.leave(&request.route_key, request.state);
         let identity = request.identity;
         let slices = request.slices.take().unwrap_or_default();
+        let deadlines = std::mem::take(&mut request.deadlines);
         let reported = request.tokens;
         let mut record = request.end(at, ending, load, &sinks.instruments);
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
@@ -393,13 +398,7 @@ impl InFlightRequests {
             active_request::record_warmth(backends, at, warmth, &mut record);
         }
         charge(costs, &mut record, &sinks.instruments);
-        let verdicts: Vec<_> = slos.judge(&record).collect();
-        for (index, judged) in verdicts {
-            slos.note(at, index, judged);
-            if let (Some(call), Some(objective)) = (record.call.as_mut(), slos.objective(index)) {
-                call.verdicts.push((objective.name.clone(), judged.verdict));
-            }
-        }
+        Self::judge_end(slos, at, &deadlines, &mut record);
         drift.ended(at, &record);
         sinks.instruments.record_end(&record, gate);
         (sinks.record)(&record);

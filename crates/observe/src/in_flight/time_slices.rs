@@ -14,6 +14,7 @@ impl InFlightRequests {
         self.slos.replace(at, objectives);
         for request in self.requests.values_mut() {
             request.slices = None;
+            request.deadlines.reset();
         }
     }
 
@@ -36,6 +37,20 @@ impl InFlightRequests {
 }
 
 impl ActiveRequest {
+    /// Calls `read` with the properties of the request that the scope of an objective matches. Returns `None` for plain
+    /// HTTP.
+    pub(super) fn with_subject<T>(&mut self, read: impl FnOnce(&Subject<'_>) -> T) -> Option<T> {
+        let series = self.exchange.series()?;
+        let model = self.exchange.model();
+        Some(read(&Subject {
+            route: &self.exchange.open().route.name,
+            model: model.map_or(series.model.as_str(), |name| name.as_str()),
+            tenant: self.exchange.open().identity.tenant.as_ref().map(Name::as_str),
+            operation: series.operation,
+            stream: series.stream,
+        }))
+    }
+
     /// Records output tokens that have just arrived.
     pub(super) fn record_slices(
         &mut self,
@@ -64,18 +79,10 @@ impl ActiveRequest {
             if points.uploaded.is_none() && points.head.is_none() {
                 return None;
             }
-            let series = self.exchange.series()?;
-            let model = self.exchange.model();
-            let subject = Subject {
-                route: &self.exchange.open().route.name,
-                model: model.map_or(series.model.as_str(), |name| name.as_str()),
-                tenant: self.exchange.open().identity.tenant.as_ref().map(Name::as_str),
-                operation: series.operation,
-                stream: true,
-            };
-            let in_scope = || slos.slices_of(&subject);
             let is_session = self.exchange.websocket().is_some();
-            self.slices = Some(if is_session { Vec::new() } else { in_scope() });
+            let in_scope =
+                self.with_subject(|subject| slos.slices_of(&Subject { stream: true, ..*subject }))?;
+            self.slices = Some(if is_session { Vec::new() } else { in_scope });
         }
         self.slices.as_deref()
     }

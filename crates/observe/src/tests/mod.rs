@@ -2,6 +2,7 @@
 
 mod accounting;
 mod backends;
+mod deadlines;
 mod encodings;
 mod endings;
 mod outages;

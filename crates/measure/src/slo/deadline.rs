@@ -1,0 +1,103 @@
+//! Time limits that an exchange in flight can exceed. Its SLO is missed at that moment, not only when the exchange ends.
+
+use std::time::Duration;
+
+use crate::slo::scope::Subject;
+use crate::slo::{Objective, Sli};
+use tokengauge_llm::dialect::Operation;
+use tokengauge_types::clock::MonotonicInstant;
+
+/// A time limit of an SLO for one exchange in flight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Deadline {
+    /// Index of the SLO.
+    pub objective: usize,
+    /// Longest good time since accept, without the time in which the client did not read.
+    pub limit: Duration,
+    pub awaited: Awaited,
+}
+
+/// The event that meets a deadline.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Awaited {
+    FirstToken,
+    End,
+}
+
+impl Objective {
+    /// Returns the time limit for an exchange in scope that was accepted at `accepted`. Returns `None` if the verdict
+    /// depends on how the exchange ends: a response without visible text can be a tool call, and a failure of a class
+    /// in `exclude` does not count.
+    pub(super) fn deadline(
+        &self,
+        subject: &Subject<'_>,
+        accepted: MonotonicInstant,
+    ) -> Option<(Duration, Awaited)> {
+        let is_counted = self.counting.exclude.is_empty()
+            && accepted >= MonotonicInstant::ZERO + self.counting.warmup
+            && subject.operation != Operation::Realtime;
+        let limit = match self.indicator {
+            Sli::TimeToFirstToken(limit) if subject.stream => (limit, Awaited::FirstToken),
+            Sli::Duration(limit) => (limit, Awaited::End),
+            Sli::TimeToFirstToken(_)
+            | Sli::FirstVisible(_)
+            | Sli::Availability
+            | Sli::OutputRate(_)
+            | Sli::TotalRate(_)
+            | Sli::StallFree
+            | Sli::InterToken(_)
+            | Sli::TokensAboveRate(_)
+            | Sli::SystemRate { .. } => return None,
+        };
+        is_counted.then_some(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slo::example::{at, objective};
+    use crate::slo::{CountingRules, Exclusion};
+    use tokengauge_types::label::Label;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn deadline(indicator: Sli, counting: CountingRules, stream: bool) -> Option<Awaited> {
+        let objective = Objective { indicator, counting, ..objective("a") };
+        let route = Label::known("default");
+        let subject = Subject {
+            route: &route,
+            model: "gpt-4o",
+            tenant: None,
+            operation: Operation::Chat,
+            stream,
+        };
+        objective.deadline(&subject, at(0)).map(|(_, awaited)| awaited)
+    }
+
+    #[test]
+    fn only_slis_on_elapsed_time_have_a_deadline() {
+        let of = |indicator, stream| deadline(indicator, CountingRules::default(), stream);
+        assert_eq!(of(Sli::TimeToFirstToken(SECOND), true), Some(Awaited::FirstToken));
+        assert_eq!(of(Sli::TimeToFirstToken(SECOND), false), None, "it has no first token");
+        for stream in [true, false] {
+            assert_eq!(of(Sli::Duration(SECOND), stream), Some(Awaited::End));
+        }
+        for other in [Sli::FirstVisible(SECOND), Sli::Availability, Sli::OutputRate(1.0)] {
+            assert_eq!(of(other, true), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_the_end_can_excuse_is_not_anticipated() {
+        let of = |counting| deadline(Sli::Duration(SECOND), counting, true);
+        let excluding =
+            CountingRules { exclude: vec![Exclusion::Overload], ..CountingRules::default() };
+        assert_eq!(of(excluding), None);
+        let accepted = at(0).since(MonotonicInstant::ZERO);
+        let warming = CountingRules { warmup: accepted + SECOND, ..CountingRules::default() };
+        assert_eq!(of(warming), None);
+        let warm = CountingRules { warmup: accepted, ..CountingRules::default() };
+        assert_eq!(of(warm), Some(Awaited::End));
+    }
+}
