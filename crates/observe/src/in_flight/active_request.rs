@@ -10,6 +10,7 @@ use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Load, ModelId, ModelKey, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Call, Outcome, Record, WarmupState};
+use tokengauge_measure::slo::SloTracker;
 use tokengauge_measure::timing::{LiveSample, PauseDetector, StallClock};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::MonotonicInstant;
@@ -274,6 +275,23 @@ impl ActiveRequest {
                 WaitingFor::Client => "client",
             },
         }
+    }
+
+    /// Returns the indices of the SLOs whose threshold the request has passed since the last call.
+    pub(super) fn miss_deadlines(&mut self, at: MonotonicInstant, slos: &SloTracker) -> Vec<usize> {
+        // Until the body was received completely, it is unknown which SLOs apply, and the client can still break off.
+        if self.deadlines.are_unknown() && self.exchange.has_whole_request() {
+            let accepted = self.exchange.points().accept;
+            let deadlines = self.with_subject(|subject| slos.deadlines_of(subject, accepted));
+            self.deadlines.set(deadlines.unwrap_or_default(), slos);
+        }
+        if self.exchange.has_gap() {
+            return Vec::new();
+        }
+        let took = at.since(self.exchange.points().accept);
+        let blocked = self.exchange.blocked() + self.unread(at);
+        let has_token = self.exchange.points().token.is_some();
+        self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
-use crate::in_flight::deadlines::Deadlines;
+use crate::in_flight::deadlines::{Deadlines, MISSED};
 use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
@@ -169,9 +169,11 @@ impl InFlightRequests {
             request.record_time(at, Duration::ZERO, instruments);
             let unread = request.unread(at);
             request.check_stall(at, unread, &self.pauses, instruments);
+            for missed in request.miss_deadlines(at, &self.slos) {
+                self.slos.note(at, missed, MISSED);
+            }
         }
         self.count_streams_in_slices(at);
-        self.judge_deadlines(at);
     }
 
     /// Records that the runtime of the data path ran at `at`. See [`PauseDetector`].
@@ -398,7 +400,7 @@ impl InFlightRequests {
             active_request::record_warmth(backends, at, warmth, &mut record);
         }
         charge(costs, &mut record, &sinks.instruments);
-        Self::judge_end(slos, at, &deadlines, &mut record);
+        deadlines.judge_end(slos, at, &mut record);
         drift.ended(at, &record);
         sinks.instruments.record_end(&record, gate);
         (sinks.record)(&record);
