@@ -44,7 +44,8 @@ enum Source {
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
-    pub(super) pool: Arc<Pool>,
+    /// `None` if the connection must not be reused.
+    pub(super) pool: Option<Arc<Pool>>,
 }
 
 /// Time limits of a response body.
@@ -174,7 +175,9 @@ fn poll_upstream(
 impl ConnectionLease {
     fn give_back(self) {
         let Self { connection, pool } = self;
-        pool.keep(connection);
+        if let Some(pool) = pool {
+            pool.keep(connection);
+        }
     }
 }
 

@@ -91,8 +91,18 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     }
 }
 
+/// Returns whether the response has two framings: a transfer coding and a length. The coding applies (RFC 9112 §6.3).
+/// An attacker may have smuggled a response, so the connection must not be reused.
+pub(super) fn has_ambiguous_length<B>(response: &Response<B>) -> bool {
+    let headers = response.headers();
+    headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
+}
+
 /// Rewrites the status line and headers of a response for the client.
 pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
+    if has_ambiguous_length(&response) {
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     strip_hop_by_hop(response.headers_mut(), upgrade);
     // An upstream that answers in HTTP/1.0 must not downgrade the client's connection.
     *response.version_mut() = Version::HTTP_11;

@@ -287,7 +287,8 @@ impl Exchange {
         match connection.send(request).await {
             // During a second attempt, `is_uploaded` can be true because of the first one.
             Ok(response) if self.observer.is_uploaded() && !self.is_repeated => {
-                let pool = Arc::clone(&self.upstream.pool);
+                let is_reusable = !headers::has_ambiguous_length(&response);
+                let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
                 Ok((response, Some(ConnectionLease { connection, pool })))
             }
             Ok(response) => {
