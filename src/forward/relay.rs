@@ -99,6 +99,14 @@ struct AttemptError {
     is_lost: bool,
 }
 
+impl Received {
+    /// Returns whether the response does not switch protocols, or switches to the one that was requested.
+    fn is_expected(&self, upgrade: bool) -> bool {
+        self.response.status() != StatusCode::SWITCHING_PROTOCOLS
+            || upgrade && headers::upgrades_to_websocket(self.response.headers())
+    }
+}
+
 impl From<ForwardError> for AttemptError {
     fn from(error: ForwardError) -> Self {
         Self { error, unsent: None, is_unread: false, is_lost: false }
@@ -113,7 +121,7 @@ impl Exchange {
     ) -> Result<Response<RelayBody>, ForwardError> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (mut parts, body) = request.into_parts();
-        let upgrade = client.filter(|_| headers::wants_upgrade(&parts));
+        let upgrade = client.filter(|_| headers::wants_websocket(&parts));
         let is_valid =
             headers::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_ok();
         let request = Request::from_parts(parts, body);
@@ -122,12 +130,18 @@ impl Exchange {
             return Err(error.with_unsent(request));
         }
         match self.send(request, upgrade.is_some()).await {
-            Ok(received) => Ok(self.respond(received, upgrade)),
-            Err(error) => {
-                let upstream = Some(self.upstream.config.name.clone());
-                Err(ForwardError { upstream, ..error })
+            Ok(received) if !received.is_expected(upgrade.is_some()) => {
+                let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
+                let cause = "it switched to a protocol that was not requested";
+                Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
             }
+            Ok(received) => Ok(self.respond(received, upgrade)),
+            Err(error) => Err(self.name_upstream(error)),
         }
+    }
+
+    fn name_upstream(&self, error: ForwardError) -> ForwardError {
+        ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error }
     }
 
     /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent once
@@ -341,8 +355,9 @@ impl Exchange {
         let Self { upstream, observer, permit, deadline, shutdown, is_repeated: _ } = self;
         let Received { mut response, lease } = received;
         let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
-        let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if is_switching && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade) {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade)
+        {
             // The response headers are reported here, so that they precede all events of the tunnel.
             let at = clock::now();
             observer.head(at, describe_response(&response, false));
@@ -358,7 +373,7 @@ impl Exchange {
             return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
         }
         let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
-        headers::hand_back(response, is_switching)
+        headers::hand_back(response, false)
             .map(|body| RelayBody::upstream(body, lease, permit).with_timeouts(limits, &observer))
     }
 }
