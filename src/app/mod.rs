@@ -130,7 +130,9 @@ impl App {
         );
         let drain_start = DrainStart::default();
         let start = drain_start.clone();
+        let current_routes = Arc::clone(&routes);
         let others = Box::new(move || StateSnapshot {
+            upstreams: current_routes.load().upstream_counts(),
             draining: start.elapsed(),
             ..views::client_load(loads.iter().map(|load| load()))
         });

@@ -28,11 +28,12 @@ pub(super) fn route_table(
     let upstream = |config: &forward::Config| {
         let mut config = config.clone();
         config.pool_size = config.pool_size.min(max_pool_size);
-        if let Some(same) = previous.and_then(|previous| previous.upstream(&config)) {
-            return Ok(same);
-        }
         let name = config.name.clone();
-        Upstream::new(config).map_err(|error| StartError::Upstream(name, error))
+        let upstream = match previous {
+            Some(previous) => previous.upstream(config),
+            None => Upstream::new(config),
+        };
+        upstream.map_err(|error| StartError::Upstream(name, error))
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = RouteMatcher::new(config.routes.clone())?;

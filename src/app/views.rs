@@ -42,6 +42,7 @@ pub(super) fn snapshot_source(
             label_overflow: gate.refused().to_vec(),
             refused_requests: others.refused_requests,
             clients: others.clients,
+            upstreams: others.upstreams,
             request_log: others.request_log,
             draining: others.draining,
             process: ProcessStats::read(),

@@ -13,7 +13,7 @@ use super::value::{
     TimeLimit,
 };
 use super::{ExportProtocol, LogFormat, LogLevel};
-use crate::forward::{Propagator, Protocol};
+use crate::forward::{Propagator, Protocol, Retry};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
 use tokengauge_telemetry::config::GenAiNames;
@@ -157,6 +157,9 @@ pub(super) struct Pool {
     pub(super) idle_timeout: Field<BoundedTime<0, { 5 * MINUTE }>>,
     /// Maximum number of idle connections.
     pub(super) max_idle_connections: Field<BoundedInt<0, 65_536>>,
+    /// Which requests are sent again on a new connection if a reused connection ends before any byte of the response:
+    /// safe, always or never.
+    pub(super) retry: Field<Retry>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -711,7 +711,7 @@ listeners:
 admin: {address: \"[::1]:9\"}
 upstreams:
   a: {url: \"http://[::1]:8000/v1\", protocol: http2, preserve_host: true, ca_file: ca.pem,
-      timeouts: {connect: off, response_header: 1m, idle: 90s, total: 1h}, pool: {idle_timeout: 1s, max_idle_connections: 0},
+      timeouts: {connect: off, response_header: 1m, idle: 90s, total: 1h}, pool: {idle_timeout: 1s, max_idle_connections: 0, retry: always},
       engine_metrics: {url: /m/, engine: sglang, scrape_interval: 9s, scrape_timeout: 800ms},
       warmup: {idle_timeout: 2h, min_requests: 7, startup_grace: 0s, cold_load_threshold: 40ms}}
   b: {url: \"http://b\", engine_metrics: {url: \"https://c:8002\"}, warmup: {}}

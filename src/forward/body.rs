@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::http1::Http1Connection;
 use super::limiter::Permit;
-use super::upstream::Upstream;
+use super::pool::Pool;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Ending, TimeoutKind};
@@ -44,7 +44,8 @@ enum Source {
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
-    pub(super) upstream: Arc<Upstream>,
+    /// `None` if the connection must not be reused.
+    pub(super) pool: Option<Arc<Pool>>,
 }
 
 /// Time limits of a response body.
@@ -173,8 +174,10 @@ fn poll_upstream(
 
 impl ConnectionLease {
     fn give_back(self) {
-        let Self { connection, upstream } = self;
-        upstream.keep(connection);
+        let Self { connection, pool } = self;
+        if let Some(pool) = pool {
+            pool.keep(connection);
+        }
     }
 }
 

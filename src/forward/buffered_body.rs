@@ -16,7 +16,7 @@ use tokengauge_listen::{BodyError, ReceivedBody};
 use tokengauge_observe::tee::body::RequestBody;
 use tokengauge_observe::tee::{RequestObserver, UploadFlush};
 
-/// Maximum number of bytes of a request body that are read before a connection takes the body. 64 KiB is about 16,000
+/// Maximum memory in bytes for a request body that is read before a connection takes the body. 64 KiB is about 16,000
 /// tokens of text, so nearly every request is read completely. A full queue of 1,000 holds at most 64 MiB. The last
 /// frame can exceed the limit by the size of hyper's buffer.
 const MOST_BUFFERED: usize = 64 * 1024;
@@ -29,9 +29,11 @@ const MOST_BUFFERED: usize = 64 * 1024;
 /// A body is read ahead while its exchange waits in the queue or for a connection. Over HTTP/1, hyper reads only one or
 /// two pieces of a body that no task polls. hyper detects a closed connection only after the end of the body. Without
 /// reading ahead, the queue would fill with disconnected clients. Data beyond the limit stays with the client.
+///
+/// A second attempt to send a request puts the frames of the first one back: see [`super::repeat`].
 pub struct Upload {
     body: RequestBody<ReceivedBody>,
-    /// Frames that were read ahead and not yet returned. Boxed to save memory, because most bodies never wait.
+    /// Frames that were read and not yet returned. Boxed to save memory, because most bodies never wait.
     #[expect(
         clippy::box_collection,
         reason = "every request pays for its size, and few requests use it"
@@ -69,11 +71,11 @@ impl Upload {
 
     /// Reads the body ahead, up to the limit. The future completes only if the body fails.
     async fn buffer_until_error(&mut self) {
-        let mut bytes = self.buffered_bytes();
+        let mut bytes = self.held_bytes();
         while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
             match self.read().await {
                 Some(Ok(frame)) => {
-                    bytes += len(&frame);
+                    bytes += held_bytes(&frame);
                     self.frames.get_or_insert_default().push_back(frame);
                 }
                 Some(Err(_)) => return,
@@ -85,11 +87,19 @@ impl Upload {
 
     /// Reads and drops the part of the body that is within the limit, so that the observer receives it.
     pub(super) async fn discard(mut self) {
-        let mut bytes = self.buffered_bytes();
+        let mut bytes = self.held_bytes();
         while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
             let Some(Ok(frame)) = self.read().await else { return };
-            bytes += len(&frame);
+            bytes += held_bytes(&frame);
         }
+    }
+
+    /// Puts frames back that were returned by [`poll_frame`](Body::poll_frame), so that they are returned again.
+    pub(super) fn prepend(&mut self, mut returned: VecDeque<Frame<Bytes>>) {
+        if let Some(frames) = self.frames.take() {
+            returned.extend(*frames);
+        }
+        self.frames = Some(Box::new(returned));
     }
 
     async fn read(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -99,6 +109,15 @@ impl Upload {
     fn buffered_bytes(&self) -> usize {
         self.frames.iter().flat_map(|frames| frames.iter()).map(len).sum()
     }
+
+    fn held_bytes(&self) -> usize {
+        self.frames.iter().flat_map(|frames| frames.iter()).map(held_bytes).sum()
+    }
+}
+
+/// Returns the memory that `frame` takes: its data and the frame itself, which is larger than the data of a short frame.
+pub(super) fn held_bytes(frame: &Frame<Bytes>) -> usize {
+    size_of_val(frame) + len(frame)
 }
 
 fn len(frame: &Frame<Bytes>) -> usize {

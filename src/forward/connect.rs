@@ -2,7 +2,7 @@
 //! address changes need no restart.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::Proxy;
@@ -45,6 +46,9 @@ impl From<hyper::Error> for Error {
         Self::Failed(UpstreamFailure::Protocol, error.to_string())
     }
 }
+
+/// Time after which the next address is tried while an attempt has no answer (RFC 8305 §5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Connector {
@@ -93,7 +97,7 @@ impl Connector {
             .await
             .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
-        let mut stream = connect_first(addresses).await?;
+        let mut stream = connect_any(addresses.collect()).await?;
         if let Some(proxy) = &self.proxy
             && self.tls.is_some()
         {
@@ -122,22 +126,48 @@ impl Connector {
     }
 }
 
-async fn connect_first(
-    addresses: impl Iterator<Item = std::net::SocketAddr>,
-) -> Result<TcpStream, Error> {
+/// Opens a TCP connection to the first address that answers. The attempts start one after the other, each as soon as
+/// the one before has failed or has taken [`ATTEMPT_DELAY`] (RFC 8305, "Happy Eyeballs").
+async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
+    let mut addresses = alternate_families(addresses).into_iter();
+    let mut attempts = JoinSet::new();
     let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Disables Nagle's algorithm, because each chunk is a small write that must not be delayed. A failure
-                // is harmless.
-                drop(stream.set_nodelay(true));
-                return Ok(stream);
-            }
-            Err(error) => failed = error,
+    loop {
+        let next = addresses.next();
+        let is_last = next.is_none();
+        if let Some(address) = next {
+            attempts.spawn(TcpStream::connect(address));
+        }
+        tokio::select! {
+            ended = attempts.join_next() => match ended {
+                Some(Ok(Ok(stream))) => {
+                    // Disables Nagle's algorithm, because each chunk is a small write that must not be delayed. A
+                    // failure is harmless.
+                    drop(stream.set_nodelay(true));
+                    return Ok(stream);
+                }
+                Some(Ok(Err(error))) => failed = error,
+                // An attempt ends without a result only if the runtime stops.
+                Some(Err(_)) => {}
+                None => return Err(Error::Failed(UpstreamFailure::Connect, failed.to_string())),
+            },
+            () = tokio::time::sleep(ATTEMPT_DELAY), if !is_last => {}
         }
     }
-    Err(Error::Failed(UpstreamFailure::Connect, failed.to_string()))
+}
+
+/// Orders addresses so that IPv6 and IPv4 alternate, beginning with the family of the first address.
+fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
+    let (same, other): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first);
+    let (mut same, mut other) = (same.into_iter(), other.into_iter());
+    let mut ordered = Vec::with_capacity(same.len() + other.len());
+    while same.len() + other.len() > 0 {
+        ordered.extend(same.next());
+        ordered.extend(other.next());
+    }
+    ordered
 }
 
 impl Tls {
@@ -215,4 +245,55 @@ pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
 /// Removes the brackets of an IPv6 address.
 fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    /// A listener with a full backlog, so that the next connection is neither accepted nor refused.
+    async fn silent() -> (SocketAddr, TcpListener, TcpStream) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = TcpStream::connect(address).await.unwrap();
+        (address, listener, first)
+    }
+
+    async fn refusing() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    }
+
+    /// Without the second attempt, the first one ends after more than a minute.
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_delays_the_next_only_shortly() {
+        let (dead, _listener, _first) = silent().await;
+        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = live.local_addr().unwrap();
+        for addresses in [vec![dead, address], vec![refusing().await, dead, address]] {
+            let connecting = tokio::time::timeout(Duration::from_secs(30), connect_any(addresses));
+            let stream = connecting.await.unwrap().unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), address);
+        }
+    }
+
+    #[tokio::test]
+    async fn fails_once_every_address_has_failed() {
+        let addresses = vec![refusing().await, refusing().await];
+        let error = connect_any(addresses).await.unwrap_err();
+        let Error::Failed(UpstreamFailure::Connect, cause) = error else { panic!("{error:?}") };
+        assert!(cause.contains("refused"), "{cause}");
+        assert!(connect_any(Vec::new()).await.is_err());
+    }
+
+    #[test]
+    fn families_alternate() {
+        let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        let [a, b, c, d] = ["[::1]:1", "[::2]:1", "[::3]:1", "127.0.0.1:1"].map(address);
+        assert_eq!(alternate_families(vec![a, b, c, d]), [a, d, b, c]);
+        assert_eq!(alternate_families(vec![d, a, b]), [d, a, b]);
+    }
 }

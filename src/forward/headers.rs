@@ -9,13 +9,15 @@ use super::upstream::Upstream;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// Hop-by-hop headers, removed before forwarding. `TE`, `Upgrade` and the headers that `Connection` names are handled
 /// separately.
-const HOP_BY_HOP: [HeaderName; 6] = [
+const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
+    HTTP2_SETTINGS,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     header::TRANSFER_ENCODING,
@@ -25,13 +27,20 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 #[derive(Debug)]
 pub struct BadTarget;
 
-/// Returns whether the request asks for an upgrade that can be tunnelled. An upgrade to h2c cannot, because HTTP/2
-/// applies to a single hop.
-pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
+/// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
+const WEBSOCKET: &str = "websocket";
+
+/// Returns whether the request asks for a WebSocket.
+pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
             .any(|name| name.eq_ignore_ascii_case("upgrade"))
-        && names(&parts.headers, &header::UPGRADE).any(|name| !name.eq_ignore_ascii_case("h2c"))
+        && upgrades_to_websocket(&parts.headers)
+}
+
+/// Returns whether `Upgrade` names the WebSocket protocol.
+pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
+    names(headers, &header::UPGRADE).any(|name| name.eq_ignore_ascii_case(WEBSOCKET))
 }
 
 /// Rewrites the request line and headers for `upstream`. Removes the first `stripped` bytes of the path.
@@ -91,8 +100,18 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     }
 }
 
+/// Returns whether the response has two framings: a transfer coding and a length. The coding applies (RFC 9112 §6.3).
+/// An attacker may have smuggled a response, so the connection must not be reused.
+pub(super) fn has_ambiguous_length<B>(response: &Response<B>) -> bool {
+    let headers = response.headers();
+    headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
+}
+
 /// Rewrites the status line and headers of a response for the client.
 pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
+    if has_ambiguous_length(&response) {
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     strip_hop_by_hop(response.headers_mut(), upgrade);
     // An upstream that answers in HTTP/1.0 must not downgrade the client's connection.
     *response.version_mut() = Version::HTTP_11;
@@ -122,6 +141,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
     if upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        if names(headers, &header::UPGRADE).count() > 1 {
+            headers.insert(header::UPGRADE, HeaderValue::from_static(WEBSOCKET));
+        }
     } else if headers.contains_key(header::UPGRADE) {
         headers.remove(header::UPGRADE);
     }

@@ -9,6 +9,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -16,35 +17,47 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
-use super::buffered_body::Upload;
-use super::stream::UpstreamStream;
-use tokengauge_observe::tee::UploadFlush;
-use tokengauge_types::clock::MonotonicInstant;
+use super::repeat::SentBody;
+use super::stream::{StreamEnd, StreamState, UpstreamStream};
+use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::ConnectTimings;
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 use tokengauge_types::tcp::TcpConnection;
 
 pub struct Http1Connection {
-    sender: SendRequest<Upload>,
+    sender: SendRequest<SentBody>,
     /// `None` once the connection has ended.
-    connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
+    connection: Option<Connection<TokioIo<UpstreamStream>, SentBody>>,
+    /// The stream of a connection that has ended.
+    ended: Option<UpstreamStream>,
     notifier: Arc<Notifier>,
     waker: Waker,
-    /// Time at which the connection was last returned to the pool.
+    /// Time at which the connection was last returned to the pool, or zero.
     pub(super) idle_since: MonotonicInstant,
+    sent_at: MonotonicInstant,
+    /// Time that opening the TCP connection took: one round trip, or more.
+    round_trip: Duration,
     pub(super) tcp: Option<Arc<TcpConnection>>,
-    /// Reports the end of each request body.
-    pub(super) flush: Arc<UploadFlush>,
+    pub(super) state: Arc<StreamState>,
 }
 
-pub type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
+pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
+
+/// Maximum time between FIN and RST of an upstream that received data after it had closed the connection: a round trip
+/// between continents.
+const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
+
+/// Maximum time, in addition to a round trip, in which RST answers a request that arrived while the upstream closed the
+/// connection. An upstream that has read a request does not fail that fast.
+const MAX_CLOSE_DELAY: Duration = Duration::from_millis(50);
 
 impl Http1Connection {
-    /// Starts HTTP/1.1 on `stream`. `tcp` identifies the TCP connection below it.
+    /// Starts HTTP/1.1 on `stream`, which `connected` describes.
     pub(super) async fn handshake(
         stream: UpstreamStream,
-        tcp: Option<Arc<TcpConnection>>,
+        connected: &ConnectTimings,
     ) -> hyper::Result<Box<Self>> {
-        let flush = stream.flush();
+        let state = Arc::clone(stream.state());
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream))
@@ -53,15 +66,22 @@ impl Http1Connection {
         Ok(Box::new(Self {
             sender,
             connection: Some(connection),
+            ended: None,
             notifier,
             waker,
             idle_since: MonotonicInstant::ZERO,
-            tcp,
-            flush,
+            sent_at: MonotonicInstant::ZERO,
+            round_trip: connected.tcp.unwrap_or_default(),
+            tcp: connected.connection.clone(),
+            state,
         }))
     }
 
-    /// Returns whether the connection can take a request. The upstream may have closed it since the last poll.
+    pub(super) fn is_reused(&self) -> bool {
+        self.idle_since > MonotonicInstant::ZERO
+    }
+
+    /// Returns whether the connection can take a request, as far as the runtime knows.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next poll must happen without a wake-up.
@@ -69,10 +89,37 @@ impl Http1Connection {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Sends `request` and waits for the response headers.
-    pub(super) async fn send(&mut self, request: Request<Upload>) -> Sent {
+    /// Returns whether the connection can take a request, as far as the kernel knows.
+    pub(super) fn is_open(&mut self) -> bool {
+        let state = Arc::clone(&self.state);
+        state.probe(|| self.is_usable())
+    }
+
+    /// Sends `request` and waits for the response headers. If it fails, the request has been dropped.
+    pub(super) async fn send(&mut self, request: Request<SentBody>) -> Sent {
+        self.state.begin_request();
+        self.sent_at = clock::now();
         let mut head = pin!(self.sender.try_send_request(request));
-        poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await
+        let sent = poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await;
+        if sent.is_err() {
+            self.end();
+        }
+        sent
+    }
+
+    /// Returns whether the upstream ended the connection before it can have read the whole request, after
+    /// [`send`](Self::send) has failed.
+    pub(super) async fn is_request_unread(&self) -> bool {
+        let Some(stream) = &self.ended else { return false };
+        match self.state.end() {
+            StreamEnd::ResetAfterClose => true,
+            StreamEnd::Closed => stream.is_reset_within(MAX_RESET_DELAY).await,
+            // A socket that is closed with unread data sends RST in place of FIN.
+            StreamEnd::Reset => {
+                clock::now().since(self.sent_at) <= self.round_trip + MAX_CLOSE_DELAY
+            }
+            StreamEnd::Open => false,
+        }
     }
 
     /// Polls the connection and then `wanted`, a future or stream that only progress on this connection makes ready.
@@ -112,7 +159,7 @@ impl Http1Connection {
     }
 
     /// Moves the connection to a separate task that supports an upgrade. Returns the sender for the request.
-    pub(super) fn detach_for_upgrade(self) -> SendRequest<Upload> {
+    pub(super) fn detach_for_upgrade(self) -> SendRequest<SentBody> {
         if let Some(connection) = self.connection {
             tokio::spawn(connection.with_upgrades());
         }
@@ -124,7 +171,14 @@ impl Http1Connection {
             && Pin::new(connection).poll(cx).is_ready()
         {
             // If the connection failed, the error has gone to the future of the response headers or to the body.
-            self.connection = None;
+            self.end();
+        }
+    }
+
+    /// Ends the connection, which drops the request.
+    fn end(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.ended = Some(connection.into_parts().io.into_inner());
         }
     }
 }

@@ -6,8 +6,8 @@
 //! Both own the connection to the upstream, which closes at the same time. The closed connection makes an engine stop
 //! generating. The observer of the request is dropped too, and reports how the exchange ended.
 //!
-//! **Retries.** A request is repeated only if no byte of it was written. If an idle connection turns out to be closed,
-//! hyper returns the unsent request. The forwarder then sends the request once more on a new connection.
+//! **Retries.** A request is repeated once, on a new connection, if a reused connection ends before any byte of the
+//! response. [`Retry`] has the conditions. A request on a new connection is never repeated.
 
 mod admission;
 mod body;
@@ -16,13 +16,16 @@ mod connect;
 mod error;
 mod forwarder;
 mod headers;
+mod health;
 mod http1;
 pub mod identity;
 mod limiter;
 mod open;
+mod pool;
 mod probe;
 mod proxy;
 mod relay;
+mod repeat;
 mod respond;
 mod route;
 mod stream;
@@ -82,6 +85,7 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
+    pub retry: Retry,
     /// HTTP proxy in front of the upstream. If `None`, the upstream is connected directly.
     pub proxy: Option<Proxy>,
 }
@@ -105,6 +109,30 @@ pub enum Protocol {
     Http1,
     /// Negotiated by ALPN over TLS, otherwise with prior knowledge.
     Http2,
+}
+
+/// Which requests are sent a second time if a reused connection ends before any byte of the response.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Retry {
+    /// Requests that the upstream cannot have read completely, and requests that are idempotent: by their method, or by
+    /// an `Idempotency-Key` header.
+    #[default]
+    Safe,
+    /// All requests.
+    Always,
+    /// Only requests of which no byte was written.
+    Never,
 }
 
 /// Timeouts of one exchange. `None` disables a timeout. By default only connecting has a timeout, because the proxy
@@ -152,6 +180,7 @@ impl Config {
             timeouts: Timeouts::default(),
             pool_idle: if tls { Self::POOL_IDLE_TLS } else { Self::POOL_IDLE_PLAIN },
             pool_size: Self::POOL_SIZE,
+            retry: Retry::default(),
             proxy: None,
         }
     }
@@ -170,12 +199,12 @@ mod tests {
     #[test]
     fn a_stream_stays_small() {
         let response = size_of::<ProxyBody>();
-        let request = size_of::<buffered_body::Upload>();
+        let request = size_of::<repeat::SentBody>();
         let connection = size_of::<http1::Http1Connection>();
         let future = size_of::<<ForwardService as Service<Request<ReceivedBody>>>::Future>();
         let sizes = (response, connection, request, future);
         assert!(
-            response <= 256 && connection <= 1024 && request <= 96 && future <= 256,
+            response <= 256 && connection <= 1024 && request <= 104 && future <= 256,
             "{sizes:?}"
         );
     }

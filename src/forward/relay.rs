@@ -15,16 +15,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::ShutdownState;
 use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, ConnectionLease, RelayBody};
 use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
 use super::headers;
+use super::http1::Http1Connection;
 use super::limiter::Permit;
+use super::repeat::{RepeatableRequest, SentBody};
 use super::tunnel::Tunnel;
 use super::upstream::{Channel, Upstream};
+use super::{Retry, ShutdownState};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
@@ -55,7 +57,8 @@ impl Service<AdmittedRequest> for Relay {
         let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
         let observer = request.body().observer().clone();
         let shutdown = self.shutdown.clone();
-        let exchange = Exchange { upstream, observer, permit, deadline, shutdown };
+        let exchange =
+            Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
         Box::pin(exchange.run(request, stripped))
     }
 }
@@ -67,6 +70,8 @@ struct Exchange {
     permit: Option<Permit>,
     deadline: Option<Instant>,
     shutdown: watch::Sender<ShutdownState>,
+    /// Whether the request was sent before, on a connection that turned out to be closed.
+    is_repeated: bool,
 }
 
 /// The response headers, and the source of the body.
@@ -76,9 +81,37 @@ struct Received {
     lease: Option<ConnectionLease>,
 }
 
-/// The result of one attempt to send a request. The outer error holds a request of which no byte was written, so that
-/// it can be sent again.
-type Attempt = Result<Result<Received, ForwardError>, Box<Request<Upload>>>;
+/// The result of sending a request on a connection of the pool.
+enum Reused {
+    Received(Received),
+    /// The request has to be sent on a new connection.
+    Lost(Box<Request<Upload>>),
+}
+
+/// Why an attempt to send a request failed.
+struct AttemptError {
+    error: ForwardError,
+    /// The request, if no byte of it was written.
+    unsent: Option<Box<Request<Upload>>>,
+    /// Whether the upstream cannot have read the whole request.
+    is_unread: bool,
+    /// Whether the connection ended before any byte of the response.
+    is_lost: bool,
+}
+
+impl Received {
+    /// Returns whether the response does not switch protocols, or switches to the one that was requested.
+    fn is_expected(&self, upgrade: bool) -> bool {
+        self.response.status() != StatusCode::SWITCHING_PROTOCOLS
+            || upgrade && headers::upgrades_to_websocket(self.response.headers())
+    }
+}
+
+impl From<ForwardError> for AttemptError {
+    fn from(error: ForwardError) -> Self {
+        Self { error, unsent: None, is_unread: false, is_lost: false }
+    }
+}
 
 impl Exchange {
     async fn run(
@@ -88,7 +121,7 @@ impl Exchange {
     ) -> Result<Response<RelayBody>, ForwardError> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (mut parts, body) = request.into_parts();
-        let upgrade = client.filter(|_| headers::wants_upgrade(&parts));
+        let upgrade = client.filter(|_| headers::wants_websocket(&parts));
         let is_valid =
             headers::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_ok();
         let request = Request::from_parts(parts, body);
@@ -97,17 +130,22 @@ impl Exchange {
             return Err(error.with_unsent(request));
         }
         match self.send(request, upgrade.is_some()).await {
-            Ok(received) => Ok(self.respond(received, upgrade)),
-            Err(error) => {
-                let upstream = Some(self.upstream.config.name.clone());
-                Err(ForwardError { upstream, ..error })
+            Ok(received) if !received.is_expected(upgrade.is_some()) => {
+                let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
+                let cause = "it switched to a protocol that was not requested";
+                Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
             }
+            Ok(received) => Ok(self.respond(received, upgrade)),
+            Err(error) => Err(self.name_upstream(error)),
         }
     }
 
-    /// Sends the request within the time limits. If an idle connection turns out to be closed before any byte was
-    /// written, the request is sent once more on a new connection. A request is never repeated after its first byte was
-    /// written.
+    fn name_upstream(&self, error: ForwardError) -> ForwardError {
+        ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error }
+    }
+
+    /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent once
+    /// more on a new connection, as far as [`Retry`] allows it.
     async fn send(
         &mut self,
         mut request: Request<Upload>,
@@ -115,16 +153,12 @@ impl Exchange {
     ) -> Result<Received, ForwardError> {
         let begun = clock::now();
         let mut lost = None;
-        if let Some(connection) = self.upstream.take_idle() {
-            let connected = ConnectTimings {
-                reused: true,
-                connection: connection.tcp.clone(),
-                ..ConnectTimings::default()
-            };
-            let channel = Channel::Http1(connection);
-            request = match self.attempt(channel, connected, request, upgrade).await {
-                Ok(result) => return result,
-                Err(unsent) => *unsent,
+        // An upgraded connection is not pooled, and its request could not be repeated.
+        let idle = if upgrade { None } else { self.upstream.pool.take() };
+        if let Some(connection) = idle {
+            request = match self.reuse(connection, request).await? {
+                Reused::Received(received) => return Ok(received),
+                Reused::Lost(request) => *request,
             };
             lost = Some(clock::now() - begun);
         }
@@ -135,11 +169,52 @@ impl Exchange {
         if let Some(lost) = lost {
             connected.wait = Some(lost + connected.wait.unwrap_or_default());
         }
+        let request = request.map(SentBody::new);
         let attempt = self.attempt(channel, connected, request, upgrade).await;
-        attempt.unwrap_or_else(|unsent| {
-            let failure = UpstreamFailure::BeforeResponse;
-            Err(ForwardError::new(Ending::UpstreamFailed(failure)).with_unsent(*unsent))
+        attempt.map_err(|AttemptError { error, unsent, .. }| match unsent {
+            Some(unsent) => error.with_unsent(*unsent),
+            None => error,
         })
+    }
+
+    /// Sends the request on a connection of the pool.
+    async fn reuse(
+        &mut self,
+        connection: Box<Http1Connection>,
+        request: Request<Upload>,
+    ) -> Result<Reused, ForwardError> {
+        let connected = ConnectTimings {
+            reused: true,
+            connection: connection.tcp.clone(),
+            ..ConnectTimings::default()
+        };
+        let (request, repeatable) = RepeatableRequest::split(request, &self.upstream.kept_bytes);
+        let channel = Channel::Http1(connection);
+        let failed = match self.attempt(channel, connected, request, false).await {
+            Ok(received) => {
+                self.upstream.pool.on_reused();
+                return Ok(Reused::Received(received));
+            }
+            Err(failed) => failed,
+        };
+        if failed.is_lost {
+            self.upstream.pool.on_reuse_failed();
+        }
+        if let Some(unsent) = failed.unsent {
+            return Ok(Reused::Lost(unsent));
+        }
+        let may_repeat = |request: &RepeatableRequest| match self.upstream.config.retry {
+            Retry::Safe => failed.is_unread || request.is_idempotent(),
+            Retry::Always => true,
+            Retry::Never => false,
+        };
+        let again = repeatable.filter(|request| failed.is_lost && may_repeat(request));
+        let Some(request) = again.and_then(RepeatableRequest::into_request) else {
+            return Err(failed.error);
+        };
+        self.upstream.health.count_retry();
+        self.is_repeated = true;
+        Ok(Reused::Lost(Box::new(request)))
     }
 
     /// Opens a connection. Meanwhile, reads the body ahead, so that the observer has the request even if the upstream
@@ -169,9 +244,9 @@ impl Exchange {
         &self,
         channel: Channel,
         connected: ConnectTimings,
-        request: Request<Upload>,
+        request: Request<SentBody>,
         upgrade: bool,
-    ) -> Attempt {
+    ) -> Result<Received, AttemptError> {
         let has_no_body = request.body().is_end_stream();
         let at = clock::now();
         self.observer.report(at, ObserverEvent::Connected(Box::new(connected)));
@@ -180,53 +255,78 @@ impl Exchange {
             self.observer.request_end(at);
         }
         let sending = pin!(self.exchange_heads(channel, request, upgrade));
-        let sent = match self.head_limit() {
+        match self.head_limit() {
             None => sending.await,
-            Some((deadline, limit)) => match tokio::time::timeout_at(deadline, sending).await {
-                Ok(sent) => sent,
-                Err(_) => return Ok(Err(ForwardError::new(Ending::TimedOut(limit)))),
-            },
-        };
-        match sent {
-            Ok(received) => Ok(Ok(received)),
-            Err(mut error) => match error.take_message() {
-                Some(unsent) => Err(Box::new(unsent)),
-                None => Ok(Err(self.sending_error(&error.into_error()))),
-            },
+            Some((deadline, limit)) => {
+                let timed_out = || AttemptError::from(ForwardError::new(Ending::TimedOut(limit)));
+                let sent = tokio::time::timeout_at(deadline, sending).await;
+                sent.unwrap_or_else(|_| Err(timed_out()))
+            }
         }
     }
 
     async fn exchange_heads(
         &self,
         channel: Channel,
-        mut request: Request<Upload>,
+        mut request: Request<SentBody>,
         upgrade: bool,
-    ) -> Result<Received, TrySendError<Request<Upload>>> {
+    ) -> Result<Received, AttemptError> {
         // Over HTTP/2, a flush covers all streams, so it does not show when the body of a single stream was sent.
         let flush = match &channel {
-            Channel::Http1(connection) => Some(Arc::clone(&connection.flush)),
+            Channel::Http1(connection) => Some(Arc::clone(&connection.state.flush)),
             Channel::Http2(_) => None,
         };
         request.body_mut().report_end_by(flush);
         let (response, lease) = match channel {
-            Channel::Http2(mut sender) => (sender.try_send_request(request).await?, None),
+            Channel::Http2(mut sender) => {
+                let sent = sender.try_send_request(request).await;
+                (sent.map_err(|error| self.attempt_error(error))?, None)
+            }
             Channel::Http1(connection) if upgrade => {
                 let mut sender = connection.detach_for_upgrade();
-                (sender.try_send_request(request).await?, None)
+                let sent = sender.try_send_request(request).await;
+                (sent.map_err(|error| self.attempt_error(error))?, None)
             }
-            Channel::Http1(mut connection) => {
-                headers::convert_to_http1(&mut request);
-                let response = connection.send(request).await?;
-                if self.observer.is_uploaded() {
-                    let upstream = Arc::clone(&self.upstream);
-                    (response, Some(ConnectionLease { connection, upstream }))
-                } else {
-                    connection.detach();
-                    (response, None)
-                }
-            }
+            Channel::Http1(connection) => self.send_http1(connection, request).await?,
         };
         Ok(Received { response, lease })
+    }
+
+    async fn send_http1(
+        &self,
+        mut connection: Box<Http1Connection>,
+        mut request: Request<SentBody>,
+    ) -> Result<(Response<Incoming>, Option<ConnectionLease>), AttemptError> {
+        headers::convert_to_http1(&mut request);
+        match connection.send(request).await {
+            // During a second attempt, `is_uploaded` can be true because of the first one.
+            Ok(response) if self.observer.is_uploaded() && !self.is_repeated => {
+                let is_reusable = !headers::has_ambiguous_length(&response);
+                let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
+                Ok((response, Some(ConnectionLease { connection, pool })))
+            }
+            Ok(response) => {
+                connection.detach();
+                Ok((response, None))
+            }
+            Err(error) => {
+                let failed = self.attempt_error(error);
+                let is_lost = connection.is_reused()
+                    && !self.observer.is_ended()
+                    && !connection.state.has_received();
+                let must_ask = is_lost && failed.unsent.is_none();
+                let is_unread = must_ask && connection.is_request_unread().await;
+                Err(AttemptError { is_unread, is_lost, ..failed })
+            }
+        }
+    }
+
+    fn attempt_error(&self, mut error: TrySendError<Request<SentBody>>) -> AttemptError {
+        let unsent = error.take_message().and_then(|request| {
+            let (head, body) = request.into_parts();
+            Some(Box::new(Request::from_parts(head, body.into_upload()?)))
+        });
+        AttemptError { unsent, ..self.sending_error(&error.into_error()).into() }
     }
 
     /// Returns the earlier of the two time limits that apply until the response headers arrive.
@@ -252,11 +352,12 @@ impl Exchange {
     }
 
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {
-        let Self { upstream, observer, permit, deadline, shutdown } = self;
+        let Self { upstream, observer, permit, deadline, shutdown, is_repeated: _ } = self;
         let Received { mut response, lease } = received;
         let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
-        let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if is_switching && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade) {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade)
+        {
             // The response headers are reported here, so that they precede all events of the tunnel.
             let at = clock::now();
             observer.head(at, describe_response(&response, false));
@@ -272,7 +373,7 @@ impl Exchange {
             return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
         }
         let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
-        headers::hand_back(response, is_switching)
+        headers::hand_back(response, false)
             .map(|body| RelayBody::upstream(body, lease, permit).with_timeouts(limits, &observer))
     }
 }

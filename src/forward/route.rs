@@ -8,13 +8,14 @@ use arc_swap::ArcSwap;
 use http::Request;
 use tower::Service;
 
-use super::Config;
 use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
 use super::upstream::Upstream;
+use super::{Config, SetupError};
 use crate::route::{self, RouteMatcher, TraceHeaders};
 use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::host;
+use tokengauge_telemetry::UpstreamCounts;
 use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
 use tokengauge_types::label::Label;
 use tokengauge_types::tcp::TcpConnection;
@@ -146,11 +147,22 @@ impl RouteTable {
         }
     }
 
-    /// Returns the existing upstream with exactly this configuration. Reusing it after a reload keeps its idle
-    /// connections.
-    pub fn upstream(&self, config: &Config) -> Option<Arc<Upstream>> {
-        let known = self.upstreams.get(&config.name)?;
-        (known.config() == config).then(|| Arc::clone(known))
+    /// Returns the upstream for `config` after a reload. An upstream with exactly this configuration keeps its idle
+    /// connections. An upstream with the same name keeps its counters.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn upstream(&self, config: Config) -> Result<Arc<Upstream>, SetupError> {
+        match self.upstreams.get(&config.name) {
+            Some(known) if *known.config() == config => Ok(Arc::clone(known)),
+            Some(known) => Upstream::with_health(config, Arc::clone(&known.health)),
+            None => Upstream::new(config),
+        }
+    }
+
+    /// Returns the counters of each upstream.
+    pub fn upstream_counts(&self) -> Vec<UpstreamCounts> {
+        self.upstreams.values().map(|upstream| upstream.health.counts()).collect()
     }
 
     pub(super) fn identity(&self) -> &Identity {
@@ -195,10 +207,12 @@ mod tests {
         let routes = RouteMatcher::new(Vec::new()).unwrap();
         let identity = Identity::new(identity::Config::default(), b"");
         let table = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
-        let same = table.upstream(&config(1)).unwrap();
+        let same = table.upstream(config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "the upstream keeps its pool");
-        assert!(table.upstream(&config(2)).is_none());
+        let changed = table.upstream(config(2)).unwrap();
+        assert!(!Arc::ptr_eq(&changed, &upstream));
+        assert!(Arc::ptr_eq(&changed.health, &upstream.health), "the counters continue");
         let other = Config::to(Label::known("b"), false, "localhost", 1);
-        assert!(table.upstream(&other).is_none());
+        assert!(!Arc::ptr_eq(&table.upstream(other).unwrap().health, &upstream.health));
     }
 }

@@ -1,22 +1,25 @@
 //! The byte stream to an upstream: TCP, with or without TLS.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
 
 use super::tls_stream::TlsStream;
+use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
 
 /// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
 #[derive(Debug)]
 pub struct UpstreamStream<S = Transport> {
     stream: S,
-    flush: Arc<UploadFlush>,
+    state: Arc<StreamState>,
     /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
     /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
     failed_write: Option<io::Error>,
@@ -24,6 +27,76 @@ pub struct UpstreamStream<S = Transport> {
 
 /// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
 pub type Transport = Either<TcpStream, Box<TlsStream>>;
+
+/// State that a connection shares with its stream.
+#[derive(Debug, Default)]
+pub struct StreamState {
+    /// Reports the end of each request body. The bodies are sent one at a time.
+    pub(super) flush: Arc<UploadFlush>,
+    /// Whether reads ask the kernel for the state of the connection.
+    is_probing: AtomicBool,
+    /// Whether any byte was received since the last request began.
+    has_received: AtomicBool,
+    end: AtomicU8,
+}
+
+/// How the upstream ended a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(super) enum StreamEnd {
+    /// The connection is open, or it failed in another way.
+    Open,
+    /// FIN. RST may follow if data arrives at the closed socket.
+    Closed,
+    /// RST without FIN.
+    Reset,
+    /// FIN, and then RST: data arrived after the upstream had closed the connection.
+    ResetAfterClose,
+}
+
+impl StreamState {
+    /// Runs `read`. A read of the stream in the meantime fails if the upstream has sent data or closed the connection,
+    /// even if the runtime has not noticed yet.
+    pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.is_probing.store(true, Ordering::Relaxed);
+        let result = read();
+        self.is_probing.store(false, Ordering::Relaxed);
+        result
+    }
+
+    pub(super) fn begin_request(&self) {
+        self.has_received.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_received(&self) -> bool {
+        self.has_received.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) -> StreamEnd {
+        [StreamEnd::Closed, StreamEnd::Reset, StreamEnd::ResetAfterClose]
+            .into_iter()
+            .find(|end| *end as u8 == self.end.load(Ordering::Relaxed))
+            .unwrap_or(StreamEnd::Open)
+    }
+
+    fn set_end(&self, end: StreamEnd) {
+        self.end.store(end as u8, Ordering::Relaxed);
+    }
+}
+
+/// The TCP connection below a stream. `None` for streams in memory.
+pub trait Socket {
+    fn tcp(&self) -> Option<&TcpStream>;
+}
+
+impl Socket for Transport {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(match self {
+            Self::Left(stream) => stream,
+            Self::Right(stream) => stream.tcp(),
+        })
+    }
+}
 
 impl UpstreamStream {
     /// Returns whether the upstream chose HTTP/2 by ALPN.
@@ -37,12 +110,11 @@ impl UpstreamStream {
 
 impl<S> UpstreamStream<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, flush: Arc::default(), failed_write: None }
+        Self { stream, state: Arc::default(), failed_write: None }
     }
 
-    /// Returns the object that reports the end of request bodies on this stream. The bodies are sent one at a time.
-    pub(super) fn flush(&self) -> Arc<UploadFlush> {
-        Arc::clone(&self.flush)
+    pub(super) const fn state(&self) -> &Arc<StreamState> {
+        &self.state
     }
 
     /// Keeps the error of a write for the read that follows the last received data.
@@ -55,18 +127,63 @@ impl<S> UpstreamStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
+impl<S: Socket> UpstreamStream<S> {
+    /// Waits until the upstream has reset the connection, or until `limit` has passed. Returns whether it has.
+    pub(super) async fn is_reset_within(&self, limit: Duration) -> bool {
+        let reset = async {
+            while !self.has_socket_error() {
+                tokio::time::sleep(RESET_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(limit, reset).await.is_ok()
+    }
+
+    fn has_socket_error(&self) -> bool {
+        let error = self.stream.tcp().map(TcpStream::take_error);
+        !matches!(error, None | Some(Ok(None)))
+    }
+
+    /// Records how the received data ended. `error` is `None` for an orderly end.
+    fn record_end(&self, error: Option<&io::Error>) {
+        let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
+        self.state.set_end(match error {
+            // Linux returns `BrokenPipe` for RST after FIN.
+            Some(ErrorKind::BrokenPipe) => StreamEnd::ResetAfterClose,
+            Some(ErrorKind::ConnectionReset) => StreamEnd::Reset,
+            // Without `close_notify`, TLS returns `UnexpectedEof` for FIN.
+            None | Some(ErrorKind::UnexpectedEof) if self.has_socket_error() => {
+                StreamEnd::ResetAfterClose
+            }
+            None | Some(ErrorKind::UnexpectedEof) => StreamEnd::Closed,
+            Some(_) => StreamEnd::Open,
+        });
+    }
+}
+
+/// Interval of checks for RST.
+const RESET_INTERVAL: Duration = Duration::from_millis(5);
+
+impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.state.is_probing.load(Ordering::Relaxed)
+            && !self.stream.tcp().is_none_or(tcp::is_silent)
+        {
+            return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let is_end = buf.filled().len() == before;
-        match self.failed_write.take_if(|_| is_end) {
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if result.is_ok() && buf.filled().len() > before {
+            self.state.has_received.store(true, Ordering::Relaxed);
+            return Poll::Ready(Ok(()));
+        }
+        self.record_end(result.as_ref().err());
+        match self.failed_write.take() {
             Some(error) => Poll::Ready(Err(error)),
-            None => Poll::Ready(Ok(())),
+            None => Poll::Ready(result),
         }
     }
 }
@@ -108,7 +225,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         }
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.flush.on_flushed();
+            self.state.flush.on_flushed();
         }
         self.keep_error(polled, ())
     }
@@ -125,7 +242,7 @@ mod tests {
     use http_body_util::Full;
     use hyper::client::conn::http1;
     use hyper_util::rt::TokioIo;
-    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     use super::*;
     use crate::forward::testing::observer;
@@ -133,6 +250,12 @@ mod tests {
 
     /// Body size in bytes that fits into hyper's buffer completely, but not into the buffer of the stream below.
     const BODY: usize = 100 * 1024;
+
+    impl Socket for DuplexStream {
+        fn tcp(&self) -> Option<&TcpStream> {
+            None
+        }
+    }
 
     async fn let_tasks_run() {
         for _ in 0..100 {
@@ -146,7 +269,7 @@ mod tests {
         let stream = UpstreamStream::new(near);
         let observer = observer();
         let mut body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
-        body.report_end_by(Some(stream.flush()));
+        body.report_end_by(Some(Arc::clone(&stream.state().flush)));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let response = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));

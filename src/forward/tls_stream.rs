@@ -27,6 +27,10 @@ impl TlsStream {
         self.inner.get_ref().1.alpn_protocol() == Some(b"h2")
     }
 
+    pub(super) fn tcp(&self) -> &TcpStream {
+        self.inner.get_ref().0
+    }
+
     /// Reads decrypted data without reading the socket. Returns the number of bytes.
     fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize {
         let (_, session) = self.inner.get_mut();

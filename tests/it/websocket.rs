@@ -26,11 +26,11 @@ struct Setting {
 
 impl Setting {
     async fn websocket(target: &str) -> Self {
-        Self::upgraded(target, "websocket", "").await
+        Self::upgraded(target, "").await
     }
 
-    /// Switches to `protocol`. `extensions` are the extensions that the peers negotiate.
-    async fn upgraded(target: &str, protocol: &str, extensions: &str) -> Self {
+    /// Switches to the WebSocket protocol. `extensions` are the extensions that the peers negotiate.
+    async fn upgraded(target: &str, extensions: &str) -> Self {
         let backend = Backend::start().await;
         let collector = Collector::start().await;
         let endpoint = format!("http://{}", collector.address);
@@ -43,7 +43,7 @@ impl Setting {
         let asked = [
             format!("GET {target} HTTP/1.1"),
             "Connection: Upgrade".to_owned(),
-            format!("Upgrade: {protocol}"),
+            "Upgrade: websocket".to_owned(),
             "Sec-WebSocket-Version: 13".to_owned(),
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==".to_owned(),
             "Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-in-a-header".to_owned(),
@@ -57,7 +57,7 @@ impl Setting {
             assert!(lines(&head).contains(&line.as_str()), "{line} in {head}");
         }
         let answer = format!(
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{extensions}\r\n"
         );
         upstream.write(&answer).await;
@@ -229,7 +229,7 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
 #[tokio::test]
 async fn compressed_messages_pass_and_are_counted_without_decoding() {
     let agreed = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
-    let mut setting = Setting::upgraded(REALTIME, "websocket", agreed).await;
+    let mut setting = Setting::upgraded(REALTIME, agreed).await;
     // This is "Hello" from RFC 7692, section 7.2.3.1, followed by a close frame without a code.
     let compressed = b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00\x88\x00";
     setting.upstream.write(compressed).await;
@@ -266,21 +266,4 @@ async fn reports_which_side_aborted_a_websocket() {
     let [server, _] = spans(setting.process, &setting.collector).await;
     assert_eq!(facts(&server), ["1", "0", "-", "-", "cancelled"]);
     assert_eq!(attribute(&server, "tokengauge.error_source").unwrap(), "client");
-}
-
-#[tokio::test]
-async fn another_protocol_passes_as_bytes() {
-    let mut setting = Setting::upgraded("/v1/realtime?model=x", "imap", "").await;
-    setting.client.write("a LOGIN").await;
-    assert_eq!(setting.upstream.read_exactly(7).await, b"a LOGIN");
-    setting.upstream.write("a OK").await;
-    assert_eq!(setting.client.read_exactly(4).await, b"a OK");
-    drop(setting.upstream);
-    setting.client.read_to_end().await;
-    drop(setting.client);
-    let [server, client] = spans(setting.process, &setting.collector).await;
-    assert_eq!(facts(&server), ["-", "-", "-", "-", "ok"]);
-    let sizes = attributes(&server, &["http.request.body.size", "http.response.body.size"]);
-    assert_eq!(sizes, ["7", "4"]);
-    assert_eq!(client.name, "GET");
 }

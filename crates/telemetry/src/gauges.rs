@@ -24,7 +24,7 @@ use crate::export_counters::DropReason;
 use crate::process::ProcessStats;
 use crate::request_log::LineCounts;
 use crate::series_limits::SeriesLimits;
-use crate::snapshot::{BudgetReading, StateSnapshot};
+use crate::snapshot::{BudgetReading, StateSnapshot, UpstreamCounts};
 
 /// The snapshot for the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
@@ -36,6 +36,7 @@ pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
     registrar.rate_limits();
     registrar.objectives();
     registrar.backends();
+    registrar.upstreams();
     registrar.budgets();
     registrar.logs_and_labels();
     registrar.process();
@@ -260,6 +261,17 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::KV_CACHE, &engines, |reading| reading.kv_cache);
         self.one_each(&tokengauge::PREFIX_CACHE, &engines, |reading| reading.prefix_cache);
         self.one_each(&tokengauge::SCRAPE_AGE, &engines, |reading| reading.scrape_age);
+    }
+
+    /// Reuse of upstream connections.
+    fn upstreams(&self) {
+        let upstreams: Group<UpstreamCounts> = Group {
+            readings: |snapshot| &snapshot.upstreams,
+            most: usize::MAX,
+            base: |counts| Some(vec![label(key::UPSTREAM, &counts.upstream)]),
+        };
+        self.one_each(&tokengauge::UPSTREAM_STALE, &upstreams, |counts| Some(counts.stale));
+        self.one_each(&tokengauge::UPSTREAM_RETRIES, &upstreams, |counts| Some(counts.retries));
     }
 
     fn budgets(&self) {

@@ -38,5 +38,7 @@ pub use instruments::{Component, Instruments, LiveInstruments};
 pub use metrics_reader::MetricsReader;
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
-pub use snapshot::{BudgetReading, ClientLoad, ObserverLosses, SnapshotSource, StateSnapshot};
+pub use snapshot::{
+    BudgetReading, ClientLoad, ObserverLosses, SnapshotSource, StateSnapshot, UpstreamCounts,
+};
 pub use telemetry::Telemetry;

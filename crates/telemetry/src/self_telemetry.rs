@@ -56,6 +56,12 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
+/// An upstream closes its connections before they can be reused. Logged once. New connections are not pooled for
+/// `pause`, again and again as long as this goes on.
+pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
+    info!(upstream, ?pause, "upstream closes idle connections, not reusing connections");
+}
+
 /// A changed configuration is in effect. `need_restart` lists changed keys that take effect only after a restart.
 pub fn config_reloaded(need_restart: &[&'static str]) {
     if need_restart.is_empty() {

@@ -29,6 +29,8 @@ pub struct StateSnapshot {
     /// Number of requests that were rejected because their headers were malformed or too large.
     pub refused_requests: u64,
     pub clients: ClientLoad,
+    /// Counters of upstreams.
+    pub upstreams: Vec<UpstreamCounts>,
     /// How often a label value was replaced by `other`, as counted by
     /// [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
@@ -39,6 +41,16 @@ pub struct StateSnapshot {
     pub request_log: request_log::LineCounts,
     /// How often a *combination* of admitted label values exceeded its limit. The metrics reader sets this value.
     pub folded_series: u64,
+}
+
+/// Counters of one upstream since the start.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UpstreamCounts {
+    pub upstream: Label,
+    /// Pooled connections that the upstream had closed before they were reused.
+    pub stale: u64,
+    /// Requests that were sent a second time.
+    pub retries: u64,
 }
 
 /// A configured cost or token budget.

@@ -72,6 +72,7 @@ impl Upstreams {
             ca_file: value.ca_file.get().cloned(),
             pool_idle: pool.idle_timeout.or_time(default.pool_idle),
             pool_size: pool.max_idle_connections.or(default.pool_size),
+            retry: *pool.retry.or_insert(default.retry),
             protocol: *value.protocol.or_insert(default.protocol),
             ..default
         };

@@ -239,3 +239,25 @@ async fn a_client_of_http_1_0_gets_its_body_up_to_the_close() {
     assert_eq!(client.read_to_end().await, b"abc");
     assert_eq!(proxy.words().await, [PLAIN]);
 }
+
+/// Tests that the transfer coding takes precedence over the length (RFC 9112 §6.3), and that the connection is not
+/// reused.
+#[tokio::test]
+async fn a_chunked_response_with_a_length_is_complete() {
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let (mut client, mut upstream) = proxy.exchange(&backend, GET).await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n14\r\nall of twenty bytes.\r\n0\r\n\r\n")
+        .await;
+    let head = client.read_head().await.to_ascii_lowercase();
+    assert!(head.contains("transfer-encoding: chunked") && !head.contains("length"), "{head}");
+    assert_eq!(client.read_until("0\r\n\r\n").await, "14\r\nall of twenty bytes.\r\n0\r\n\r\n");
+    assert_eq!(upstream.read_to_end().await, b"");
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    drop(client);
+    let words = proxy.words().await;
+    assert_eq!(words[0], PLAIN);
+    assert!(words[1].starts_with("Open Admitted Connected "), "{words:?}");
+}

@@ -8,6 +8,7 @@ mod channel;
 mod failures;
 mod heads;
 mod protocols;
+mod reuse;
 mod traces;
 mod unanswered;
 mod uploads;

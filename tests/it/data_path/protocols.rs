@@ -80,6 +80,47 @@ async fn a_refused_upgrade_is_an_ordinary_response() {
     assert!(words[0].ends_with("Head(200) Arrival(Response) Complete"), "{words:?}");
 }
 
+/// Tests that an upgrade to h2c cannot hide behind one to a WebSocket. Requests inside would bypass the routes.
+#[tokio::test]
+async fn forwards_an_upgrade_to_websocket_only() {
+    let (backend, mut proxy) = Proxy::with_backend().await;
+    let mut client = proxy.client().await;
+    client
+        .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: websocket\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+        .await;
+    let mut upstream = backend.accept().await;
+    let head = upstream.read_head().await.to_ascii_lowercase();
+    assert!(head.contains("\r\nupgrade: websocket\r\n"), "{head}");
+    assert!(!head.contains("h2c") && !head.contains("http2"), "{head}");
+    // An upstream that answers with another protocol nevertheless reaches no client.
+    upstream
+        .write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        .await;
+    assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"), "{words:?}");
+}
+
+#[tokio::test]
+async fn removes_an_upgrade_to_another_protocol() {
+    for settings in ["", "HTTP2-Settings: AAMAAABk\r\n"] {
+        let (backend, proxy) = Proxy::with_backend().await;
+        let mut client = proxy.client().await;
+        client
+            .write(format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c, TLS/1.0\r\n{settings}\r\n"))
+            .await;
+        let mut upstream = backend.accept().await;
+        let head = upstream.read_head().await.to_ascii_lowercase();
+        assert!(!head.contains("upgrade") && !head.contains("http2"), "{head}");
+        upstream
+            .write(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+            )
+            .await;
+        assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    }
+}
+
 #[tokio::test]
 async fn aborts_an_upgraded_exchange_that_outlasts_the_drain() {
     let (backend, mut proxy) = Proxy::with_backend().await;

@@ -87,14 +87,16 @@ async fn observes_a_chunked_body_to_its_end_without_a_wait() {
     }
 }
 
-#[tokio::test]
-async fn reads_no_more_than_the_limit_of_a_large_body() {
+/// Sends `piece` again and again after `head`, until the response. Returns how many bytes of the body were observed for
+/// each cause of an error response.
+async fn observed_of_an_endless_body(head: &str, piece: &[u8]) -> Vec<(&'static str, usize)> {
+    let mut observed = Vec::new();
     for (end, mut proxy) in unanswering().await {
         let mut client = proxy.client().await;
-        client.write(length(10 << 20)).await;
+        client.write(head).await;
         let (mut reading, mut writing) = client.0.into_split();
+        let piece = piece.to_vec();
         let sending = tokio::spawn(async move {
-            let piece = vec![b'x'; 64 << 10];
             while tokio::io::AsyncWriteExt::write_all(&mut writing, &piece).await.is_ok() {}
         });
         let mut status = [0; 12];
@@ -103,9 +105,27 @@ async fn reads_no_more_than_the_limit_of_a_large_body() {
             .unwrap();
         sending.abort();
         proxy.words().await;
-        let observed = proxy.observed(Direction::Request).len();
+        observed.push((end, proxy.observed(Direction::Request).len()));
+    }
+    observed
+}
+
+#[tokio::test]
+async fn reads_no_more_than_the_limit_of_a_large_body() {
+    let piece = vec![b'x'; 64 << 10];
+    for (end, observed) in observed_of_an_endless_body(&length(10 << 20), &piece).await {
         // The last frame can exceed 64 KiB by the size of hyper's buffer.
         assert!((64 << 10..640 << 10).contains(&observed), "{end}: {observed}");
+    }
+}
+
+/// The memory for a frame counts, which is about 100 times the data of these frames.
+#[tokio::test]
+async fn reads_less_of_a_body_in_short_chunks() {
+    let piece = b"1\r\nx\r\n".repeat(10 << 10);
+    let chunked = head("Transfer-Encoding: chunked");
+    for (end, observed) in observed_of_an_endless_body(&chunked, &piece).await {
+        assert!((100..1_000).contains(&observed), "{end}: {observed}");
     }
 }
 

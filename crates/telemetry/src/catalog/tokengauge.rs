@@ -118,6 +118,10 @@ metrics! {
         "Time since the last successful scrape of the engine's metrics. Absent before the first one.";
     BACKEND_WARMUP_STATE "tokengauge.backend.warmup_state" Gauge "{backend}" by [&[UPSTREAM, WARMUP_STATE]] times WarmupState::ALL.len(),
         "1 for the current warm-up state of the backend, 0 for the others.";
+    UPSTREAM_STALE "tokengauge.upstream.stale_connections" Counter "{connection}" by [&[UPSTREAM]],
+        "Pooled connections that the upstream had closed before they were reused.";
+    UPSTREAM_RETRIES "tokengauge.upstream.retries" Counter "{request}" by [&[UPSTREAM]],
+        "Requests that this proxy sent a second time, on a new connection, because a reused connection ended before any byte of the response.";
     RATE_LIMIT_REQUESTS_REMAINING "tokengauge.rate_limit.requests.remaining" Gauge "{request}" by [MODEL_KEY],
         "Remaining requests of the account, from the rate-limit headers of the latest response. Exported until the reset, for one to five minutes. Absent without such headers.";
     RATE_LIMIT_REQUESTS_LIMIT "tokengauge.rate_limit.requests.limit" Gauge "{request}" by [MODEL_KEY],

@@ -18,7 +18,7 @@ use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
 use crate::snapshot::{ClientLoad, ObserverLosses, StateSnapshot};
-use crate::{BudgetReading, prometheus, testing};
+use crate::{BudgetReading, UpstreamCounts, prometheus, testing};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
 use tokengauge_measure::cost::TokenPrice;
@@ -144,6 +144,7 @@ fn snapshot() -> StateSnapshot {
         },
         losses: ObserverLosses { bytes: 10, exchanges: 1, backlog: 5 },
         refused_requests: 4,
+        upstreams: vec![UpstreamCounts { upstream: Label::known("vllm"), stale: 7, retries: 2 }],
         clients: ClientLoad { connections: 17, connections_limit: 8_192, over_limit: 6 },
         process: ProcessStats {
             cpu: Some(CpuTime {
@@ -716,6 +717,9 @@ fn gauges_show_the_snapshot() {
     assert_eq!(value("tokengauge.self.requests.over_limit", &[]), Some(6.0));
     assert_eq!(value("tokengauge.self.connections.open", &[]), Some(17.0));
     assert_eq!(value("tokengauge.self.connections.limit", &[]), Some(8_192.0));
+    let upstream = ["tokengauge.upstream=vllm"];
+    assert_eq!(value("tokengauge.upstream.stale_connections", &upstream), Some(7.0));
+    assert_eq!(value("tokengauge.upstream.retries", &upstream), Some(2.0));
     assert_eq!(value("tokengauge.self.label_overflow", &["tokengauge.dimension=model"]), Some(3.0));
     assert_eq!(value("tokengauge.build_info", &[]), Some(1.0));
 }

@@ -1,0 +1,42 @@
+//! Counters of one upstream. They outlive a reload of the configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokengauge_telemetry::UpstreamCounts;
+use tokengauge_types::label::Label;
+
+#[derive(Debug)]
+pub struct UpstreamHealth {
+    name: Label,
+    stale: AtomicU64,
+    retries: AtomicU64,
+}
+
+impl UpstreamHealth {
+    pub(super) fn new(name: Label) -> Arc<Self> {
+        Arc::new(Self { name, stale: AtomicU64::new(0), retries: AtomicU64::new(0) })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Counts pooled connections that the upstream had closed before they were reused.
+    pub(super) fn count_stale(&self, connections: u64) {
+        self.stale.fetch_add(connections, Ordering::Relaxed);
+    }
+
+    /// Counts a request that is sent a second time.
+    pub(super) fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn counts(&self) -> UpstreamCounts {
+        UpstreamCounts {
+            upstream: self.name.clone(),
+            stale: self.stale.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+        }
+    }
+}

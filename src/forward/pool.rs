@@ -1,0 +1,141 @@
+//! The idle HTTP/1.1 connections of one upstream.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Config;
+use super::health::UpstreamHealth;
+use super::http1::Http1Connection;
+use tokengauge_telemetry::self_telemetry;
+use tokengauge_types::clock::{self, MonotonicInstant};
+
+/// Idle connections, with the most recently used at the back. The most recently used connection is taken first, so that
+/// surplus connections reach their idle timeout.
+#[derive(Debug)]
+pub struct Pool {
+    idle_timeout: Duration,
+    max_idle: usize,
+    idle: Mutex<VecDeque<Box<Http1Connection>>>,
+    reuse: Reuse,
+    health: Arc<UpstreamHealth>,
+}
+
+/// Detects an upstream that closes its connections before they are reused.
+#[derive(Debug, Default)]
+struct Reuse {
+    /// Number of consecutive attempts to reuse a connection that found only closed ones.
+    failures: AtomicU32,
+    /// End of the current pause of pooling, in nanoseconds of the monotonic clock.
+    paused_until: AtomicU64,
+    was_logged: AtomicBool,
+}
+
+/// Number of failures in a row after which connections are not pooled for [`PAUSE`]. A restart of the upstream causes
+/// one failure, whatever the number of connections.
+const MAX_FAILURES: u32 = 3;
+
+/// Time without pooling. Afterwards, a single failure starts the next pause.
+const PAUSE: Duration = Duration::from_secs(60);
+
+impl Pool {
+    pub(super) fn new(config: &Config, health: Arc<UpstreamHealth>) -> Self {
+        Self {
+            idle_timeout: config.pool_idle,
+            max_idle: config.pool_size,
+            idle: Mutex::default(),
+            reuse: Reuse::default(),
+            health,
+        }
+    }
+
+    /// Takes an open connection.
+    pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
+        let oldest = clock::now().saturating_sub(self.idle_timeout);
+        let mut closed = 0;
+        let taken = loop {
+            let Some(mut connection) = self.idle().pop_back() else { break None };
+            if connection.idle_since >= oldest {
+                if connection.is_open() {
+                    break Some(connection);
+                }
+                closed += 1;
+            }
+        };
+        if closed > 0 {
+            self.health.count_stale(closed);
+            if taken.is_none() {
+                self.on_reuse_failed();
+            }
+        }
+        taken
+    }
+
+    /// Returns `connection` to the pool, if the connection is still usable.
+    pub(super) fn keep(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
+        let now = clock::now();
+        let is_pooling = self.max_idle > 0
+            && !self.idle_timeout.is_zero()
+            && now.nanos() >= self.reuse.paused_until.load(Ordering::Relaxed);
+        if !is_pooling || !connection.is_usable() {
+            return;
+        }
+        connection.idle_since = now;
+        let mut idle = self.idle();
+        let was_empty = idle.is_empty();
+        let surplus = (idle.len() >= self.max_idle).then(|| idle.pop_front());
+        idle.push_back(connection);
+        drop(idle);
+        drop(surplus);
+        if was_empty {
+            tokio::spawn(expire_idle(Arc::clone(self)));
+        }
+    }
+
+    /// Records that a reused connection returned a response.
+    pub(super) fn on_reused(&self) {
+        if self.reuse.failures.load(Ordering::Relaxed) > 0 {
+            self.reuse.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that a reused connection turned out to be closed.
+    pub(super) fn on_reuse_failed(&self) {
+        let Reuse { failures, paused_until, was_logged } = &self.reuse;
+        if failures.fetch_add(1, Ordering::Relaxed) + 1 < MAX_FAILURES {
+            return;
+        }
+        failures.store(MAX_FAILURES - 1, Ordering::Relaxed);
+        paused_until.store((clock::now() + PAUSE).nanos(), Ordering::Relaxed);
+        if !was_logged.swap(true, Ordering::Relaxed) {
+            self_telemetry::upstream_closes_idle_connections(self.health.name(), PAUSE);
+        }
+    }
+
+    /// Closes connections that exceeded the idle timeout. Returns the number of remaining connections.
+    fn expire(&self, now: MonotonicInstant) -> usize {
+        let oldest = now.saturating_sub(self.idle_timeout);
+        let mut idle = self.idle();
+        let old = idle.partition_point(|connection| connection.idle_since < oldest);
+        let expired: Vec<_> = idle.drain(..old).collect();
+        let left = idle.len();
+        drop(idle);
+        drop(expired);
+        left
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Http1Connection>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes expired connections periodically. Ends when the pool holds no idle connection.
+async fn expire_idle(pool: Arc<Pool>) {
+    loop {
+        tokio::time::sleep(pool.idle_timeout).await;
+        if pool.expire(clock::now()) == 0 {
+            return;
+        }
+    }
+}
