@@ -1,0 +1,102 @@
+//! The end of an exchange: its outcome and its record.
+
+use std::sync::Arc;
+
+use super::{Exchange, report_end_of_stall};
+use crate::api_call::{ApiCall, Closing};
+use tokengauge_llm::frame::ParseError;
+use tokengauge_measure::record::{self, Http, Record, ResponseSummary};
+use tokengauge_measure::timing::{LiveSample, edge_wait};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::Ending;
+
+impl Exchange {
+    /// Ends the exchange and returns its record.
+    pub fn end(
+        mut self,
+        at: MonotonicInstant,
+        ending: Ending,
+        out: &mut impl FnMut(LiveSample),
+    ) -> Record {
+        self.points.end = Some(at);
+        report_end_of_stall(self.watch.stop(at), out);
+        if self.head.is_none() {
+            self.settle_api(true);
+        }
+        if let Some(call) = &mut self.call {
+            call.request_end(false);
+            call.response_end(at, ending == Ending::Complete, &mut self.points, out);
+        }
+        let websocket = self.websocket().copied();
+        let (outcome, fault, error_type) = match &websocket {
+            Some(socket) => {
+                let session = self.call.as_deref().map(ApiCall::session_outcome);
+                socket.settle(ending, &session.unwrap_or_default())
+            }
+            None => record::settle(ending, &self.answered(ending)),
+        };
+        let series = self.series();
+        let answering = self.is_answering();
+        let call = self.call.take();
+        let mut record = Record {
+            exchange: self.id,
+            wall: self.open.wall,
+            edge_wait: edge_wait(self.open.starts(), self.open.wall),
+            points: self.points,
+            stages: self.points.stages(),
+            route: Arc::clone(&self.open.route),
+            who: self.open.identity.clone(),
+            trace: self.open.trace.clone(),
+            http: self.http(),
+            websocket,
+            call: None,
+            outcome,
+            ending,
+            fault,
+            error_type,
+            connected: self.connected.take().map(|connected| *connected),
+            network: self.connections.report(),
+            blocked: self.blocked,
+            anomalies: Vec::new(),
+        };
+        if let (Some(mut call), Some(series)) = (call, series) {
+            record.anomalies = call.anomalies();
+            let (gap, queue_depth) = (self.gap, self.queue_depth);
+            let closing = Closing { record: &record, gap, answering, queue_depth };
+            let mut call = call.close(series, closing, out);
+            call.stalls = std::mem::take(&mut self.watch).into_stalls();
+            if call.request.conversation.is_none() {
+                call.request.conversation = self.open.conversation.take();
+            }
+            record.call = Some(call);
+        }
+        if let Some(socket) = &mut self.socket {
+            record.anomalies.extend(socket.finish());
+        }
+        let broke_off = [(self.gap, ParseError::Gap), (self.broken, ParseError::Panic)];
+        record
+            .anomalies
+            .extend(broke_off.iter().filter(|(is, _)| *is).map(|(_, anomaly)| (*anomaly, 1)));
+        record
+    }
+
+    fn answered(&self, ending: Ending) -> ResponseSummary {
+        let call = self.call.as_deref();
+        let delivered = ending == Ending::Complete;
+        let streamed = call.is_some_and(ApiCall::is_streamed);
+        ResponseSummary {
+            status: self.head.as_ref().map(|head| head.status),
+            own: self.head.as_ref().is_some_and(|head| head.from_proxy),
+            streamed,
+            finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
+            lost: call.is_some_and(ApiCall::is_lost),
+            failed: call.is_some_and(|call| call.answer.facts.failed),
+            failure: call.and_then(|call| call.answer.facts.error_type.clone()),
+        }
+    }
+
+    fn http(&mut self) -> Http {
+        let bytes = [self.request_bytes, self.response_bytes];
+        Http::of(&mut self.open, self.head.as_deref_mut(), bytes)
+    }
+}
