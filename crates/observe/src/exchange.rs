@@ -6,7 +6,7 @@ mod end;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api_call::{ApiCall, Closing};
+use crate::api_call::ApiCall;
 use crate::detection::detect;
 use crate::tcp_info::Connections;
 use crate::websocket::WebSocketSession;
@@ -14,16 +14,14 @@ use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::CapturePolicy;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::RateLimits;
-use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
-use tokengauge_measure::record::{self, Http, MetricLabels, Record, ResponseSummary, WebSocket};
+use tokengauge_measure::record::{MetricLabels, WebSocket};
 use tokengauge_measure::timing::{
     LiveSample, PauseDetector, Stall, StallClock, StallPhase, StallThresholds, Timestamps,
-    edge_wait,
 };
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    ConnectTimings, Direction, Ending, ExchangeId, ObserverEvent, RequestHead, ResponseHead,
+    ConnectTimings, Direction, ExchangeId, ObserverEvent, RequestHead, ResponseHead,
 };
 use tokengauge_types::label::{CardinalityLimiter, Name};
 
