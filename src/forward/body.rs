@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::http1::Http1Connection;
+use super::http2::StreamPermit;
 use super::limiter::Permit;
 use super::pool::Pool;
 use tokengauge_observe::tee::RequestObserver;
@@ -35,12 +36,22 @@ pub struct RelayBody {
 enum Source {
     /// Written by the proxy.
     Local(Option<Bytes>),
-    /// A body that is read from an upstream. With a lease, this body drives the connection. Without a lease, a separate
-    /// task does: for HTTP/2, or for a detached HTTP/1.1 connection.
-    Upstream { incoming: Incoming, lease: Option<ConnectionLease> },
+    /// A body that is read from an upstream.
+    Upstream { incoming: Incoming, connection: Hold },
 }
 
-/// A connection on loan from an upstream's pool. It returns to the pool once the response body is complete.
+/// What a response body holds of its connection until the body is complete.
+#[derive(Debug)]
+pub enum Hold {
+    /// An HTTP/1.1 connection that this body drives.
+    Http1(ConnectionLease),
+    /// A place on an HTTP/2 connection, which a separate task drives.
+    Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
+    /// A connection that only a separate task holds.
+    Nothing,
+}
+
+/// A connection on loan from a pool. It returns to the pool once the response body is complete.
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
@@ -74,16 +85,13 @@ impl RelayBody {
 
     pub(super) fn upstream(
         incoming: Incoming,
-        lease: Option<ConnectionLease>,
+        mut connection: Hold,
         permit: Option<Permit>,
     ) -> Self {
-        let mut lease = lease;
-        if incoming.is_end_stream()
-            && let Some(lease) = lease.take()
-        {
-            lease.give_back();
+        if incoming.is_end_stream() {
+            connection.release();
         }
-        let source = Source::Upstream { incoming, lease };
+        let source = Source::Upstream { incoming, connection };
         Self { source, timers: None, _permit: permit }
     }
 
@@ -145,37 +153,39 @@ impl Source {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         match self {
             Self::Local(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Upstream { incoming, lease } => poll_upstream(incoming, lease, cx),
+            Self::Upstream { incoming, connection } => poll_upstream(incoming, connection, cx),
         }
     }
 }
 
 fn poll_upstream(
     incoming: &mut Incoming,
-    lease: &mut Option<ConnectionLease>,
+    connection: &mut Hold,
     cx: &mut Context<'_>,
 ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-    let polled = match lease {
-        Some(ConnectionLease { connection, .. }) => {
+    let polled = match connection {
+        Hold::Http1(ConnectionLease { connection, .. }) => {
             connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
         }
-        None => Pin::new(&mut *incoming).poll_frame(cx),
+        Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
     };
     let is_complete = match &polled {
         Poll::Ready(None) => true,
         Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
         Poll::Ready(Some(Err(_))) | Poll::Pending => false,
     };
-    if is_complete && let Some(lease) = lease.take() {
-        lease.give_back();
+    if is_complete {
+        connection.release();
     }
     polled
 }
 
-impl ConnectionLease {
-    fn give_back(self) {
-        let Self { connection, pool } = self;
-        if let Some(pool) = pool {
+impl Hold {
+    /// Returns the connection or the place, because the body is complete.
+    fn release(&mut self) {
+        if let Self::Http1(ConnectionLease { connection, pool: Some(pool) }) =
+            std::mem::replace(self, Self::Nothing)
+        {
             pool.keep(connection);
         }
     }

@@ -34,7 +34,7 @@ pub enum SetupError {
 }
 
 /// Why a connection cannot be opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Error {
     Failed(UpstreamFailure, String),
     TimedOut,
@@ -75,6 +75,15 @@ impl Connector {
             proxy: config.proxy.clone(),
             limit: config.timeouts.connect,
         })
+    }
+
+    pub(super) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns the time limit of a connection attempt.
+    pub(super) const fn limit(&self) -> Option<Duration> {
+        self.limit
     }
 
     pub(super) async fn connect(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {

@@ -18,6 +18,7 @@ mod forwarder;
 mod headers;
 mod health;
 mod http1;
+mod http2;
 pub mod identity;
 mod limiter;
 mod open;

@@ -16,16 +16,17 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::admission::AdmittedRequest;
-use super::body::{BodyTimeouts, ConnectionLease, RelayBody};
+use super::body::{BodyTimeouts, ConnectionLease, Hold, RelayBody};
 use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
 use super::headers;
 use super::http1::Http1Connection;
+use super::http2::{Channel, Http2Sender, StreamFailure, StreamPermit};
 use super::limiter::Permit;
 use super::repeat::{RepeatableRequest, SentBody};
 use super::tunnel::Tunnel;
-use super::upstream::{Channel, Upstream};
+use super::upstream::Upstream;
 use super::{Retry, ShutdownState};
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
@@ -77,11 +78,10 @@ struct Exchange {
 /// The response headers, and the source of the body.
 struct Received {
     response: Response<Incoming>,
-    /// The connection that the response body must drive. `None` if a separate task drives the connection.
-    lease: Option<ConnectionLease>,
+    connection: Hold,
 }
 
-/// The result of sending a request on a connection of the pool.
+/// The result of sending a request on a reused connection.
 enum Reused {
     Received(Received),
     /// The request has to be sent on a new connection.
@@ -148,27 +148,38 @@ impl Exchange {
     /// more on a new connection, as far as [`Retry`] allows it.
     async fn send(
         &mut self,
-        mut request: Request<Upload>,
+        request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, ForwardError> {
         let begun = clock::now();
-        let mut lost = None;
         // An upgraded connection is not pooled, and its request could not be repeated.
         let idle = if upgrade { None } else { self.upstream.pool.take() };
-        if let Some(connection) = idle {
-            request = match self.reuse(connection, request).await? {
-                Reused::Received(received) => return Ok(received),
-                Reused::Lost(request) => *request,
-            };
-            lost = Some(clock::now() - begun);
-        }
-        let (channel, mut connected) = match self.connect(&mut request).await {
-            Ok(connected) => connected,
-            Err(error) => return Err(error.with_unsent(request)),
+        let (channel, connected, request) = match idle.map(Channel::reused) {
+            Some((channel, connected)) => (channel, connected, request),
+            None => self.connect(request).await?,
         };
-        if let Some(lost) = lost {
-            connected.wait = Some(lost + connected.wait.unwrap_or_default());
+        if !connected.reused {
+            return self.send_once(channel, connected, request, upgrade).await;
         }
+        let request = match self.send_repeatable(channel, connected, request, upgrade).await? {
+            Reused::Received(received) => return Ok(received),
+            Reused::Lost(request) => *request,
+        };
+        let lost = clock::now() - begun;
+        let (channel, connected, request) = self.connect(request).await?;
+        let wait = Some(lost + connected.wait.unwrap_or_default());
+        let connected = ConnectTimings { wait, ..connected };
+        self.send_once(channel, connected, request, upgrade).await
+    }
+
+    /// Sends the request. If it fails, it is not sent again.
+    async fn send_once(
+        &self,
+        channel: Channel,
+        connected: ConnectTimings,
+        request: Request<Upload>,
+        upgrade: bool,
+    ) -> Result<Received, ForwardError> {
         let request = request.map(SentBody::new);
         let attempt = self.attempt(channel, connected, request, upgrade).await;
         attempt.map_err(|AttemptError { error, unsent, .. }| match unsent {
@@ -177,29 +188,19 @@ impl Exchange {
         })
     }
 
-    /// Sends the request on a connection of the pool.
-    async fn reuse(
+    /// Sends the request on a reused connection.
+    async fn send_repeatable(
         &mut self,
-        connection: Box<Http1Connection>,
+        channel: Channel,
+        connected: ConnectTimings,
         request: Request<Upload>,
+        upgrade: bool,
     ) -> Result<Reused, ForwardError> {
-        let connected = ConnectTimings {
-            reused: true,
-            connection: connection.tcp.clone(),
-            ..ConnectTimings::default()
-        };
         let (request, repeatable) = RepeatableRequest::split(request, &self.upstream.kept_bytes);
-        let channel = Channel::Http1(connection);
-        let failed = match self.attempt(channel, connected, request, false).await {
-            Ok(received) => {
-                self.upstream.pool.on_reused();
-                return Ok(Reused::Received(received));
-            }
+        let failed = match self.attempt(channel, connected, request, upgrade).await {
+            Ok(received) => return Ok(Reused::Received(received)),
             Err(failed) => failed,
         };
-        if failed.is_lost {
-            self.upstream.pool.on_reuse_failed();
-        }
         if let Some(unsent) = failed.unsent {
             return Ok(Reused::Lost(unsent));
         }
@@ -221,22 +222,26 @@ impl Exchange {
     /// never responds.
     async fn connect(
         &self,
-        request: &mut Request<Upload>,
-    ) -> Result<(Channel, ConnectTimings), ForwardError> {
+        mut request: Request<Upload>,
+    ) -> Result<(Channel, ConnectTimings, Request<Upload>), ForwardError> {
         let connecting = async {
             tokio::select! {
                 biased;
                 connected = self.upstream.connect() => connected.map_err(connect_error),
-                () = buffered_body::failure(readable_body(request)) => {
+                () = buffered_body::failure(readable_body(&mut request)) => {
                     Err(ForwardError::new(Ending::RequestBodyFailed))
                 }
             }
         };
-        match self.deadline {
+        let connected = match self.deadline {
             None => connecting.await,
             Some(deadline) => tokio::time::timeout_at(deadline, connecting)
                 .await
                 .unwrap_or_else(|_| Err(ForwardError::new(Ending::TimedOut(TimeoutKind::Total)))),
+        };
+        match connected {
+            Ok((channel, connected)) => Ok((channel, connected, request)),
+            Err(error) => Err(error.with_unsent(request)),
         }
     }
 
@@ -274,49 +279,78 @@ impl Exchange {
         // Over HTTP/2, a flush covers all streams, so it does not show when the body of a single stream was sent.
         let flush = match &channel {
             Channel::Http1(connection) => Some(Arc::clone(&connection.state.flush)),
-            Channel::Http2(_) => None,
+            Channel::Http2(..) => None,
         };
         request.body_mut().report_end_by(flush);
-        let (response, lease) = match channel {
-            Channel::Http2(mut sender) => {
-                let sent = sender.try_send_request(request).await;
-                (sent.map_err(|error| self.attempt_error(error))?, None)
-            }
+        match channel {
+            Channel::Http2(sender, permit) => self.send_http2(sender, permit, request).await,
             Channel::Http1(connection) if upgrade => {
-                let mut sender = connection.detach_for_upgrade();
-                let sent = sender.try_send_request(request).await;
-                (sent.map_err(|error| self.attempt_error(error))?, None)
+                let sent = connection.detach_for_upgrade().try_send_request(request).await;
+                let response = sent.map_err(|error| self.attempt_error(error))?;
+                Ok(Received { response, connection: Hold::Nothing })
             }
-            Channel::Http1(connection) => self.send_http1(connection, request).await?,
-        };
-        Ok(Received { response, lease })
+            Channel::Http1(connection) => self.send_http1(connection, request).await,
+        }
     }
 
     async fn send_http1(
         &self,
         mut connection: Box<Http1Connection>,
         mut request: Request<SentBody>,
-    ) -> Result<(Response<Incoming>, Option<ConnectionLease>), AttemptError> {
+    ) -> Result<Received, AttemptError> {
         headers::convert_to_http1(&mut request);
+        let pool = &self.upstream.pool;
         match connection.send(request).await {
-            // During a second attempt, `is_uploaded` can be true because of the first one.
-            Ok(response) if self.observer.is_uploaded() && !self.is_repeated => {
-                let is_reusable = !headers::has_ambiguous_length(&response);
-                let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
-                Ok((response, Some(ConnectionLease { connection, pool })))
-            }
             Ok(response) => {
-                connection.detach();
-                Ok((response, None))
+                if connection.is_reused() {
+                    pool.on_reused();
+                }
+                let connection = self.hold(connection, &response);
+                Ok(Received { response, connection })
             }
             Err(error) => {
                 let failed = self.attempt_error(error);
                 let is_lost = connection.is_reused()
                     && !self.observer.is_ended()
                     && !connection.state.has_received();
+                if is_lost {
+                    pool.on_reuse_failed();
+                }
                 let must_ask = is_lost && failed.unsent.is_none();
                 let is_unread = must_ask && connection.is_request_unread().await;
                 Err(AttemptError { is_unread, is_lost, ..failed })
+            }
+        }
+    }
+
+    /// Decides who drives `connection` during the response body.
+    fn hold(&self, connection: Box<Http1Connection>, response: &Response<Incoming>) -> Hold {
+        // During a second attempt, `is_uploaded` can be true because of the first one.
+        if self.is_repeated || !self.observer.is_uploaded() {
+            connection.detach();
+            return Hold::Nothing;
+        }
+        let is_reusable = !headers::has_ambiguous_length(response);
+        let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
+        Hold::Http1(ConnectionLease { connection, pool })
+    }
+
+    async fn send_http2(
+        &self,
+        mut sender: Http2Sender,
+        permit: StreamPermit,
+        request: Request<SentBody>,
+    ) -> Result<Received, AttemptError> {
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok(Received { response, connection: Hold::Http2(permit) }),
+            Err(error) => {
+                let failure = StreamFailure::of(error.error());
+                let is_unread = failure == StreamFailure::Refused;
+                let is_lost = failure != StreamFailure::Reset && !self.observer.is_ended();
+                if is_lost {
+                    permit.retire();
+                }
+                Err(AttemptError { is_unread, is_lost, ..self.attempt_error(error) })
             }
         }
     }
@@ -353,7 +387,7 @@ impl Exchange {
 
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {
         let Self { upstream, observer, permit, deadline, shutdown, is_repeated: _ } = self;
-        let Received { mut response, lease } = received;
+        let Received { mut response, connection } = received;
         let upstream_upgrade = response.extensions_mut().remove::<OnUpgrade>();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
             && let (Some(client), Some(upstream)) = (upgrade, upstream_upgrade)
@@ -374,7 +408,8 @@ impl Exchange {
         }
         let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
         headers::hand_back(response, false)
-            .map(|body| RelayBody::upstream(body, lease, permit).with_timeouts(limits, &observer))
+            .map(|body| RelayBody::upstream(body, connection, permit))
+            .map(|body| body.with_timeouts(limits, &observer))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_util::either::Either;
 
 use super::tls_stream::TlsStream;
@@ -38,6 +39,9 @@ pub struct StreamState {
     /// Whether any byte was received since the last request began.
     has_received: AtomicBool,
     end: AtomicU8,
+    /// Whether the settings of an HTTP/2 upstream are awaited.
+    awaits_settings: AtomicBool,
+    settings: Notify,
 }
 
 /// How the upstream ended a connection.
@@ -62,6 +66,16 @@ impl StreamState {
         let result = read();
         self.is_probing.store(false, Ordering::Relaxed);
         result
+    }
+
+    /// Makes [`settings_received`](Self::settings_received) wait for the first frame of an HTTP/2 upstream.
+    pub(super) fn expect_settings(&self) {
+        self.awaits_settings.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until the settings of the upstream, its first frame, were applied.
+    pub(super) async fn settings_received(&self) {
+        self.settings.notified().await;
     }
 
     pub(super) fn begin_request(&self) {
@@ -173,6 +187,11 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
             && !self.stream.tcp().is_none_or(tcp::is_silent)
         {
             return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+        }
+        // `h2` applies all frames that it has received before it reads again.
+        if self.state.awaits_settings.load(Ordering::Relaxed) && self.state.has_received() {
+            self.state.awaits_settings.store(false, Ordering::Relaxed);
+            self.state.settings.notify_one();
         }
         let before = buf.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));

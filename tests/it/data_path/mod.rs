@@ -7,6 +7,7 @@ mod breaks;
 mod channel;
 mod failures;
 mod heads;
+mod http2_upstreams;
 mod protocols;
 mod reuse;
 mod traces;

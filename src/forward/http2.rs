@@ -1,0 +1,421 @@
+//! The HTTP/2 connections to one upstream.
+//!
+//! Requests share a connection up to the smaller of two limits: the number of streams that the upstream allows, and the
+//! number whose windows the connection can hold. Beyond, a further connection is opened. So neither the streams of a
+//! slow client nor a low limit of the upstream make other requests wait.
+
+use std::error::Error as _;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::watch;
+
+use super::connect::{Connector, Error};
+use super::http1::Http1Connection;
+use super::repeat::SentBody;
+use super::stream::{StreamState, UpstreamStream};
+use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
+
+pub type Http2Sender = http2::SendRequest<SentBody>;
+type Connection = http2::Connection<TokioIo<UpstreamStream>, SentBody, TokioExecutor>;
+
+/// Flow-control window of one stream, in bytes.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+
+/// Maximum number of streams on one connection. The window of the connection holds the windows of all of them, so that
+/// a stream that its client does not read cannot stop the others.
+const MAX_STREAMS: usize = 64;
+const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
+
+/// Interval of pings. A dead network path is detected after this interval and hyper's ping timeout of 20 s.
+const PING: Duration = Duration::from_secs(30);
+
+/// The HTTP/2 connections to one upstream: those that are open, and those that are being opened.
+#[derive(Debug)]
+pub struct Http2Pool {
+    connections: Mutex<Vec<Arc<Http2Connection>>>,
+    /// Number of streams that a new connection is expected to allow. 0 if the upstream has chosen HTTP/1.1.
+    expected_streams: AtomicUsize,
+    /// Time after which a connection without streams is closed, if there are others.
+    idle_timeout: Duration,
+}
+
+/// A connection that is ready for a request.
+pub enum Channel {
+    Http1(Box<Http1Connection>),
+    Http2(Http2Sender, StreamPermit),
+}
+
+/// A place for one stream on a connection. Held until the response is complete.
+#[derive(Debug)]
+pub struct StreamPermit(Arc<Http2Connection>);
+
+/// The result of a search for a place.
+enum Found {
+    Place(StreamPermit),
+    /// A connection that will have places.
+    Pending(Waiting),
+    /// A connection that the caller must open, with a place for the caller.
+    New(StreamPermit),
+}
+
+#[derive(Debug)]
+struct Http2Connection {
+    phase: watch::Sender<Phase>,
+    /// Set when the phase `Connecting` ends.
+    opened: OnceLock<(Http2Sender, ConnectTimings)>,
+    /// The connection, if the upstream has chosen HTTP/1.1.
+    http1: Mutex<Option<(Box<Http1Connection>, ConnectTimings)>>,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Connecting,
+    /// The connection carries one stream, because the upstream has not sent its limit yet.
+    Settling,
+    Open,
+    /// The upstream has chosen HTTP/1.1.
+    Http1,
+    /// No further stream can begin.
+    Closed,
+    Failed(Error),
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Number of places in use.
+    active: usize,
+    /// Number of places. 0 until the limit of the upstream is known.
+    max: usize,
+    /// Number of requests that wait until the limit is known.
+    waiting: usize,
+    /// When the last stream ended.
+    idle_since: MonotonicInstant,
+}
+
+/// A request that waits for the limit of a connection.
+#[derive(Debug)]
+struct Waiting(Arc<Http2Connection>);
+
+impl Channel {
+    /// Returns the channel for a request that reuses `connection`.
+    pub(super) fn reused(connection: Box<Http1Connection>) -> (Self, ConnectTimings) {
+        let connected = ConnectTimings {
+            reused: true,
+            connection: connection.tcp.clone(),
+            ..ConnectTimings::default()
+        };
+        (Self::Http1(connection), connected)
+    }
+}
+
+impl Http2Pool {
+    pub(super) fn new(idle_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            connections: Mutex::default(),
+            expected_streams: AtomicUsize::new(MAX_STREAMS),
+            idle_timeout,
+        })
+    }
+
+    /// Returns a place on a connection. Opens a connection if no place is free. Requests that arrive meanwhile wait for
+    /// the same connection, as far as it is expected to have places for them.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        connector: &Arc<Connector>,
+    ) -> Result<(Channel, ConnectTimings), Error> {
+        let begun = clock::now();
+        let mut wait = None;
+        loop {
+            match self.find() {
+                Found::Place(permit) => {
+                    if let Some(reused) = permit.reused(wait) {
+                        return Ok(reused);
+                    }
+                }
+                Found::Pending(waiting) => waiting.settled(connector.limit()).await?,
+                Found::New(permit) => {
+                    let opening = Arc::clone(&permit.0);
+                    tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
+                    let (channel, connected) = permit.opened().await?;
+                    return Ok((channel, ConnectTimings { wait, ..connected }));
+                }
+            }
+            wait = Some(clock::now() - begun);
+        }
+    }
+
+    fn find(&self) -> Found {
+        let oldest = clock::now().saturating_sub(self.idle_timeout);
+        let mut connections = lock(&self.connections);
+        let mut left = connections.len();
+        connections.retain(|connection| {
+            let is_surplus = left > 1 && connection.is_idle_since(oldest);
+            let is_over = connection.is_over() || is_surplus;
+            left -= usize::from(is_over);
+            !is_over
+        });
+        if let Some(permit) = connections.iter().find_map(StreamPermit::reserve) {
+            return Found::Place(permit);
+        }
+        let expected = self.expected_streams.load(Ordering::Relaxed);
+        if let Some(waiting) = connections.iter().find_map(|it| Waiting::join(it, expected)) {
+            return Found::Pending(waiting);
+        }
+        let connection = Arc::new(Http2Connection::connecting());
+        connections.push(Arc::clone(&connection));
+        Found::New(StreamPermit(connection))
+    }
+}
+
+impl Http2Connection {
+    /// Creates a connection that is being opened, with one place in use.
+    fn connecting() -> Self {
+        Self {
+            phase: watch::Sender::new(Phase::Connecting),
+            opened: OnceLock::new(),
+            http1: Mutex::default(),
+            counts: Mutex::new(Counts { active: 1, ..Counts::default() }),
+        }
+    }
+
+    async fn open(self: Arc<Self>, pool: Arc<Http2Pool>, connector: Arc<Connector>) {
+        if let Err(error) = Self::try_open(&self, &pool, &connector).await {
+            self.phase.send_replace(Phase::Failed(error));
+        }
+    }
+
+    async fn try_open(
+        this: &Arc<Self>,
+        pool: &Arc<Http2Pool>,
+        connector: &Connector,
+    ) -> Result<(), Error> {
+        let (stream, connected) = connector.connect().await?;
+        if connector.has_tls() && !stream.chose_http2() {
+            let connection = Http1Connection::handshake(stream, &connected).await?;
+            *lock(&this.http1) = Some((connection, connected));
+            pool.expected_streams.store(0, Ordering::Relaxed);
+            this.phase.send_replace(Phase::Http1);
+            return Ok(());
+        }
+        let state = Arc::clone(stream.state());
+        state.expect_settings();
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(1)
+            .keep_alive_interval(PING)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        drop(this.opened.set((sender, connected)));
+        this.phase.send_replace(Phase::Settling);
+        tokio::spawn(drive(connection, state, Arc::downgrade(this), Arc::clone(pool)));
+        Ok(())
+    }
+
+    /// Applies the number of streams that the upstream allows.
+    fn set_limit(&self, limit: usize, pool: &Http2Pool) {
+        let limit = limit.min(MAX_STREAMS);
+        let previous = std::mem::replace(&mut lock(&self.counts).max, limit);
+        if previous != limit {
+            pool.expected_streams.store(limit.max(1), Ordering::Relaxed);
+        }
+        self.phase.send_if_modified(|phase| {
+            let is_settling = matches!(phase, Phase::Settling);
+            if is_settling {
+                *phase = Phase::Open;
+            }
+            is_settling
+        });
+    }
+
+    /// Ends the connection for further streams.
+    fn close(&self) {
+        let error = "the upstream closed the HTTP/2 connection before it sent its settings";
+        self.phase.send_modify(|phase| {
+            *phase = match phase {
+                Phase::Settling => {
+                    Phase::Failed(Error::Failed(UpstreamFailure::Protocol, error.to_owned()))
+                }
+                Phase::Connecting | Phase::Open | Phase::Http1 | Phase::Closed => Phase::Closed,
+                Phase::Failed(error) => Phase::Failed(error.clone()),
+            };
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        match &*self.phase.borrow() {
+            Phase::Connecting => false,
+            Phase::Settling | Phase::Open => {
+                self.opened.get().is_some_and(|(sender, _)| sender.is_closed())
+            }
+            Phase::Http1 | Phase::Closed | Phase::Failed(_) => true,
+        }
+    }
+
+    fn is_idle_since(&self, oldest: MonotonicInstant) -> bool {
+        let counts = lock(&self.counts);
+        counts.active == 0 && counts.waiting == 0 && counts.idle_since < oldest
+    }
+}
+
+impl StreamPermit {
+    fn reserve(connection: &Arc<Http2Connection>) -> Option<Self> {
+        if !matches!(*connection.phase.borrow(), Phase::Open) {
+            return None;
+        }
+        let mut counts = lock(&connection.counts);
+        let is_free = counts.active < counts.max;
+        counts.active += usize::from(is_free);
+        is_free.then(|| Self(Arc::clone(connection)))
+    }
+
+    /// Waits until the connection is open. For the request that opens it.
+    async fn opened(self) -> Result<(Channel, ConnectTimings), Error> {
+        let mut phase = self.0.phase.subscribe();
+        let phase = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
+        // Waiting fails only if the connection is dropped, and this permit holds it.
+        let failed = phase.ok().and_then(|phase| match &*phase {
+            Phase::Failed(error) => Some(error.clone()),
+            Phase::Connecting | Phase::Settling | Phase::Open | Phase::Http1 | Phase::Closed => {
+                None
+            }
+        });
+        if let Some((connection, connected)) = lock(&self.0.http1).take() {
+            return Ok((Channel::Http1(connection), connected));
+        }
+        match (self.0.opened.get().cloned(), failed) {
+            (Some((sender, connected)), _) => Ok((Channel::Http2(sender, self), connected)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(Error::TimedOut),
+        }
+    }
+
+    /// Returns the connection of this permit, for a request that did not open it and waited for `wait`.
+    fn reused(self, wait: Option<Duration>) -> Option<(Channel, ConnectTimings)> {
+        let (sender, opened) = self.0.opened.get()?;
+        let connected = ConnectTimings {
+            reused: true,
+            wait,
+            connection: opened.connection.clone(),
+            ..ConnectTimings::default()
+        };
+        let sender = sender.clone();
+        Some((Channel::Http2(sender, self), connected))
+    }
+
+    /// Prevents further streams on the connection, because it has refused one.
+    pub(super) fn retire(&self) {
+        self.0.close();
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.0.counts);
+        counts.active = counts.active.saturating_sub(1);
+        if counts.active == 0 {
+            counts.idle_since = clock::now();
+        }
+    }
+}
+
+impl Waiting {
+    /// Waits for `connection` if it is being opened, and if it is expected to have a place for this request.
+    fn join(connection: &Arc<Http2Connection>, expected: usize) -> Option<Self> {
+        if !matches!(*connection.phase.borrow(), Phase::Connecting | Phase::Settling) {
+            return None;
+        }
+        let mut counts = lock(&connection.counts);
+        let has_place = counts.active + counts.waiting < expected;
+        counts.waiting += usize::from(has_place);
+        has_place.then(|| Self(Arc::clone(connection)))
+    }
+
+    /// Waits until the limit of the connection is known, or until it is not used for HTTP/2.
+    async fn settled(self, limit: Option<Duration>) -> Result<(), Error> {
+        let mut phase = self.0.phase.subscribe();
+        let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting | Phase::Settling));
+        let settled = match limit {
+            None => settled.await,
+            Some(limit) => {
+                tokio::time::timeout(limit, settled).await.map_err(|_| Error::TimedOut)?
+            }
+        };
+        match settled.as_deref() {
+            Ok(Phase::Failed(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.0.counts);
+        counts.waiting = counts.waiting.saturating_sub(1);
+    }
+}
+
+/// Drives `connection` to its end. Does not keep it open: it closes when no request and no pool holds it.
+async fn drive(
+    connection: Connection,
+    state: Arc<StreamState>,
+    shared: Weak<Http2Connection>,
+    pool: Arc<Http2Pool>,
+) {
+    let mut connection = pin!(connection);
+    let mut settings = pin!(state.settings_received());
+    let mut has_settings = false;
+    poll_fn(|cx| {
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        has_settings = has_settings || settings.as_mut().poll(cx).is_ready();
+        if has_settings && let Some(shared) = shared.upgrade() {
+            shared.set_limit(connection.current_max_send_streams(), &pool);
+        }
+        Poll::Pending
+    })
+    .await;
+    if let Some(shared) = shared.upgrade() {
+        shared.close();
+    }
+}
+
+/// How a stream failed before its response.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StreamFailure {
+    /// The upstream has not processed the request (RFC 9113 §8.7).
+    Refused,
+    /// The upstream has reset the stream.
+    Reset,
+    /// The connection failed.
+    Connection,
+}
+
+impl StreamFailure {
+    pub(super) fn of(error: &hyper::Error) -> Self {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let Some(cause) = cause else { return Self::Connection };
+        match cause.reason() {
+            Some(h2::Reason::NO_ERROR) if cause.is_go_away() => Self::Refused,
+            Some(h2::Reason::REFUSED_STREAM) if cause.is_remote() => Self::Refused,
+            _ if cause.is_reset() => Self::Reset,
+            _ => Self::Connection,
+        }
+    }
+}
+
+/// Locks a mutex even if it is poisoned, because every critical section leaves its value consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
