@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::request_state::RequestState;
 use crate::response::{FrameContent, ObservedResponse};
 use tokengauge_llm::BodyReader;
 use tokengauge_llm::budget::RequestBudget;
@@ -453,39 +454,6 @@ impl ApiCall {
             server_port: route.server_port,
             tenant: identity.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
             variant: identity.variant.as_ref().map(|name| label(Dimension::Variant, name)),
-        }
-    }
-}
-
-/// Parse state of the request body: in progress or finished.
-#[derive(Debug)]
-enum RequestState {
-    Parsing(Box<RequestReader>),
-    Done(Box<RequestFacts>),
-}
-
-impl RequestState {
-    fn facts(&self) -> &RequestFacts {
-        match self {
-            Self::Parsing(reader) => reader.facts(),
-            Self::Done(facts) => facts,
-        }
-    }
-
-    /// Returns the facts of the request. For a session, the facts come from its messages. If the messages name no
-    /// model, the model comes from the handshake.
-    fn finish(self, session: Option<&Realtime>) -> RequestFacts {
-        let facts = match self {
-            Self::Parsing(reader) => reader.finish(),
-            Self::Done(facts) => *facts,
-        };
-        match session {
-            Some(session) => {
-                let mut request = session.facts().clone();
-                request.model = request.model.or(facts.model);
-                request
-            }
-            None => facts,
         }
     }
 }

@@ -28,9 +28,6 @@ use tokengauge_types::label::{CardinalityLimiter, Name};
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// Factor for the stall threshold of reasoning requests before the first token. Providers may not stream reasoning.
-const REASONING_PATIENCE: u32 = 10;
-
 /// An open exchange, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
@@ -277,16 +274,8 @@ impl Exchange {
     }
 
     fn patience(&self) -> StallThresholds {
-        let route = &self.open.route;
         let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
-        StallThresholds {
-            first: if reasons {
-                route.hung_after.saturating_mul(REASONING_PATIENCE)
-            } else {
-                route.hung_after
-            },
-            next: route.stall_after,
-        }
+        StallThresholds::of(&self.open.route, reasons)
     }
 
     /// Restarts the stall clock when the request body is sent, unless the response has begun. The backend cannot

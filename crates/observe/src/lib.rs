@@ -17,6 +17,7 @@ mod layer;
 mod lendable;
 mod observation;
 mod observer;
+mod request_state;
 mod response;
 mod tcp_info;
 pub mod tee;
