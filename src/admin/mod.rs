@@ -394,7 +394,7 @@ impl AdminState {
 }
 
 /// Creates the response to a request that lacks the right to a page or a drain.
-fn denied(denial: Denial) -> Response<Full<Bytes>> {
+fn denied(denial: Denial) -> Response<PageBody> {
     let (status, message) = denial.response();
     let mut response = text(status, message);
     if denial == Denial::Token {
