@@ -299,6 +299,40 @@ fn reports_errors_of_upstreams() {
 }
 
 #[test]
+fn reports_upstreams_that_are_listeners() {
+    for (listener, url, is_loop) in [
+        ("127.0.0.1:4000", "http://127.0.0.1:4000", true),
+        ("127.0.0.1:4000", "http://LOCALHOST:4000/v1", true),
+        ("127.0.0.1:80", "http://localhost", true),
+        ("0.0.0.0:4000", "http://127.1.2.3:4000", true),
+        ("0.0.0.0:4000", "https://localhost:4000", true),
+        ("'[::]:4000'", "http://[::1]:4000", true),
+        ("'[::]:4000'", "http://127.0.0.1:4000", true),
+        ("10.0.0.1:4000", "http://10.0.0.1:4000", true),
+        ("127.0.0.1:4000", "http://127.0.0.1:8000", false),
+        ("127.0.0.1:4000", "http://127.0.0.2:4000", false),
+        ("10.0.0.1:4000", "http://localhost:4000", false),
+        ("0.0.0.0:4000", "http://[::1]:4000", false),
+        ("0.0.0.0:4000", "http://vllm:4000", false),
+        ("unix:/run/s", "http://localhost:4000", false),
+    ] {
+        let file = format!(
+            "version: 1\nlisteners: [{{address: {listener}}}]\nupstreams: {{a: {{url: '{url}'}}}}\n"
+        );
+        let expected = "3:22: upstreams.a.url: the address is the listener ";
+        match text(&file) {
+            Ok(_) => assert!(!is_loop, "{file}"),
+            Err(_) => {
+                let message = messages(text(&file));
+                assert!(is_loop && message[0].starts_with(expected), "{message:?}");
+            }
+        }
+    }
+    let message = flags(&upstreams(&["http://127.0.0.1:4000"]), &[]).unwrap_err().to_string();
+    assert!(message.starts_with("--upstream: the address is the listener"), "{message}");
+}
+
+#[test]
 fn reports_empty_files() {
     for empty in ["", "\n\n", "# nothing yet\n", "---\n", "~\n"] {
         let message = messages(text(empty));

@@ -76,9 +76,12 @@ where
 
     fn call(&mut self, request: OpenRequest) -> Self::Future {
         let OpenRequest { request, received_at, destination } = request;
-        let Some(destination) = destination else {
-            let error = ForwardError::new(Ending::Rejected(RejectReason::NoRoute));
-            return AdmissionFuture::rejected(error, request);
+        let destination = match destination {
+            Ok(destination) => destination,
+            Err(reason) => {
+                let error = ForwardError::new(Ending::Rejected(reason));
+                return AdmissionFuture::rejected(error, request);
+            }
         };
         let total = destination.upstream.config().timeouts.total;
         let mut admitted = AdmittedRequest {

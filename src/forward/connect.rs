@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::Proxy;
+use super::open_sockets::OpenSocket;
 use super::stream::{Transport, UpstreamStream};
 use super::tls_stream::TlsStream;
 use super::{Config, Protocol};
@@ -117,6 +118,8 @@ impl Connector {
         }
         let opened = clock::now();
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+        let connection = ends.ok().map(|(local, remote)| TcpConnection::new(local, remote));
+        let socket = connection.as_ref().map(OpenSocket::register);
         let stream = match &self.tls {
             None => Transport::Left(stream),
             Some(tls) => tls.handshake(stream).await?,
@@ -127,11 +130,9 @@ impl Connector {
             dns: host.parse::<IpAddr>().is_err().then(|| resolved - begun),
             tcp: Some(opened - resolved),
             tls: self.tls.as_ref().map(|_| clock::now() - opened),
-            connection: ends
-                .ok()
-                .map(|(local, remote)| Arc::new(TcpConnection::new(local, remote))),
+            connection: connection.map(Arc::new),
         };
-        Ok((UpstreamStream::new(stream), connected))
+        Ok((UpstreamStream::new(stream, socket), connected))
     }
 }
 

@@ -80,7 +80,7 @@ fn whole_seconds(time: Duration) -> u64 {
 
 /// Returns the HTTP status, the suffix of the error type, and the description for an outcome.
 fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
-    use RejectReason::{BadRequest, Draining, NoRoute, Overload};
+    use RejectReason::{BadRequest, Draining, Loop, NoRoute, Overload};
     use TimeoutKind::{Connect, Idle, ResponseHeader, Total};
     let timeout = |description| (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", description);
     let bad_gateway = |kind, description| (StatusCode::BAD_GATEWAY, kind, description);
@@ -117,6 +117,11 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
         Ending::Rejected(Draining) | Ending::Drained => {
             (StatusCode::SERVICE_UNAVAILABLE, "draining", "shutting down")
         }
+        Ending::Rejected(Loop) => (
+            StatusCode::LOOP_DETECTED,
+            "loop",
+            "the upstream's address leads back to this proxy; correct the upstream's URL",
+        ),
         Ending::Rejected(BadRequest) => {
             (StatusCode::BAD_REQUEST, "bad_request", "the request cannot be forwarded")
         }

@@ -22,6 +22,7 @@ mod http2;
 pub mod identity;
 mod limiter;
 mod open;
+mod open_sockets;
 mod pool;
 mod probe;
 mod proxy;

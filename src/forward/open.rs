@@ -11,14 +11,14 @@ use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
 use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
 use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::RejectReason;
 
 /// A request whose exchange is open. While its body is read and sent, the body reports events to the observer.
 #[derive(Debug)]
 pub struct OpenRequest {
     pub(super) request: Request<Upload>,
     pub(super) received_at: MonotonicInstant,
-    /// `None` if no route matches.
-    pub(super) destination: Option<Destination>,
+    pub(super) destination: Result<Destination, RejectReason>,
 }
 
 #[derive(Debug)]

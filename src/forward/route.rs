@@ -10,13 +10,14 @@ use tower::Service;
 
 use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
+use super::open_sockets;
 use super::upstream::Upstream;
 use super::{Config, SetupError};
 use crate::route::{self, RouteMatcher, TraceHeaders};
 use tokengauge_listen::ReceivedBody;
 use tokengauge_observe::host;
 use tokengauge_telemetry::UpstreamCounts;
-use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
+use tokengauge_types::event::{CallerIdentity, RejectReason, RouteFacts, Scheme};
 use tokengauge_types::label::Label;
 use tokengauge_types::tcp::TcpConnection;
 
@@ -43,8 +44,7 @@ pub struct RoutedRequest {
     pub(super) facts: Arc<RouteFacts>,
     pub(super) identity: CallerIdentity,
     pub(super) trace_headers: TraceHeaders,
-    /// `None` if no route matches.
-    pub(super) destination: Option<Destination>,
+    pub(super) destination: Result<Destination, RejectReason>,
 }
 
 /// Selects the route of each request. The route determines the upstream and the concurrency limit.
@@ -72,9 +72,17 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
         let identity = routes.identity().read(request.headers());
         let (facts, trace_headers, destination) =
             match routes.find(host(&request), request.uri().path()) {
-                Some((route, destination)) => (Arc::clone(&route.facts), route.trace, destination),
-                None => (Arc::clone(&self.unrouted), TraceHeaders::default(), None),
+                Some((route, destination)) => {
+                    let destination = destination.ok_or(RejectReason::NoRoute);
+                    (Arc::clone(&route.facts), route.trace, destination)
+                }
+                None => {
+                    let destination = Err(RejectReason::NoRoute);
+                    (Arc::clone(&self.unrouted), TraceHeaders::default(), destination)
+                }
             };
+        let is_loop = client.connection.as_deref().is_some_and(open_sockets::is_own);
+        let destination = if is_loop { Err(RejectReason::Loop) } else { destination };
         // Drops the reference to the table before the request is forwarded, so that a reload does not wait for any
         // request.
         drop(routes);

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_util::either::Either;
 
+use super::open_sockets::OpenSocket;
 use super::tls_stream::TlsStream;
 use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
@@ -24,6 +25,7 @@ pub struct UpstreamStream<S = Transport> {
     /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
     /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
     failed_write: Option<io::Error>,
+    _socket: Option<OpenSocket>,
 }
 
 /// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
@@ -123,8 +125,9 @@ impl UpstreamStream {
 }
 
 impl<S> UpstreamStream<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, state: Arc::default(), failed_write: None }
+    /// `socket` is registered as long as the stream exists.
+    pub(super) fn new(stream: S, socket: Option<OpenSocket>) -> Self {
+        Self { stream, state: Arc::default(), failed_write: None, _socket: socket }
     }
 
     pub(super) const fn state(&self) -> &Arc<StreamState> {
@@ -285,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn upload_ends_when_it_is_written_and_not_when_hyper_takes_it() {
         let (near, mut far) = duplex(16);
-        let stream = UpstreamStream::new(near);
+        let stream = UpstreamStream::new(near, None);
         let observer = observer();
         let mut body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
         body.report_end_by(Some(Arc::clone(&stream.state().flush)));

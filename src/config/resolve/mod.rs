@@ -18,6 +18,7 @@ mod cost;
 mod drift;
 mod identity;
 mod listeners;
+mod loops;
 mod objectives;
 mod routes;
 mod tokenizers;
@@ -68,6 +69,8 @@ pub(super) fn resolve(
     let trace = file.trace_context.merge(args.trace_context);
     let mut routing = routes::resolve(&mut file, root, args, errors);
     apply_proxies(&mut routing, environment, errors);
+    let is_flag = !args.upstream.is_empty();
+    loops::check(&file, is_flag, &routing.upstreams.all, &listeners, errors);
     let (propagators, ignored_propagators) =
         propagators(&mut file.propagators, environment, errors);
     let identity = identity::resolve(&mut file.identity, errors);

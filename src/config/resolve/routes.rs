@@ -29,7 +29,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// Name of an upstream that a flag defines without a path prefix, and name of its route.
 const DEFAULT_NAME: &str = "default";
 
-const UPSTREAM_FLAG: &str = "--upstream";
+pub(super) const UPSTREAM_FLAG: &str = "--upstream";
 const PROVIDER_FLAG: &str = "--provider";
 
 /// Each pattern scans all captured text.

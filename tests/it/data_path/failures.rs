@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokengauge::route::ConcurrencyLimit;
+use tokengauge_listen::Address;
 use tokio::net::TcpListener;
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
@@ -294,4 +295,24 @@ async fn no_route_returns_404_and_overload_429() {
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
     assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
     assert!(words[3].ends_with("End(ClientDisconnected)"), "the permit was returned: {words:?}");
+}
+
+/// Tests an upstream whose address leads back to the proxy. Without detection, one request opens connections until no
+/// file descriptor is left.
+#[tokio::test]
+async fn a_request_from_the_proxy_itself_is_rejected() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut setup = Setup::to(address);
+    setup.listen.address = Address::Tcp(address);
+    setup.listen.max_connections = 20;
+    let mut proxy = setup.start().await;
+    let (status, error) = answer_to(&proxy, GET).await;
+    assert_eq!(status, "HTTP/1.1 508 Loop Detected");
+    assert_eq!(error["error"]["type"], "tokengauge_loop");
+    let words = proxy.words().await;
+    assert_eq!(words.len(), 2, "{words:?}");
+    assert_eq!(words[1], "Open Own(508) End(Rejected(Loop))");
+    assert!(words[0].ends_with("Head(508) Arrival(Response) Complete"), "{words:?}");
 }

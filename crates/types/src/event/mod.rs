@@ -385,6 +385,8 @@ pub enum RejectReason {
     Overload,
     /// The proxy is shutting down.
     Draining,
+    /// The request came from this proxy itself: the address of an upstream leads back to the proxy.
+    Loop,
 }
 
 label_values!(RejectReason {
@@ -392,6 +394,7 @@ label_values!(RejectReason {
     BadRequest = "bad_request",
     Overload = "overload",
     Draining = "draining",
+    Loop = "loop",
 });
 
 impl Ending {
@@ -405,9 +408,10 @@ impl Ending {
                 ErrorSource::Client
             }
             Self::UpstreamFailed(_) | Self::TimedOut(_) => ErrorSource::Upstream,
-            Self::Rejected(RejectReason::Overload | RejectReason::Draining) | Self::Drained => {
-                ErrorSource::Proxy
-            }
+            Self::Rejected(
+                RejectReason::Overload | RejectReason::Draining | RejectReason::Loop,
+            )
+            | Self::Drained => ErrorSource::Proxy,
         }
     }
 }

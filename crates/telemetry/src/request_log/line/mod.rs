@@ -306,7 +306,7 @@ part! {
     }
     known {
         /// Of `upstream_failed`: `dns`, `connect`, `tls`, `before_head`, `protocol`, `mid_body`. Of `timed_out`:
-        /// `connect`, `head`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `overload`, `draining`.
+        /// `connect`, `head`, `idle`, `total`. Of `rejected`: `no_route`, `bad_request`, `overload`, `draining`, `loop`.
         cause: &'static str,
     }
 }

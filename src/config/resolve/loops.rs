@@ -1,0 +1,50 @@
+//! Upstreams whose address leads back to this proxy.
+
+use std::net::IpAddr;
+
+use super::routes::UPSTREAM_FLAG;
+use crate::config::errors::ErrorCollector;
+use crate::config::raw;
+use crate::forward;
+use tokengauge_listen::{Address, Config};
+
+/// Reports upstreams whose address is a listener of this proxy. Each request to such an upstream would send another one,
+/// until no file descriptor is left. `is_flag`: the upstreams come from flags.
+pub(super) fn check(
+    file: &raw::File,
+    is_flag: bool,
+    upstreams: &[forward::Config],
+    listeners: &[Config],
+    errors: &mut ErrorCollector,
+) {
+    for upstream in upstreams.iter().filter(|upstream| upstream.proxy.is_none()) {
+        let is_own = |listener: &&Config| leads_to(upstream, &listener.address);
+        let Some(listener) = listeners.iter().find(is_own) else { continue };
+        let message = format!(
+            "the address is the listener {} of this proxy; write the address of the backend",
+            listener.address
+        );
+        let written = file.upstreams.get().and_then(|all| all.get(upstream.name.as_str()));
+        match written.and_then(|written| written.get()?.url.as_ref()) {
+            Some(url) if !is_flag => errors.add(url.node, message),
+            _ => errors.add_outside_file(UPSTREAM_FLAG, message),
+        }
+    }
+}
+
+/// Returns whether connections to `upstream` reach the listener at `address`. Names other than `localhost` are not
+/// resolved.
+fn leads_to(upstream: &forward::Config, address: &Address) -> bool {
+    let Address::Tcp(listener) = address else { return false };
+    let host = upstream.host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    let own = listener.ip().to_canonical();
+    let reaches = match host.parse::<IpAddr>() {
+        Ok(ip) if own.is_unspecified() => {
+            is_loopback(ip.to_canonical()) && (own.is_ipv6() || ip.to_canonical().is_ipv4())
+        }
+        Ok(ip) => ip.to_canonical() == own,
+        Err(_) => host.eq_ignore_ascii_case("localhost") && is_loopback(own),
+    };
+    reaches && listener.port() == upstream.port
+}
