@@ -97,7 +97,7 @@ mod tests {
             "internal error: entered unreachable code: a bug"
         );
         assert_eq!(message(|| assert_eq!("prompt", "text")), "");
-        assert_eq!(message(|| drop("prompt".parse::<u8>().unwrap())), "");
+        assert_eq!(message(|| assert_eq!("prompt".parse::<u8>().unwrap(), 1)), "");
     }
 
     fn logged(log: Log) -> String {

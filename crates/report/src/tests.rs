@@ -40,9 +40,10 @@ fn check(path: &str, value: &Value, schema: &Value, root: &Value) {
         Value::Object(_) => "object",
     };
     let is_allowed = |allowed: &str| allowed == kind || (allowed, kind) == ("number", "integer");
-    let allowed = match &schema["type"] {
-        Value::Array(kinds) => kinds.iter().any(|allowed| is_allowed(allowed.as_str().unwrap())),
-        one => one.as_str().is_none_or(is_allowed),
+    let allowed = if let Some(kinds) = schema["type"].as_array() {
+        kinds.iter().any(|allowed| is_allowed(allowed.as_str().unwrap()))
+    } else {
+        schema["type"].as_str().is_none_or(is_allowed)
     };
     assert!(allowed, "{path} is of type {kind}: {schema}");
     let none = Map::new();

@@ -844,7 +844,7 @@ fn tenants_are_folded_first_and_no_status_or_error_type_is_lost() {
     assert_eq!(finished(&["http.response.status_code=200"]).1, "2100");
     assert_eq!(finished(&["error.type=other"]).0, 0);
     assert_eq!(finished(&["gen_ai.request.model=other"]).0, 0, "models are not folded");
-    assert!(finished(&["tokengauge.tenant=tenant-0,"]).0 > 0);
+    assert!(finished(&["tokengauge.tenant=tenant-0}"]).0 > 0);
     let (series, calls) = finished(&["tokengauge.tenant=other"]);
     assert!(series <= 2 * 21 && calls.len() == 4, "{series} with {calls}");
     // Tokens have the same labels.
