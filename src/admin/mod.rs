@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, AGE, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -57,13 +57,28 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Page {
     pub path: &'static str,
     pub content_type: &'static str,
-    pub render: Box<dyn Fn() -> String + Send + Sync>,
+    pub render: Box<dyn Fn() -> Rendered + Send + Sync>,
+}
+
+/// A rendered page.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    pub body: Bytes,
+    /// Age of the content, for the header `Age`.
+    pub age: Duration,
+}
+
+impl Rendered {
+    /// Creates a page with current content.
+    pub fn now(body: String) -> Self {
+        Self { body: body.into(), age: Duration::ZERO }
+    }
 }
 
 /// The pages of the admin port.
 pub struct Pages {
     /// Prometheus text, or OpenMetrics.
-    pub metrics: Box<dyn Fn(Format) -> String + Send + Sync>,
+    pub metrics: Box<dyn Fn(Format) -> Rendered + Send + Sync>,
     pub others: Vec<Page>,
 }
 
@@ -323,9 +338,11 @@ impl AdminState {
 
     fn render(&self, page: PageKind) -> Response<Full<Bytes>> {
         match page {
-            PageKind::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
+            PageKind::Metrics(format) => {
+                rendered(format.content_type(), (self.pages.metrics)(format))
+            }
             PageKind::Other(index) => match self.pages.others.get(index) {
-                Some(page) => typed(page.content_type, (page.render)()),
+                Some(page) => rendered(page.content_type, (page.render)()),
                 None => text(StatusCode::NOT_FOUND, INDEX),
             },
             PageKind::Index => text(StatusCode::OK, INDEX),
@@ -356,7 +373,7 @@ fn drain_response(outcome: DrainOutcome) -> Response<Full<Bytes>> {
             text(StatusCode::SERVICE_UNAVAILABLE, "too many drain requests\n")
         }
         DrainOutcome::InvalidQuery(message) => {
-            let mut response = typed(TEXT, message + "\n");
+            let mut response = rendered(TEXT, Rendered::now(message + "\n"));
             *response.status_mut() = StatusCode::BAD_REQUEST;
             response
         }
@@ -381,9 +398,10 @@ fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn rendered(content_type: &'static str, page: Rendered) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(page.body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(AGE, HeaderValue::from(page.age.as_secs()));
     response
 }
 
@@ -395,7 +413,7 @@ mod tests {
 
     fn pages() -> Pages {
         let page = |(path, body): (&'static str, &'static str)| {
-            let render = Box::new(move || body.to_owned());
+            let render = Box::new(move || Rendered::now(body.to_owned()));
             Page { path, content_type: "application/json", render }
         };
         let others = [
@@ -407,9 +425,12 @@ mod tests {
             ("/labels", "[]"),
         ];
         Pages {
-            metrics: Box::new(|format| match format {
-                Format::Text => "m 1\n".to_owned(),
-                Format::OpenMetrics => "m 1\n# EOF\n".to_owned(),
+            metrics: Box::new(|format| {
+                let text = match format {
+                    Format::Text => "m 1\n",
+                    Format::OpenMetrics => "m 1\n# EOF\n",
+                };
+                Rendered::now(text.to_owned())
             }),
             others: others.map(page).into(),
         }

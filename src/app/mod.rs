@@ -18,6 +18,7 @@ use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Connections, Listener, Peer};
+use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
@@ -39,9 +40,13 @@ use self::descriptors::{DescriptorBudget, Lowered};
 use self::routing::{backends, lane, route_table, unrouted};
 use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// Maximum time that a shutdown waits for the export of telemetry. If the grace period has expired, Kubernetes kills a
-/// sidecar 2 s after SIGTERM.
+/// Maximum time that a shutdown waits for the observer and the export of telemetry. If the grace period has expired,
+/// Kubernetes kills a sidecar 2 s after SIGTERM.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// The part of [`FLUSH_TIMEOUT`] in which the observer may catch up. An observer that is not overloaded needs some
+/// milliseconds.
+const OBSERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum time that a shutdown waits for aborted exchanges to end. Each needs one wake-up of a task, so this is enough
 /// even on a busy single core.
@@ -272,7 +277,7 @@ impl Core {
         others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
         let channel = Arc::new(ObservationChannel::new(tee::Config {
-            budget_bytes: config.observer_memory,
+            budget_bytes: config.observer_memory / 2,
             ..tee::Config::default()
         }));
         let gate = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));
@@ -283,7 +288,7 @@ impl Core {
             let request_log = Arc::clone(&request_log);
             Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
-        let gauges = views::snapshot_source(&observer_ref, &channel, &gate, others);
+        let gauges = views::snapshot_source(&observer_ref, &gate, others);
         let (instruments, collector) = Instruments::new(&export, config.labels, gauges);
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
@@ -343,17 +348,19 @@ impl Core {
             gate: _,
         } = self;
         drop(scraper);
-        let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
-        // The parts stop concurrently, so that all share the same timeout.
+        let started = tokio::time::Instant::now();
+        let observed = tokio::task::spawn_blocking(move || observer.stop(OBSERVER_TIMEOUT)).await;
+        // The parts stop concurrently, so that all share the rest of the time.
+        let left = FLUSH_TIMEOUT.saturating_sub(started.elapsed());
         let (exported, logged, stored) = tokio::join!(
-            tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH_TIMEOUT)),
-            tokio::task::spawn_blocking(move || request_log.stop(FLUSH_TIMEOUT)),
+            tokio::task::spawn_blocking(move || telemetry.shutdown(left)),
+            tokio::task::spawn_blocking(move || request_log.stop(left)),
             tokio::task::spawn_blocking(
-                move || slo_state_writer.is_none_or(|writer| writer.stop(FLUSH_TIMEOUT))
+                move || slo_state_writer.is_none_or(|writer| writer.stop(left))
             ),
         );
-        let all = [exported, logged, stored];
-        observed.is_ok() && all.into_iter().all(|done| done.unwrap_or(false))
+        let all = [observed, exported, logged, stored];
+        all.into_iter().all(|done| done.unwrap_or(false))
     }
 }
 
@@ -364,6 +371,7 @@ fn requests(
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::Error> {
     let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);
+    requests.budget = Budget::new(config.observer_memory / 2);
     enable_tcp_info(&mut requests);
     apply(&mut requests, config);
     if let Some(path) = &config.slo_state {

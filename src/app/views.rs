@@ -1,17 +1,18 @@
 //! Snapshots of the running parts, for gauges and for the pages of the admin port.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 use super::Core;
-use crate::admin::{Objective, Page, Pages, Stats, StatsSource};
+use crate::admin::{Objective, Page, Pages, Rendered, Stats, StatsSource};
 use crate::config::Config;
 use tokengauge_listen::Load;
-use tokengauge_observe::tee::ObservationChannel;
-use tokengauge_observe::{InFlightRequests, Observer};
+use tokengauge_measure::{drift, engine, load};
+use tokengauge_observe::{InFlightRequests, Observed, Observer};
 use tokengauge_telemetry::process::ProcessStats;
-use tokengauge_telemetry::{ObserverLosses, SnapshotSource, StateSnapshot};
+use tokengauge_telemetry::{SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{self, MonotonicInstant, WallTime};
 use tokengauge_types::label::CardinalityLimiter;
 
@@ -23,30 +24,26 @@ const JSON: &str = "application/json";
 /// after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
-    channel: &Arc<ObservationChannel>,
     gate: &Arc<CardinalityLimiter>,
     others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
 ) -> SnapshotSource {
-    let (observer, channel, gate) = (Arc::clone(observer), Arc::clone(channel), Arc::clone(gate));
-    SnapshotSource::new(move || {
+    let (observer, gate) = (Arc::clone(observer), Arc::clone(gate));
+    SnapshotSource::holding(move |collect| {
         let Some(observer) = observer.get().and_then(Weak::upgrade) else {
-            return StateSnapshot::default();
+            return collect(StateSnapshot::default());
         };
-        // The backlog is read before the observer processes its events. Otherwise the backlog would always be 0.
-        let backlog = channel.backlog();
-        let observed = observer.with_current_state(InFlightRequests::snapshot);
-        let lost = channel.lost();
-        let others = others();
-        StateSnapshot {
-            losses: ObserverLosses { bytes: lost.bytes, exchanges: lost.exchanges, backlog },
-            label_overflow: gate.refused().to_vec(),
-            refused_requests: others.refused_requests,
-            clients: others.clients,
-            request_log: others.request_log,
-            draining: others.draining,
-            process: ProcessStats::read(),
-            ..observed
-        }
+        observer.with_snapshot(|observed| {
+            let others = others();
+            collect(StateSnapshot {
+                label_overflow: gate.refused().to_vec(),
+                refused_requests: others.refused_requests,
+                clients: others.clients,
+                request_log: others.request_log,
+                draining: others.draining,
+                process: ProcessStats::read(),
+                ..observed
+            });
+        });
     })
 }
 
@@ -65,33 +62,65 @@ pub(super) fn client_load(listeners: impl Iterator<Item = Load>) -> StateSnapsho
 
 /// The pages of the admin port.
 pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
-    let page = |path, content_type, render| Page { path, content_type, render };
-    let json_page = |path, render: fn(&Observer) -> String| {
-        let observer = Arc::clone(&core.observer);
-        page(path, JSON, Box::new(move || render(&observer)))
-    };
     let telemetry = Arc::clone(&core.telemetry);
     let config = Arc::clone(config);
     let gate = Arc::clone(&core.gate);
-    let (observer, start) = (Arc::clone(&core.observer), process_start());
+    let observer = &core.observer;
+    let start = process_start();
+    let yaml = move || Rendered::now(config.load().yaml.clone());
+    let labels = move || Rendered::now(json(&gate.admitted()));
     Pages {
-        metrics: Box::new(move |format| telemetry.prometheus(format)),
+        metrics: Box::new(move |format| {
+            let snapshot = telemetry.scrape();
+            Rendered { body: format.render(&snapshot).into(), age: snapshot.age }
+        }),
         others: vec![
-            page("/config", "application/yaml", Box::new(move || config.load().yaml.clone())),
-            json_page("/streams", |observer| {
-                json(&observer.with_current_state(|requests, at| requests.streams(at)))
-            }),
-            json_page("/slo", |observer| {
-                let (_, objectives) = observer.with_current_state(InFlightRequests::reading);
+            Page { path: "/config", content_type: "application/yaml", render: Box::new(yaml) },
+            observed_page(
+                "/streams",
+                observer,
+                |requests, at| requests.streams(at),
+                |streams| json(&streams),
+            ),
+            observed_page("/slo", observer, InFlightRequests::reading, |(_, objectives)| {
                 json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
             }),
-            page("/stats", JSON, Box::new(move || stats(&observer, start))),
-            page("/labels", JSON, Box::new(move || json(&gate.admitted()))),
-            json_page("/drift", |observer| {
-                observer.with_current_state(|requests, _| requests.drift.saved()).to_json()
+            observed_page("/stats", observer, StatsReading::take, move |reading| {
+                json(&reading.stats(start))
             }),
+            Page { path: "/labels", content_type: JSON, render: Box::new(labels) },
+            observed_page(
+                "/drift",
+                observer,
+                |requests, _| requests.drift.saved(),
+                |saved| saved.to_json(),
+            ),
         ],
     }
+}
+
+/// Returns a page with a value that `read` takes from the in-flight requests. If the observer is busy for too long, the
+/// page is the last one that was rendered. The first one is rendered at the start, when the observer has nothing to do.
+fn observed_page<T: 'static>(
+    path: &'static str,
+    observer: &Arc<Observer>,
+    read: fn(&mut InFlightRequests, MonotonicInstant) -> T,
+    show: impl Fn(T) -> String + Send + Sync + 'static,
+) -> Page {
+    let observer = Arc::clone(observer);
+    let last = Mutex::new((clock::now(), Bytes::new()));
+    let render = move || {
+        let observed = observer.read_in_time(read);
+        let now = clock::now();
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Observed { value, lag }) = observed {
+            *last = (now.saturating_sub(lag), Bytes::from(show(value)));
+        }
+        let (at, body) = last.clone();
+        Rendered { body, age: now.since(at) }
+    };
+    render();
+    Page { path, content_type: JSON, render: Box::new(render) }
 }
 
 /// Returns the wall-clock time of the process start. Monotonic times count from this moment.
@@ -100,18 +129,30 @@ fn process_start() -> WallTime {
     WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
 }
 
-fn stats(observer: &Observer, start: WallTime) -> String {
-    let (at, (load, _), drift, backends) = observer.with_current_state(|requests, at| {
-        let (reading, drift) = (requests.reading(at), requests.drift.reading(at));
-        (at, reading, drift, requests.backends.readings(at))
-    });
-    json(&Stats::of(StatsSource {
-        started: start,
-        uptime: at.since(MonotonicInstant::ZERO),
-        load: &load,
-        drift: &drift,
-        backends: &backends,
-    }))
+/// The data behind `/stats`.
+struct StatsReading {
+    at: MonotonicInstant,
+    load: load::Reading,
+    drift: drift::Reading,
+    backends: Vec<engine::Reading>,
+}
+
+impl StatsReading {
+    fn take(requests: &mut InFlightRequests, at: MonotonicInstant) -> Self {
+        let (load, _) = requests.reading(at);
+        let drift = requests.drift.reading(at);
+        Self { at, load, drift, backends: requests.backends.readings(at) }
+    }
+
+    fn stats(&self, started: WallTime) -> Stats<'_> {
+        Stats::of(StatsSource {
+            started,
+            uptime: self.at.since(MonotonicInstant::ZERO),
+            load: &self.load,
+            drift: &self.drift,
+            backends: &self.backends,
+        })
+    }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -444,7 +444,8 @@ pub(super) struct Otlp {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Memory of the observation path, for all exchanges together. Beyond it, exchanges are forwarded unobserved.
+    /// Memory of the observation path, for all exchanges together: half for bytes that wait for the observer, half for
+    /// what its parsers hold. Beyond it, bytes are forwarded unobserved.
     // At least one full shard. 4 GiB is more than a sidecar ever has.
     pub(super) observer_memory: Field<BoundedSize<{ 1 << 20 }, { 4 << 30 }>>,
 }

@@ -470,6 +470,7 @@ async fn captured_content_is_only_on_spans_of_its_route() {
     let watched = Watched::start(backend.address, capture).await;
     answering(backend, &CASES);
     let secret = "sk-aaaaaaaaaaaaaaaaaaaaaaaa";
+    let mut requests = 0;
     for (number, case) in CASES.iter().enumerate() {
         for route in ["first", "rest"] {
             let body =
@@ -481,6 +482,12 @@ async fn captured_content_is_only_on_spans_of_its_route() {
             );
             let answer = watched.exchange(&request).await;
             assert!(String::from_utf8_lossy(&answer).contains("planted-in-"));
+            requests += 1;
+            // An overloaded observer and the shutdown give up bodies that wait for too long.
+            let finished = async {
+                while watched.process.count(&["requests_finished_total"]).await < requests {}
+            };
+            within("the request to be observed", finished).await;
         }
     }
     let (told, mut spans) = watched.told().await;

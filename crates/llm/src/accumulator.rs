@@ -1,5 +1,6 @@
 //! Accumulates the events of one response: identifiers, usage, errors, choices and token counts.
 
+use crate::budget::RequestBudget;
 use crate::count::{Source, TokenCounter, TokenDelta, TokenTotals, Tokenizers};
 use crate::dialect::{Event, Part, Timings, Usage};
 use crate::frame::ParseError;
@@ -45,9 +46,9 @@ pub struct Choice {
 impl ResponseAccumulator {
     /// Creates an accumulator. `model` is the requested model. It selects the tokenizer until the response names a
     /// model.
-    pub fn new(model: Option<&Name>, tokenizers: &Tokenizers) -> Self {
+    pub fn new(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
         Self {
-            counter: counter(model, tokenizers),
+            counter: counter(model, tokenizers, budget),
             id: None,
             model: None,
             service_tier: None,
@@ -120,8 +121,13 @@ impl ResponseAccumulator {
     }
 
     /// Starts a new count for further text. Uses the encoding of the model that the response named, or else of `model`.
-    pub fn restart_count(&mut self, model: Option<&Name>, tokenizers: &Tokenizers) {
-        self.counter = counter(self.model.as_ref().or(model), tokenizers);
+    pub fn restart_count(
+        &mut self,
+        model: Option<&Name>,
+        tokenizers: &Tokenizers,
+        budget: &RequestBudget,
+    ) {
+        self.counter = counter(self.model.as_ref().or(model), tokenizers, budget);
     }
 
     fn start(&mut self, id: Option<&str>, model: Option<&str>) {
@@ -144,8 +150,8 @@ impl ResponseAccumulator {
     }
 }
 
-fn counter(model: Option<&Name>, tokenizers: &Tokenizers) -> TokenCounter {
-    let mut counter = TokenCounter::new(tokenizers);
+fn counter(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget) -> TokenCounter {
+    let mut counter = TokenCounter::new(tokenizers, budget);
     if let Some(model) = model {
         counter.set_model(model.as_str());
     }

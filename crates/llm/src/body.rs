@@ -1,15 +1,16 @@
 //! Reads one response body: decodes its content encoding, splits it into frames and translates the frames into events.
 
+use crate::budget::RequestBudget;
 use crate::decode::ContentDecoder;
 use crate::dialect::{self, Api, Event, RequestFacts, ResponseReader};
-use crate::frame::{Frame, Framer, ParseError};
+use crate::frame::{BudgetedFramer, Frame, ParseError};
 use tokengauge_types::event::Headers;
 
 /// Reads the body of one response, in pieces of any size.
 #[derive(Debug)]
 pub struct BodyReader {
     decoder: ContentDecoder,
-    framer: Framer,
+    framer: BudgetedFramer,
     reader: ResponseReader,
     is_lossy: bool,
 }
@@ -32,28 +33,32 @@ impl BodyReader {
         api: Api,
         request: &RequestFacts,
         (status, headers): (u16, &Headers),
+        budget: &RequestBudget,
         out: &mut impl FnMut(Event<'_>),
     ) -> Self {
         let is_whole = request.stream != Some(true);
         dialect::headers::read(headers, dialect::is_error(status), is_whole, out);
         Self {
-            decoder: ContentDecoder::new(headers.get("content-encoding")),
-            framer: Framer::new(headers.get("content-type"), api.json()),
-            reader: ResponseReader::new(api, request, status),
+            decoder: ContentDecoder::new(headers.get("content-encoding"), budget),
+            framer: BudgetedFramer::new(headers.get("content-type"), api.json(), budget),
+            reader: ResponseReader::new(api, request, status, budget),
             is_lossy: false,
         }
     }
 
-    /// Parses the next bytes. Calls `out` for each item that these bytes complete.
-    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) {
-        let Self { decoder, framer, reader, .. } = self;
+    /// Parses the next bytes. Calls `out` for each item that these bytes complete. Returns `false` if a limit or
+    /// the budget left a part of the bytes unread.
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(BodyItem<'_>)) -> bool {
+        let Self { decoder, framer, reader, is_lossy } = self;
+        let mut is_over_budget = false;
         let is_decoded = decoder.push(bytes, &mut |plain| {
-            framer.push(plain, &mut |frame| read_frame(reader, frame, out));
+            framer.push(plain, &mut |frame| is_over_budget |= read_frame(reader, frame, out));
         });
+        *is_lossy |= is_over_budget || !is_decoded;
         if !is_decoded {
-            self.framer.gap();
-            self.is_lossy = true;
+            framer.gap();
         }
+        !is_over_budget && !decoder.is_given_up()
     }
 
     /// Records that bytes were lost. A stream of events or lines resumes at the next event or line. The rest of any
@@ -67,12 +72,12 @@ impl BodyReader {
     /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is set if HTTP
     /// delivered the whole body.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
-        let Self { decoder, framer, reader, .. } = self;
+        let Self { decoder, framer, reader, is_lossy } = self;
         if is_delivered {
             decoder.end();
         }
         if !decoder.is_unread() {
-            framer.finish(&mut |frame| read_frame(reader, frame, out));
+            framer.finish(&mut |frame| *is_lossy |= read_frame(reader, frame, out));
         }
     }
 
@@ -102,7 +107,17 @@ impl BodyReader {
     }
 }
 
-fn read_frame(reader: &mut ResponseReader, frame: Frame<'_>, out: &mut impl FnMut(BodyItem<'_>)) {
-    reader.read(&frame, &mut |event| out(BodyItem::Event(event)));
+/// Reads a frame. Returns whether a part of the body was given up for lack of memory.
+fn read_frame(
+    reader: &mut ResponseReader,
+    frame: Frame<'_>,
+    out: &mut impl FnMut(BodyItem<'_>),
+) -> bool {
+    let mut is_lossy = false;
+    reader.read(&frame, &mut |event| {
+        is_lossy |= matches!(event, Event::ParseError(ParseError::Budget));
+        out(BodyItem::Event(event));
+    });
     out(BodyItem::FrameEnd { is_message: matches!(frame, Frame::Event { .. }) });
+    is_lossy
 }

@@ -46,16 +46,17 @@
 //! - [`dialect`] translates each frame of an API format into events that are the same for all formats.
 //! - [`count`] counts the tokens of the generated text.
 //!
-//! [`content`] assembles prompts and answers if content capture is enabled.
+//! [`content`] assembles prompts and answers if content capture is enabled. [`budget`] limits the memory and the
+//! decompressed bytes of all parsers of a process together.
 
 mod accumulator;
 mod body;
+pub mod budget;
 pub mod content;
 pub mod count;
 pub mod decode;
 pub mod dialect;
 pub mod frame;
-mod memory;
 mod parser;
 
 pub use accumulator::{Choice, ResponseAccumulator};

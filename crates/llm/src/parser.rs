@@ -4,6 +4,7 @@ use http::Method;
 
 use crate::accumulator::ResponseAccumulator;
 use crate::body::{BodyItem, BodyReader};
+use crate::budget::{Budget, RequestBudget};
 use crate::count::{TokenDelta, TokenTotals, Tokenizers};
 use crate::decode::ContentDecoder;
 use crate::dialect::{
@@ -41,6 +42,7 @@ impl ResponseParser {
             content_type: None,
             content_encoding: None,
             tokenizers: Tokenizers::default(),
+            budget: Budget::default(),
         }
     }
 
@@ -127,6 +129,7 @@ pub struct ResponseParserBuilder<'a> {
     content_type: Option<&'a str>,
     content_encoding: Option<&'a str>,
     tokenizers: Tokenizers,
+    budget: Budget,
 }
 
 impl<'a> ResponseParserBuilder<'a> {
@@ -175,9 +178,14 @@ impl<'a> ResponseParserBuilder<'a> {
         Self { content_encoding: Some(content_encoding), ..self }
     }
 
-    /// Sets the tokenizers and the memory budget that they share. The default is the built-in encodings.
+    /// Sets the tokenizers. The default is the built-in encodings.
     pub fn tokenizers(self, tokenizers: &Tokenizers) -> Self {
         Self { tokenizers: tokenizers.clone(), ..self }
+    }
+
+    /// Sets the budget that this parser shares with others. By default, the parser has a budget of its own.
+    pub fn budget(self, budget: &Budget) -> Self {
+        Self { budget: budget.clone(), ..self }
     }
 
     /// Creates the parser.
@@ -186,7 +194,8 @@ impl<'a> ResponseParserBuilder<'a> {
     ///
     /// Fails if the request is not a call of a known API, or if the API is a WebSocket session.
     pub fn build(self) -> Result<ResponseParser, BuildError> {
-        let (api, request, request_error) = self.read_request()?;
+        let budget = self.budget.request();
+        let (api, request, request_error) = self.read_request(&budget)?;
         let mut headers = self.response_headers;
         let overrides =
             [("content-type", self.content_type), ("content-encoding", self.content_encoding)];
@@ -195,9 +204,11 @@ impl<'a> ResponseParserBuilder<'a> {
                 headers.set(name, value);
             }
         }
-        let mut response = ResponseAccumulator::new(request.model.as_ref(), &self.tokenizers);
+        let model = request.model.as_ref();
+        let mut response = ResponseAccumulator::new(model, &self.tokenizers, &budget);
         response.failed = dialect::is_error(self.status);
-        let body = BodyReader::new(api, &request, (self.status, &headers), &mut |event| {
+        let status_and_headers = (self.status, &headers);
+        let body = BodyReader::new(api, &request, status_and_headers, &budget, &mut |event| {
             response.apply(&event);
         });
         if let Some(error) = request_error {
@@ -207,7 +218,10 @@ impl<'a> ResponseParserBuilder<'a> {
     }
 
     /// Returns the API, the facts of the request, and the parse error if the request body could not be decoded.
-    fn read_request(&self) -> Result<(Api, RequestFacts, Option<ParseError>), BuildError> {
+    fn read_request(
+        &self,
+        budget: &RequestBudget,
+    ) -> Result<(Api, RequestFacts, Option<ParseError>), BuildError> {
         let headers = &self.request_headers;
         let found = dialect::detect(&RequestTarget {
             hint: self.api.map(Api::as_str),
@@ -225,7 +239,7 @@ impl<'a> ResponseParserBuilder<'a> {
             }
         };
         let mut reader = RequestReader::new(&found);
-        let mut decoder = ContentDecoder::new(headers.get("content-encoding"));
+        let mut decoder = ContentDecoder::new(headers.get("content-encoding"), budget);
         if decoder.push(self.request_body, &mut |plain| reader.push(plain)) {
             decoder.end();
         }

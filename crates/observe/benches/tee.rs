@@ -258,7 +258,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
     stop.store(true, Ordering::Release);
     channel.wake();
     drain.join().unwrap();
-    assert_eq!(channel.lost(), tee::ObserverLosses::default(), "everything was observed");
+    assert_eq!(channel.lost(), tee::ChannelLosses::default(), "everything was observed");
 }
 
 /// Drains the channel like the observer, and reads every byte.

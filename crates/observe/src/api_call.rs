@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::request_state::RequestState;
 use crate::response::{FrameContent, ObservedResponse};
 use tokengauge_llm::BodyReader;
-use tokengauge_llm::content::{self, CaptureBudget, CapturePolicy, RequestCapture};
+use tokengauge_llm::budget::RequestBudget;
+use tokengauge_llm::content::{self, CapturePolicy, RequestCapture};
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::decode::ContentDecoder;
 use tokengauge_llm::dialect::{
@@ -37,6 +39,7 @@ pub(super) struct ApiCall {
     series: Option<MetricLabels>,
     quota: Option<RateLimits>,
     tokenizers: Tokenizers,
+    budget: RequestBudget,
     /// The captured request body, if content is captured.
     asked: Option<Box<RequestCapture>>,
 }
@@ -53,26 +56,32 @@ pub(super) struct Closing<'a> {
 }
 
 impl ApiCall {
-    pub(super) fn new(found: &DetectedApi, open: &RequestHead, tokenizers: &Tokenizers) -> Self {
+    pub(super) fn new(
+        found: &DetectedApi,
+        open: &RequestHead,
+        tokenizers: &Tokenizers,
+        budget: &RequestBudget,
+    ) -> Self {
         let api = found.api;
         Self {
             api,
             request: RequestState::Parsing(Box::new(RequestReader::new(found))),
             body_decides: found.body_decides,
-            request_coding: ContentDecoder::new(open.headers.get("content-encoding")),
+            request_coding: ContentDecoder::new(open.headers.get("content-encoding"), budget),
             body: None,
             session: None,
-            answer: ObservedResponse::new(None, tokenizers, None),
+            answer: ObservedResponse::new(None, (tokenizers, budget), None),
             series: None,
             quota: None,
             tokenizers: tokenizers.clone(),
+            budget: budget.clone(),
             asked: None,
         }
     }
 
     /// Captures the content of the request and the response from now on.
-    pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
-        let asked = RequestCapture::new(policy, budget);
+    pub(super) fn capture(&mut self, policy: &Arc<CapturePolicy>) {
+        let asked = RequestCapture::new(policy, &self.budget);
         self.answer.capture = asked.heard().map(Box::new);
         self.asked = Some(Box::new(asked));
     }
@@ -137,7 +146,8 @@ impl ApiCall {
         self.body.as_ref().is_some_and(BodyReader::is_lossy)
     }
 
-    pub(super) fn request(&mut self, bytes: &[u8]) {
+    /// Applies bytes of the request body. Returns `false` if a limit or the budget left a part of them unread.
+    pub(super) fn request(&mut self, bytes: &[u8]) -> bool {
         let Self { request, asked, .. } = self;
         if let RequestState::Parsing(reader) = request
             && !self.request_coding.push(bytes, &mut |plain| {
@@ -149,6 +159,7 @@ impl ApiCall {
         {
             reader.gap();
         }
+        !self.request_coding.is_given_up()
     }
 
     /// Ends the request body. `sent` is set if the body was sent completely.
@@ -207,7 +218,8 @@ impl ApiCall {
             Direction::Response => session.server(text, &mut take),
         }
         if (busy || content.text) && session.is_idle() {
-            self.answer.end_turn(self.request.facts().model.as_ref(), &self.tokenizers, out);
+            let parsers = (&self.tokenizers, &self.budget);
+            self.answer.end_turn(self.request.facts().model.as_ref(), parsers, out);
         }
     }
 
@@ -252,26 +264,26 @@ impl ApiCall {
         learn_provider(route, &head.headers);
         self.quota = RateLimits::read(&head.headers, now);
         let capture = self.answer.capture.take();
-        let mut answer = ObservedResponse::new(self.asked(), &self.tokenizers, capture);
+        let parsers = (&self.tokenizers, &self.budget);
+        let mut answer = ObservedResponse::new(self.asked(), parsers, capture);
         let mut content = FrameContent::default();
-        let status_and_headers = (head.status, &head.headers);
-        let body = BodyReader::new(self.api, self.facts(), status_and_headers, &mut |event| {
-            answer.event(&event, &mut content, &mut |_| {});
-        });
+        let (facts, status_and_headers) = (self.facts(), (head.status, &head.headers));
+        let mut read = |event: Event<'_>| answer.event(&event, &mut content, &mut |_| {});
+        let body = BodyReader::new(self.api, facts, status_and_headers, &self.budget, &mut read);
         (self.answer, self.body) = (answer, Some(body));
     }
 
-    /// Applies bytes of the response body.
+    /// Applies bytes of the response body. Returns `false` if a limit or the budget left a part of them unread.
     pub(super) fn response(
         &mut self,
         at: MonotonicInstant,
         bytes: &[u8],
         points: &mut Timestamps,
         out: &mut impl FnMut(LiveSample),
-    ) {
-        let Self { body: Some(body), answer, .. } = self else { return };
+    ) -> bool {
+        let Self { body: Some(body), answer, .. } = self else { return true };
         let mut content = FrameContent::default();
-        body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out));
+        body.push(bytes, &mut |item| answer.item((at, item), &mut content, points, out))
     }
 
     /// Ends the response body. `delivered` is set if HTTP delivered the body completely.
@@ -442,39 +454,6 @@ impl ApiCall {
             server_port: route.server_port,
             tenant: identity.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
             variant: identity.variant.as_ref().map(|name| label(Dimension::Variant, name)),
-        }
-    }
-}
-
-/// Parse state of the request body: in progress or finished.
-#[derive(Debug)]
-enum RequestState {
-    Parsing(Box<RequestReader>),
-    Done(Box<RequestFacts>),
-}
-
-impl RequestState {
-    fn facts(&self) -> &RequestFacts {
-        match self {
-            Self::Parsing(reader) => reader.facts(),
-            Self::Done(facts) => facts,
-        }
-    }
-
-    /// Returns the facts of the request. For a session, the facts come from its messages. If the messages name no
-    /// model, the model comes from the handshake.
-    fn finish(self, session: Option<&Realtime>) -> RequestFacts {
-        let facts = match self {
-            Self::Parsing(reader) => reader.finish(),
-            Self::Done(facts) => *facts,
-        };
-        match session {
-            Some(session) => {
-                let mut request = session.facts().clone();
-                request.model = request.model.or(facts.model);
-                request
-            }
-            None => facts,
         }
     }
 }

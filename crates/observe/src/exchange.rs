@@ -1,16 +1,17 @@
 //! One exchange, from its first event to its record. This module does no I/O. Malformed input is counted in the record,
 //! and the data parsed before it stays valid.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api_call::{ApiCall, Closing};
+use crate::detection::detect;
 use crate::tcp_info::Connections;
 use crate::websocket::WebSocketSession;
-use tokengauge_llm::content::{CaptureBudget, CapturePolicy};
+use tokengauge_llm::budget::RequestBudget;
+use tokengauge_llm::content::CapturePolicy;
 use tokengauge_llm::count::Tokenizers;
-use tokengauge_llm::dialect::{self, RateLimits};
+use tokengauge_llm::dialect::RateLimits;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{self, Http, MetricLabels, Record, ResponseSummary, WebSocket};
@@ -22,13 +23,10 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     ConnectTimings, Direction, Ending, ExchangeId, ObserverEvent, RequestHead, ResponseHead,
 };
-use tokengauge_types::label::{CardinalityLimiter, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, Name};
 
 /// HTTP status of an upgraded connection.
 const SWITCHING: u16 = 101;
-
-/// Factor for the stall threshold of reasoning requests before the first token. Providers may not stream reasoning.
-const REASONING_PATIENCE: u32 = 10;
 
 /// An open exchange, as observed so far.
 #[derive(Debug)]
@@ -52,17 +50,10 @@ pub struct Exchange {
     queued: bool,
     queue_depth: u32,
     gap: bool,
+    /// Body bytes that a limit or the budget left unread, and that were not reported yet.
+    unread_bytes: u64,
     broken: bool,
-}
-
-/// Returns the path that the upstream receives.
-fn sent_path(open: &RequestHead) -> Cow<'_, str> {
-    let route = &open.route;
-    let rest = open.path.as_str().get(route.stripped..).unwrap_or_default();
-    match route.base_path.as_str() {
-        "" => rest.into(),
-        base => [base, rest].concat().into(),
-    }
+    budget: RequestBudget,
 }
 
 impl Exchange {
@@ -71,19 +62,10 @@ impl Exchange {
         at: MonotonicInstant,
         mut open: Box<RequestHead>,
         gate: Arc<CardinalityLimiter>,
-        tokenizers: &Tokenizers,
+        (tokenizers, budget): (&Tokenizers, RequestBudget),
     ) -> Self {
-        let path = sent_path(&open);
-        let detect = dialect::RequestTarget {
-            hint: open.route.dialect.as_ref().map(Label::as_str),
-            method: &open.method,
-            host: Some(open.route.server_address.as_str()),
-            path: &path,
-            anthropic: open.headers.get("anthropic-version").is_some(),
-        };
-        let queried = open.model.as_ref();
-        let call = dialect::detect(&detect)
-            .map(|found| Box::new(ApiCall::new(&found.or_model(queried), &open, tokenizers)));
+        let call =
+            detect(&open).map(|found| Box::new(ApiCall::new(&found, &open, tokenizers, &budget)));
         let mut connections = Connections::default();
         connections.client.set(open.connection.take());
         Self {
@@ -103,14 +85,16 @@ impl Exchange {
             queued: false,
             queue_depth: 0,
             gap: false,
+            unread_bytes: 0,
             broken: false,
+            budget,
         }
     }
 
     /// Captures the content of the request and the response, if the exchange is a call of a known API.
-    pub fn capture(&mut self, policy: &Arc<CapturePolicy>, budget: &CaptureBudget) {
+    pub fn capture(&mut self, policy: &Arc<CapturePolicy>) {
         if let Some(call) = &mut self.call {
-            call.capture(policy, budget);
+            call.capture(policy);
         }
     }
 
@@ -279,10 +263,16 @@ impl Exchange {
         Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
     }
 
+    /// Returns the body bytes that a limit or the budget left unread since the last call.
+    pub(super) const fn take_unread_bytes(&mut self) -> u64 {
+        std::mem::replace(&mut self.unread_bytes, 0)
+    }
+
     /// Ends the observation after a panic in the pipeline.
     pub fn break_off(&mut self) {
         self.broken = true;
         self.call = None;
+        self.connections = Connections::default();
     }
 
     pub(super) const fn connections(&mut self) -> &mut Connections {
@@ -340,7 +330,7 @@ impl Exchange {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
         let is_socket = protocol.is_some_and(|name| name.eq_ignore_ascii_case("websocket"));
-        self.socket = is_socket.then(|| Box::new(WebSocketSession::new()));
+        self.socket = is_socket.then(|| Box::new(WebSocketSession::new(&self.budget)));
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
@@ -353,16 +343,8 @@ impl Exchange {
     }
 
     fn patience(&self) -> StallThresholds {
-        let route = &self.open.route;
         let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
-        StallThresholds {
-            first: if reasons {
-                route.hung_after.saturating_mul(REASONING_PATIENCE)
-            } else {
-                route.hung_after
-            },
-            next: route.stall_after,
-        }
+        StallThresholds::of(&self.open.route, reasons)
     }
 
     /// Restarts the stall clock when the request body is sent, unless the response has begun. The backend cannot
@@ -376,21 +358,34 @@ impl Exchange {
     fn request(&mut self, at: MonotonicInstant, bytes: &[u8], out: &mut impl FnMut(LiveSample)) {
         self.request_bytes += bytes.len() as u64;
         self.uploaded(at, out);
-        if self.socket.is_some() {
-            self.messages(Direction::Request, bytes, out);
-        } else if let Some(call) = &mut self.call {
-            call.request(bytes);
-        }
+        let is_read = if self.socket.is_some() {
+            self.messages(Direction::Request, bytes, out)
+        } else {
+            self.call.as_mut().is_none_or(|call| call.request(bytes))
+        };
+        self.count_unread(is_read, bytes);
     }
 
-    fn messages(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(LiveSample)) {
+    /// Returns `false` if the budget left a part of `bytes` unread.
+    fn messages(
+        &mut self,
+        direction: Direction,
+        bytes: &[u8],
+        out: &mut impl FnMut(LiveSample),
+    ) -> bool {
         let Self { socket, call, .. } = self;
-        let Some(socket) = socket else { return };
+        let Some(socket) = socket else { return true };
         socket.push(direction, bytes, &mut |text| {
             if let Some(call) = call {
                 call.message(direction, text, out);
             }
-        });
+        })
+    }
+
+    const fn count_unread(&mut self, is_read: bool, bytes: &[u8]) {
+        if !is_read {
+            self.unread_bytes += bytes.len() as u64;
+        }
     }
 
     fn request_end(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
@@ -432,12 +427,14 @@ impl Exchange {
         self.response_bytes += bytes.len() as u64;
         self.blocked += blocked;
         if self.socket.is_some() {
-            self.messages(Direction::Response, bytes, out);
+            let is_read = self.messages(Direction::Response, bytes, out);
+            self.count_unread(is_read, bytes);
         } else if let Some(call) = &mut self.call {
             call.answer.timing.block(blocked);
             self.watch.block(blocked);
             let before = self.points.last;
-            call.response(at, bytes, &mut self.points, out);
+            let is_read = call.response(at, bytes, &mut self.points, out);
+            self.count_unread(is_read, bytes);
             if self.points.last == before {
                 self.watch.arrival();
             } else {

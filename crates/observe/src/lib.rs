@@ -7,13 +7,17 @@
 //! does no I/O and takes the time as an argument.
 
 mod api_call;
+mod backlog;
 mod describe;
+mod detection;
 mod endpoint;
 mod exchange;
 mod in_flight;
 mod layer;
+mod lendable;
 mod observation;
 mod observer;
+mod request_state;
 mod response;
 mod tcp_info;
 pub mod tee;
@@ -27,7 +31,7 @@ pub use exchange::Exchange;
 pub use in_flight::{InFlightRequests, Sinks, StreamView};
 pub use layer::{Observe, ObserveFuture, ObserveLayer, OpenExchange};
 pub use observation::Observation;
-pub use observer::Observer;
+pub use observer::{Observed, Observer};
 pub use tcp_info::TcpInfoQuery;
 
 #[cfg(test)]

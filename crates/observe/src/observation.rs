@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use crate::endpoint::{Endpoint, EndpointOpener};
 use crate::in_flight::{InFlightRequests, Sinks};
@@ -13,6 +14,9 @@ use tokengauge_telemetry::{
     Config, Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
+
+/// Maximum time that dropping an [`Observation`] takes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running observer: a thread that reads the observation channel, and the metrics that it updates.
 ///
@@ -35,11 +39,11 @@ impl Observation {
         // The observer updates the instruments, and gauges read the observer. The weak reference avoids a reference
         // cycle.
         let reader: Arc<OnceLock<Weak<Observer>>> = Arc::default();
-        let readings = SnapshotSource::new({
+        let readings = SnapshotSource::holding({
             let reader = Arc::clone(&reader);
-            move || match reader.get().and_then(Weak::upgrade) {
-                Some(observer) => observer.with_current_state(InFlightRequests::snapshot),
-                None => StateSnapshot::default(),
+            move |collect| match reader.get().and_then(Weak::upgrade) {
+                Some(observer) => observer.with_snapshot(collect),
+                None => collect(StateSnapshot::default()),
             }
         });
         let (config, _) = Config::from_env(|_| None);
@@ -71,6 +75,6 @@ impl Observation {
 
 impl Drop for Observation {
     fn drop(&mut self) {
-        self.observer.stop();
+        self.observer.stop(STOP_TIMEOUT);
     }
 }

@@ -1,6 +1,7 @@
 //! The observed response: its facts, timestamps and token samples.
 
 use crate::tool_arguments::ToolArguments;
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::ResponseCapture;
 use tokengauge_llm::count::{TokenDelta, Tokenizers};
 use tokengauge_llm::dialect::{Event, Part};
@@ -37,11 +38,11 @@ pub(super) struct FrameContent {
 impl ObservedResponse {
     pub(super) fn new(
         model: Option<&Name>,
-        tokenizers: &Tokenizers,
+        (tokenizers, budget): (&Tokenizers, &RequestBudget),
         capture: Option<Box<ResponseCapture>>,
     ) -> Self {
         Self {
-            facts: ResponseAccumulator::new(model, tokenizers),
+            facts: ResponseAccumulator::new(model, tokenizers, budget),
             past: TokenCounts::default(),
             timing: StreamTiming::default(),
             arguments: ToolArguments::default(),
@@ -135,11 +136,11 @@ impl ObservedResponse {
     pub(super) fn end_turn(
         &mut self,
         model: Option<&Name>,
-        tokenizers: &Tokenizers,
+        (tokenizers, budget): (&Tokenizers, &RequestBudget),
         out: &mut impl FnMut(LiveSample),
     ) {
         self.past = self.count(out);
-        self.facts.restart_count(model, tokenizers);
+        self.facts.restart_count(model, tokenizers, budget);
     }
 
     /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. If

@@ -284,9 +284,12 @@ impl Registrar<'_> {
     }
 
     fn logs_and_labels(&self) {
-        self.value(&health::SELF_DROPPED_BYTES, |snapshot| Some(snapshot.losses.bytes));
-        self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.losses.exchanges));
-        self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.losses.backlog));
+        self.value(&health::SELF_DROPPED_BYTES, |snapshot| Some(snapshot.observer.lost_bytes));
+        self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.observer.unobserved));
+        self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.observer.backlog));
+        self.value(&health::SELF_HELD, |snapshot| Some(snapshot.observer.held));
+        self.value(&health::SELF_AGE, |snapshot| Some(snapshot.observer.age.as_secs_f64()));
+        self.value(&health::SELF_RESTARTS, |snapshot| Some(snapshot.observer.restarts));
         self.value(&health::SELF_INVALID_REQUESTS, |snapshot| Some(snapshot.refused_requests));
         self.value(&health::SELF_OVER_LIMIT, |snapshot| Some(snapshot.clients.over_limit));
         self.value(&health::SELF_CONNECTIONS, |snapshot| Some(snapshot.clients.connections));

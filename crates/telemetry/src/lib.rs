@@ -35,8 +35,8 @@ mod testing;
 
 pub use config::{Config, IgnoredSetting};
 pub use instruments::{Component, Instruments, LiveInstruments};
-pub use metrics_reader::MetricsReader;
+pub use metrics_reader::{MetricsReader, MetricsSnapshot};
 pub use request_log::RequestLog;
 pub use sampling::{Sampler, SamplingDecision};
-pub use snapshot::{BudgetReading, ClientLoad, ObserverLosses, SnapshotSource, StateSnapshot};
+pub use snapshot::{BudgetReading, ClientLoad, ObserverHealth, SnapshotSource, StateSnapshot};
 pub use telemetry::Telemetry;

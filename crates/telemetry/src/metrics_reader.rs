@@ -36,6 +36,8 @@ pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
     /// Exemplars, which link values of these metrics to traces.
     pub exemplars: ExemplarSnapshot,
+    /// Age of the state that gauges show. Zero unless the observer is overloaded.
+    pub age: Duration,
 }
 
 /// Owns the SDK's meter provider and metric readers.
@@ -119,17 +121,19 @@ impl MetricsReader {
 
     fn snapshot(&self, reader: &SharedReader) -> MetricsSnapshot {
         let _one_at_a_time = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut snapshot = self.readings.take();
-        snapshot.folded_series = self.folded.load(Ordering::Relaxed);
-        self.current.store(Arc::new(snapshot));
-        // Taking the state makes the observer apply all pending events, so exemplars are copied afterwards. They are
-        // copied before the metrics, so that every exemplar belongs to an exchange that the metrics count.
-        let exemplars = self.exemplars.snapshot();
-        let mut metrics = ResourceMetrics::default();
-        if let Err(error) = reader.collect(&mut metrics) {
-            tracing::error!(%error, "metrics collection failed");
-        }
-        MetricsSnapshot { metrics, exemplars }
+        // Gauges and counters belong to the same instant, because nothing is recorded during the call. Every exemplar
+        // belongs to an exchange that the metrics count.
+        self.readings.with(|mut snapshot| {
+            snapshot.folded_series = self.folded.load(Ordering::Relaxed);
+            let age = snapshot.observer.age;
+            self.current.store(Arc::new(snapshot));
+            let exemplars = self.exemplars.snapshot();
+            let mut metrics = ResourceMetrics::default();
+            if let Err(error) = reader.collect(&mut metrics) {
+                tracing::error!(%error, "metrics collection failed");
+            }
+            MetricsSnapshot { metrics, exemplars, age }
+        })
     }
 }
 

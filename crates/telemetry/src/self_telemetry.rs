@@ -51,6 +51,11 @@ pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
 }
 
+/// The observer thread panicked and continues. Metrics may miss requests. `restarts` counts since the process started.
+pub fn observer_restarted(restarts: u64) {
+    error!(restarts, "the observer thread panicked and was restarted");
+}
+
 /// The kernel does not report TCP connection statistics.
 pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");

@@ -25,7 +25,7 @@ pub struct StateSnapshot {
     /// Cost of a million output tokens on hardware that is rented by the hour.
     pub token_prices: Vec<TokenPrice>,
     pub drift: drift::Reading,
-    pub losses: ObserverLosses,
+    pub observer: ObserverHealth,
     /// Number of requests that were rejected because their headers were malformed or too large.
     pub refused_requests: u64,
     pub clients: ClientLoad,
@@ -51,15 +51,21 @@ pub struct BudgetReading {
     pub window: Duration,
 }
 
-/// Data that the observer has lost since the start of the process, and the data that it has not processed yet.
+/// Data that the observer has lost since the start of the process, the data that it holds, and its delay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct ObserverLosses {
+pub struct ObserverHealth {
     /// Number of body bytes that were forwarded unobserved.
-    pub bytes: u64,
+    pub lost_bytes: u64,
     /// Number of exchanges with at least one unobserved body byte.
-    pub exchanges: u64,
+    pub unobserved: u64,
     /// Number of body bytes that were copied for the observer and not processed yet.
     pub backlog: u64,
+    /// Bytes that the parsers of all requests hold.
+    pub held: u64,
+    /// Number of panics of the observer thread.
+    pub restarts: u64,
+    /// Age of the snapshot. Zero unless the observer is overloaded.
+    pub age: Duration,
 }
 
 /// Client connections and their limit, summed over all listeners.
@@ -73,17 +79,31 @@ pub struct ClientLoad {
 }
 
 /// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. It
-/// must not panic, and should hold locks only briefly.
+/// must not panic.
 #[derive(Clone)]
-pub struct SnapshotSource(Arc<dyn Fn() -> StateSnapshot + Send + Sync>);
+pub struct SnapshotSource(Arc<TakeSnapshot>);
+
+/// Calls its argument once with the snapshot.
+type TakeSnapshot = dyn Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync;
 
 impl SnapshotSource {
+    /// Creates a source of values that do not depend on what the instruments record.
     pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
+        Self::holding(move |collect| collect(take()))
+    }
+
+    /// Creates a source that calls its argument once with the snapshot, and lets nothing be recorded during the call.
+    /// The collected metrics therefore belong to the same instant as the snapshot.
+    pub fn holding(take: impl Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
-    pub fn take(&self) -> StateSnapshot {
-        (self.0)()
+    /// Takes a snapshot and calls `collect` with it.
+    pub fn with<T>(&self, collect: impl FnOnce(StateSnapshot) -> T) -> T {
+        let mut collect = Some(collect);
+        let mut collected = None;
+        (self.0)(&mut |snapshot| collected = collect.take().map(|collect| collect(snapshot)));
+        collected.expect("a source provides a snapshot")
     }
 }
 

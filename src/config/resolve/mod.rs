@@ -27,9 +27,10 @@ mod upstreams;
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Default memory limit of the observation channel. Enough for 5,000 streams whose observation is 6 KiB behind each. A
-/// longer backlog cannot be caught up.
-const OBSERVER_MEMORY: ByteSize = ByteSize(32 << 20);
+/// Default memory limit of the observation path. Half of it is for the channel: three times the data of half a second
+/// at 100,000 chunks of 300 bytes per second. The other half is for parsers: 1,000 concurrent gzip streams. Together
+/// with 5,000 open streams, this fits into the memory limit of a sidecar, 256 MiB.
+const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 
 /// Environment variable with the key for hashes of tenants, sessions and variants.
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";

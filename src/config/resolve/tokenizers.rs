@@ -47,7 +47,7 @@ pub(super) fn resolve(
     if files.is_empty() {
         *written = Field::Absent;
     }
-    Tokenizers::new(assigned, loaded)
+    Tokenizers::new(assigned)
 }
 
 /// Loads `file`, or returns the tokenizer of `candidates` that has the same content.

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokengauge_llm::content::{
-    CaptureBudget, CapturePolicy, CapturedContent, Redactor, RequestCapture, assemble,
-};
+use tokengauge_llm::budget::RequestBudget;
+use tokengauge_llm::content::{CapturePolicy, CapturedContent, Redactor, RequestCapture, assemble};
 use tokengauge_llm::dialect::Api;
 
 use super::script::{Script, however_cut};
@@ -29,7 +28,7 @@ pub fn content(input: &[u8]) {
     let redact = Redactor::new(&[Redactor::USUAL.to_owned()]).unwrap();
     let policy = Arc::new(CapturePolicy { max_bytes, redact });
     let content = however_cut(body, cuts, |pieces| {
-        let mut asked = RequestCapture::new(&policy, &CaptureBudget::default());
+        let mut asked = RequestCapture::new(&policy, &RequestBudget::default());
         pieces.iter().for_each(|piece| asked.push(piece));
         assemble(api, asked, None, &[])
     });

@@ -3,6 +3,7 @@
 //! The events must be the same for every cut of a response, and no text may be empty. An error response must yield only
 //! an error, and memory must not grow with the response.
 
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
 use tokengauge_llm::frame::{Frame, Framer, MAX_FRAME_BYTES};
 use tokengauge_types::label::Name;
@@ -109,7 +110,7 @@ impl Call {
             prompt_bytes: 3,
             ..RequestFacts::default()
         };
-        let reader = ResponseReader::new(self.api, &asked, self.status);
+        let reader = ResponseReader::new(self.api, &asked, self.status, &RequestBudget::default());
         (framer, reader, Meter::default())
     }
 

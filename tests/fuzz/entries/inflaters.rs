@@ -3,6 +3,7 @@
 //! The plain bytes up to an error must be the same for every cut of the encoded bytes. Memory and output must stay
 //! within the limits that `decode` documents.
 
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::decode::{DecodeError, Decompressor};
 
 use super::memory::{Meter, aside};
@@ -48,7 +49,7 @@ pub fn codings(input: &[u8]) {
 
 /// Decompresses the body and checks that the decompressor holds at most `most` bytes.
 fn check(mut script: Script<'_>, header: &str, most: usize) {
-    if Decompressor::new(header).ok().flatten().is_none() {
+    if Decompressor::new(header, &RequestBudget::default()).ok().flatten().is_none() {
         return;
     }
     let cuts = script.cuts();
@@ -81,8 +82,8 @@ impl PartialEq for Inflated {
         match (self.end, other.end) {
             (Ok(()), Ok(())) => self.plain == other.plain,
             (Err(_), Err(_))
-            | (Err(DecodeError::TooLarge), _)
-            | (_, Err(DecodeError::TooLarge)) => begins,
+            | (Err(DecodeError::TooLarge | DecodeError::OverBudget), _)
+            | (_, Err(DecodeError::TooLarge | DecodeError::OverBudget)) => begins,
             (Ok(()), Err(DecodeError::Corrupt)) | (Err(DecodeError::Corrupt), Ok(())) => {
                 begins && self.is_zstd
             }
@@ -101,7 +102,8 @@ struct Reading {
 impl Reading {
     fn of(header: &str) -> Self {
         let mut meter = Meter::default();
-        let inflater = meter.during(|| Decompressor::new(header));
+        let budget = RequestBudget::default();
+        let inflater = meter.during(|| Decompressor::new(header, &budget));
         meter.assert_holds_at_most(SLACK, "before the first byte");
         Self {
             inflater: inflater.ok().flatten().expect("checked before"),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tokengauge_llm::count::{Encoding, TextCounter, TokenCounter, Tokenizers};
+use tokengauge_llm::count::{Encoding, TextCounter, TokenCounter};
 use tokengauge_llm::dialect::{Part, TextKind};
 
 use super::script::{Script, in_pieces};
@@ -53,7 +53,7 @@ fn grows(encoding: Encoding, text: &str, cuts: [usize; 2]) {
 
 /// Tests several concurrent texts. The first byte of each piece selects its part.
 fn apart(model: &str, text: &str, cuts: [usize; 2]) {
-    let mut counter = TokenCounter::new(&Tokenizers::default());
+    let mut counter = TokenCounter::default();
     counter.set_model(model);
     let mut texts: BTreeMap<(u32, usize), String> = BTreeMap::new();
     let mut told = 0;

@@ -78,7 +78,7 @@ impl Rig {
         assert_eq!(observer.with_current_state(|requests, _| requests.in_flight()), 0);
         let metrics = telemetry.prometheus(Format::Text);
         let ending = tokio::task::spawn_blocking(move || {
-            observer.stop();
+            observer.stop(Duration::from_secs(30));
             telemetry.shutdown(FLUSH)
         });
         assert!(ending.await.unwrap(), "all data was delivered");

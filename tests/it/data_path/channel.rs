@@ -30,7 +30,6 @@ async fn forwards_bytes_beyond_the_budget_and_reports_them_as_a_gap() {
     assert_eq!(seen + gap, LEN, "the gap has the number of unobserved bytes: {words:?}");
     assert!(words[0].ends_with("Complete"), "events are never lost: {words:?}");
     assert_eq!(proxy.channel.lost().bytes, gap as u64);
-    assert_eq!(proxy.channel.lost().exchanges, 1);
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
@@ -109,7 +110,7 @@ impl Fixture {
             at(0),
             Box::new(self.open()),
             gate,
-            &Tokenizers::default(),
+            (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut say = |millis, word, bytes: &[u8]| {
             exchange.apply(at(millis), word, bytes, &mut |_| {});

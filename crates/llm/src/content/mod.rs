@@ -21,12 +21,7 @@ pub use request::RequestCapture;
 pub use response::ResponseCapture;
 
 use crate::dialect::Api;
-use crate::memory::MemoryBudget;
 use tokengauge_types::label::{Label, Name};
-
-/// Maximum number of bytes that all captures together keep: 1,000 requests with prompts of 64 KiB. If the budget is
-/// used up, a new request is not captured and is marked as truncated.
-const MOST_HELD: usize = 64 << 20;
 
 /// Number of bytes by which the scanned text exceeds the exported text. If a text is truncated, redaction removes this
 /// number of bytes from its end. A secret that is cut in two is therefore either recognized or removed.
@@ -85,16 +80,6 @@ pub struct CapturedContent {
     pub truncated: bool,
     /// Number of messages and message parts that were left out: images, audio and unknown types.
     pub left_out: u64,
-}
-
-/// The memory budget that all captures share.
-#[derive(Clone, Debug)]
-pub struct CaptureBudget(Arc<MemoryBudget>);
-
-impl Default for CaptureBudget {
-    fn default() -> Self {
-        Self(Arc::new(MemoryBudget::new(MOST_HELD)))
-    }
 }
 
 /// A text that may be truncated.

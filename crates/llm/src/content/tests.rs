@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::budget::RequestBudget;
 use crate::dialect::{DetectedApi, RequestReader, ResponseReader};
 use crate::frame::{Frame, Framer};
 
@@ -20,13 +21,13 @@ fn captured(
     answer: &str,
     pieces: usize,
 ) -> CapturedContent {
-    let mut asked = RequestCapture::new(policy, &CaptureBudget::default());
+    let mut asked = RequestCapture::new(policy, &RequestBudget::default());
     request.as_bytes().chunks(pieces).for_each(|piece| asked.push(piece));
     let found = DetectedApi { api, model: None, stream: None, body_decides: false };
     let mut facts = RequestReader::new(&found);
     facts.push(request.as_bytes());
     let mut heard = asked.heard();
-    let mut reader = ResponseReader::new(api, &facts.finish(), 200);
+    let mut reader = ResponseReader::new(api, &facts.finish(), 200, &RequestBudget::default());
     let mut reasons = Vec::new();
     let mut take = |frame: Frame<'_>| {
         reader.read(&frame, &mut |event| {
@@ -467,7 +468,7 @@ fn redacts_secrets_in_every_field() {
 #[test]
 fn all_captures_share_a_budget_and_return_it() {
     let policy = policy(1 << 20, &[]);
-    let budget = CaptureBudget::default();
+    let budget = RequestBudget::default();
     let mut held: Vec<RequestCapture> = Vec::new();
     loop {
         let asked = RequestCapture::new(&policy, &budget);
@@ -476,21 +477,21 @@ fn all_captures_share_a_budget_and_return_it() {
         }
         held.push(asked);
     }
-    assert_eq!(held.len(), MOST_HELD / (2 * (policy.max_bytes + MARGIN)));
+    assert_eq!(held.len(), budget.captures.most() / (2 * (policy.max_bytes + MARGIN)));
     let mut late = RequestCapture::new(&policy, &budget);
     late.push(br#"{"prompt":"Hi"}"#);
     assert!(late.heard().is_none());
     let content = assemble(Api::OpenAiChat, late, None, &[]);
     assert_eq!((content.input_messages, content.truncated), (None, true));
     drop(held);
-    assert_eq!(budget.0.taken(), 0);
+    assert_eq!(budget.captures.taken(), 0);
     assert!(RequestCapture::new(&policy, &budget).has_room());
 }
 
 #[test]
 fn captures_a_request_up_to_a_gap() {
     let policy = policy(1 << 10, &[]);
-    let mut asked = RequestCapture::new(&policy, &CaptureBudget::default());
+    let mut asked = RequestCapture::new(&policy, &RequestBudget::default());
     asked.push(br#"{"messages":[{"role":"user","content":"one"},{"role":"us"#);
     asked.gap();
     asked.push(br#"er","content":"two"}]}"#);

@@ -1,9 +1,12 @@
 //! Counts the text of one exchange. Text and reasoning of each choice are counted separately, in the model's own
 //! encoding and in the standard encoding.
 
+use std::sync::Arc;
+
 use super::held_text::HeldText;
 use super::stream::{STANDARD, Stream, rise};
 use super::{Source, TokenDelta, Tokenizer, Tokenizers, estimate};
+use crate::budget::RequestBudget;
 use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
@@ -44,7 +47,7 @@ pub struct TokenCounter {
 }
 
 impl TokenCounter {
-    pub fn new(tokenizers: &Tokenizers) -> Self {
+    pub fn new(tokenizers: &Tokenizers, budget: &RequestBudget) -> Self {
         Self {
             tokenizers: tokenizers.clone(),
             own: None,
@@ -52,7 +55,7 @@ impl TokenCounter {
             streams: Vec::new(),
             latest: 0,
             beyond: Beyond::new(),
-            held: HeldText::new(tokenizers.budget().clone()),
+            held: HeldText::new(Arc::clone(&budget.memory)),
             exact: true,
         }
     }
@@ -152,7 +155,7 @@ impl TokenCounter {
 
 impl Default for TokenCounter {
     fn default() -> Self {
-        Self::new(&Tokenizers::default())
+        Self::new(&Tokenizers::default(), &RequestBudget::default())
     }
 }
 
@@ -189,6 +192,7 @@ impl Beyond {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::count::Encoding;
 
     const TEXT: &str = "I can't say: 'very' — 4096 tokens, 你好，世界。  Done!\n";
@@ -340,10 +344,11 @@ mod tests {
 
     #[test]
     fn words_are_exact_if_the_shared_budget_is_used_up() {
-        let tokenizers = Tokenizers::with_budget(64 * 1024);
+        let budget = Budget::new(64 * 1024);
+        let tokenizers = Tokenizers::default();
         let mut greedy: Vec<TokenCounter> = Vec::new();
         for _ in 0..20 {
-            let mut counter = TokenCounter::new(&tokenizers);
+            let mut counter = TokenCounter::new(&tokenizers, &budget.request());
             counter.set_model("gpt-4o");
             counter.push(0, Part::Text, &"=".repeat(20 * 1024));
             greedy.push(counter);
@@ -353,14 +358,14 @@ mod tests {
         let estimated = |counter: &&TokenCounter| counter.source() == Source::Estimated;
         assert!(greedy.iter().filter(estimated).count() > 10);
 
-        let mut counter = TokenCounter::new(&tokenizers);
+        let mut counter = TokenCounter::new(&tokenizers, &budget.request());
         counter.set_model("gpt-4");
         push_all(&mut counter, 0, Part::Text, &TEXT.repeat(20));
         let counted = Encoding::Cl100k.count(&TEXT.repeat(20));
         assert_eq!(counter.finish().native, counted);
         assert_eq!(counter.source(), Source::Counted);
         drop(greedy);
-        let mut counter = TokenCounter::new(&tokenizers);
+        let mut counter = TokenCounter::new(&tokenizers, &budget.request());
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, &"=".repeat(20 * 1024));
         assert_eq!(counter.source(), Source::Counted, "the budget was returned");
@@ -378,8 +383,8 @@ mod tests {
             file: "llama.json".into(),
             tokenizer: CustomTokenizer::read(file, "llama").unwrap().into(),
         };
-        let tokenizers = Tokenizers::new([assigned], &Tokenizers::default());
-        let mut counter = TokenCounter::new(&tokenizers);
+        let tokenizers = Tokenizers::new([assigned]);
+        let mut counter = TokenCounter::new(&tokenizers, &RequestBudget::default());
         counter.set_model("meta-llama/Llama-3.3-70B-Instruct");
         let text = "every word is a token here ";
         let (reported, _) = push_all(&mut counter, 0, Part::Text, text);

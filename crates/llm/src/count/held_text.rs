@@ -1,4 +1,4 @@
-//! Limits the text that token counters hold, for each exchange and for all exchanges together.
+//! Limits the text that token counters hold, for each exchange and within the budget of all exchanges.
 //!
 //! A counter holds text until later text cannot change its tokens, usually for one word. For a long text without
 //! blanks, or with a tokenizer that needs whole texts, this can be 64 KiB for each part of each choice. A hostile
@@ -6,26 +6,22 @@
 
 use std::sync::Arc;
 
-use crate::memory::{MemoryBudget, MemoryPermit};
+use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Number of bytes that every exchange may hold without asking the shared budget: one word for each of 30 choices.
-/// 10,000 exchanges hold at most 40 MiB in this way.
+/// Typical streams are therefore counted exactly even if the budget is used up.
 const OWN: usize = 4 * 1024;
 
 /// Maximum number of bytes that one exchange holds: text and reasoning, each as long as
 /// [`super::encoder::LONGEST_TAIL`]. Without this limit, one hostile response could use up the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// Maximum number of bytes that all exchanges together hold beyond [`OWN`]. It equals the default limit for unread data
-/// in the observer (`limits.observer_memory`).
-pub(super) const MOST_OF_ALL: usize = 32 << 20;
-
 /// Accounts for the text that the counters of one exchange hold.
 #[derive(Debug)]
 pub(super) struct HeldText {
     bytes: usize,
     /// The bytes beyond [`OWN`], taken from the shared budget.
-    permit: MemoryPermit<Arc<MemoryBudget>>,
+    permit: MemoryPermit,
 }
 
 impl HeldText {
@@ -55,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_word_takes_nothing_from_the_budget_and_text_is_returned() {
-        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
+        let budget = MemoryBudget::new(1 << 20);
         let mut share = HeldText::new(Arc::clone(&budget));
         assert!(share.resize(0, OWN));
         assert_eq!(budget.taken(), 0);
@@ -70,7 +66,7 @@ mod tests {
 
     #[test]
     fn one_exchange_has_a_separate_limit() {
-        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
+        let budget = MemoryBudget::new(1 << 20);
         let mut share = HeldText::new(Arc::clone(&budget));
         assert!(share.resize(0, MOST_OF_ONE));
         assert!(!share.resize(0, 1), "one byte too many");
@@ -81,7 +77,7 @@ mod tests {
 
     #[test]
     fn every_exchange_has_its_reserve_if_the_budget_is_used_up() {
-        let budget = Arc::new(MemoryBudget::new(1_000));
+        let budget = MemoryBudget::new(1_000);
         let mut greedy = HeldText::new(Arc::clone(&budget));
         assert!(greedy.resize(0, OWN + 1_000));
         let mut modest = HeldText::new(Arc::clone(&budget));

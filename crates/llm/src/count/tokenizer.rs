@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::held_text::MOST_OF_ALL;
 use super::{CustomTokenizer, Encoding, encoding_for_model};
-use crate::memory::MemoryBudget;
 use tokengauge_types::label::{GlobPattern, Label};
 
 /// A tokenizer, with which text is counted.
@@ -45,12 +43,11 @@ pub struct TokenizerAssignment {
     pub tokenizer: Arc<CustomTokenizer>,
 }
 
-/// All tokenizers, and the memory budget for text that is being counted. Clones share both.
-#[derive(Clone)]
+/// All tokenizers. Clones share them.
+#[derive(Clone, Default)]
 pub struct Tokenizers {
     /// The configured tokenizers, the most specific pattern first.
     entries: Arc<[Entry]>,
-    budget: Arc<MemoryBudget>,
 }
 
 struct Entry {
@@ -59,9 +56,8 @@ struct Entry {
 }
 
 impl Tokenizers {
-    /// Creates a set that replaces `before` and shares its memory budget. Of two equally specific patterns, the
-    /// alphabetically first one applies.
-    pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>, before: &Self) -> Self {
+    /// Creates a set. Of two equally specific patterns, the alphabetically first one applies.
+    pub fn new(assigned: impl IntoIterator<Item = TokenizerAssignment>) -> Self {
         let entry = |assigned: TokenizerAssignment| Entry {
             pattern: GlobPattern::new(&assigned.models),
             assigned,
@@ -71,7 +67,7 @@ impl Tokenizers {
             let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
             narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
         });
-        Self { entries: entries.into(), budget: Arc::clone(&before.budget) }
+        Self { entries: entries.into() }
     }
 
     /// Returns the model's own tokenizer, or `None` if it is unknown. A pattern can match the full name or the part
@@ -88,17 +84,6 @@ impl Tokenizers {
     /// Returns the configured tokenizers, the most specific pattern first.
     pub fn assigned(&self) -> impl Iterator<Item = &TokenizerAssignment> {
         self.entries.iter().map(|entry| &entry.assigned)
-    }
-
-    pub(super) const fn budget(&self) -> &Arc<MemoryBudget> {
-        &self.budget
-    }
-}
-
-impl Default for Tokenizers {
-    fn default() -> Self {
-        let budget = Arc::new(MemoryBudget::new(MOST_OF_ALL));
-        Self { entries: Arc::default(), budget }
     }
 }
 
@@ -133,14 +118,6 @@ pub enum TokenizerError {
     Broken(String),
 }
 
-#[cfg(test)]
-impl Tokenizers {
-    /// Returns only the built-in encodings, with a budget of `most` bytes.
-    pub(super) fn with_budget(most: usize) -> Self {
-        Self { budget: Arc::new(MemoryBudget::new(most)), ..Self::default() }
-    }
-}
-
 #[cfg(feature = "hf-tokenizers")]
 #[cfg(test)]
 mod tests {
@@ -156,7 +133,7 @@ mod tests {
             file: PathBuf::from(pattern),
             tokenizer: Arc::new(CustomTokenizer::read(FILE, pattern).unwrap()),
         };
-        Tokenizers::new(patterns.iter().map(assigned), &Tokenizers::default())
+        Tokenizers::new(patterns.iter().map(assigned))
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Limits the decompressed size of a body and the memory of the decompressors, because compressed bodies are untrusted.
+//! Limits the decompressed size of a body, because compressed bodies are untrusted.
 
-use crate::memory::MemoryBudget;
+use crate::budget::Expansion;
 
 /// Decompressed size in bytes that any body may reach, regardless of its compressed size.
 ///
@@ -22,12 +22,12 @@ const RATIO: u64 = 250;
 /// line, take about 160 MB.
 const MOST: u64 = 256 << 20;
 
-/// Memory limit of all decompressors together. It allows 5,000 concurrent gzip streams, or 600 zstd streams with 150 KB
-/// of output.
-///
-/// A body that needs more is abandoned. Without this limit, many decompression bombs could exhaust the memory of the
-/// process, although each of them stays within its own limits.
-static MEMORY: MemoryBudget = MemoryBudget::new(256 << 20);
+/// Decompressed bytes per compressed byte up to which the expansion of a body is ordinary. [`RATIO`] lists the ratios
+/// that occur.
+const ORDINARY_RATIO: u64 = 32;
+
+/// Decompressed bytes that are ordinary at any ratio. A short body, or the first chunks of a stream, may repeat itself.
+const ORDINARY_FREE: u64 = 16 << 10;
 
 /// The limits of one body.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +35,23 @@ pub(super) struct Bounds {
     pub(super) free: u64,
     pub(super) ratio: u64,
     pub(super) most: u64,
-    pub(super) memory: &'static MemoryBudget,
 }
 
 impl Bounds {
-    pub(super) const DEFAULT: Self = Self { free: FREE, ratio: RATIO, most: MOST, memory: &MEMORY };
+    pub(super) const DEFAULT: Self = Self { free: FREE, ratio: RATIO, most: MOST };
 
     /// Returns the number of decompressed bytes that `taken` compressed bytes may produce.
     pub(super) const fn allowed(&self, taken: u64) -> u64 {
         let earned = self.ratio.saturating_mul(taken).saturating_add(self.free);
         if earned < self.most { earned } else { self.most }
+    }
+}
+
+/// Returns how far `taken` compressed bytes expand that have become `written` bytes.
+pub(super) const fn expansion(taken: u64, written: u64) -> Expansion {
+    if written <= ORDINARY_RATIO.saturating_mul(taken).saturating_add(ORDINARY_FREE) {
+        Expansion::Ordinary
+    } else {
+        Expansion::Excessive
     }
 }

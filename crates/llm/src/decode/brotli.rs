@@ -1,12 +1,14 @@
 //! Decompresses `br` (RFC 7932).
 
+use std::sync::Arc;
+
 use brotli_decompressor::{
     Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut,
 };
 
 use super::DecodeError;
 use super::Step;
-use crate::memory::{MemoryBudget, MemoryPermit};
+use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Bytes of the memory budget reserved for the decoder's state and its few allocations of at most [`SMALL`] bytes.
 const STATE: usize = 16 << 10;
@@ -22,15 +24,15 @@ pub(super) struct Brotli {
     decoder: Box<BrotliState<BudgetAllocator, BudgetAllocator, BudgetAllocator>>,
     begun: bool,
     ended: bool,
-    _memory: MemoryPermit<&'static MemoryBudget>,
+    _memory: MemoryPermit,
 }
 
 impl Brotli {
-    pub(super) fn new(memory: &'static MemoryBudget) -> Option<Self> {
-        let allocator = BudgetAllocator(memory);
+    pub(super) fn new(memory: &Arc<MemoryBudget>) -> Option<Self> {
+        let allocator = || BudgetAllocator(Arc::clone(memory));
         let permit = MemoryPermit::take(memory, STATE)?;
         // An extension of the format allows windows above 16 MiB. Strict mode rejects them.
-        let decoder = BrotliState::new_strict(allocator, allocator, allocator);
+        let decoder = BrotliState::new_strict(allocator(), allocator(), allocator());
         Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: permit })
     }
 
@@ -68,7 +70,7 @@ impl Brotli {
 
     fn fault(&self) -> DecodeError {
         if REFUSED.contains(&(self.decoder.error_code as i32)) {
-            DecodeError::TooLarge
+            DecodeError::OverBudget
         } else {
             DecodeError::Corrupt
         }
@@ -76,13 +78,12 @@ impl Brotli {
 }
 
 /// Allocates the decoder's memory from the budget of all decompressors.
-#[derive(Clone, Copy)]
-struct BudgetAllocator(&'static MemoryBudget);
+struct BudgetAllocator(Arc<MemoryBudget>);
 
 /// Memory of one allocation. It is empty if the budget refused the allocation.
 struct Cells<T> {
     cells: Vec<T>,
-    _permit: Option<MemoryPermit<&'static MemoryBudget>>,
+    _permit: Option<MemoryPermit>,
 }
 
 impl<T: Clone + Default> Allocator<T> for BudgetAllocator {
@@ -91,7 +92,7 @@ impl<T: Clone + Default> Allocator<T> for BudgetAllocator {
     fn alloc_cell(&mut self, len: usize) -> Cells<T> {
         let bytes = len.saturating_mul(size_of::<T>());
         let is_small = bytes <= SMALL;
-        let permit = MemoryPermit::take(self.0, if is_small { 0 } else { bytes });
+        let permit = MemoryPermit::take(&self.0, if is_small { 0 } else { bytes });
         let len = if is_small || permit.is_some() { len } else { 0 };
         Cells { cells: vec![T::default(); len], _permit: permit }
     }

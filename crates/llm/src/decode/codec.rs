@@ -1,11 +1,13 @@
 //! Gives the decompressors of all codings one interface.
 
+use std::sync::Arc;
+
 use super::Step;
 use super::brotli::Brotli;
 use super::coding::Coding;
 use super::flate::{Flate, Format};
 use super::zstd::Zstd;
-use crate::memory::MemoryBudget;
+use crate::budget::MemoryBudget;
 
 /// A decompressor for one coding.
 pub(super) enum Codec {
@@ -16,7 +18,7 @@ pub(super) enum Codec {
 
 impl Codec {
     /// Creates a decompressor. Returns `None` if the memory budget is used up.
-    pub(super) fn new(coding: Coding, memory: &'static MemoryBudget) -> Option<Self> {
+    pub(super) fn new(coding: Coding, memory: &Arc<MemoryBudget>) -> Option<Self> {
         Some(match coding {
             Coding::Gzip => Self::Flate(Flate::new(Format::Gzip, memory)?),
             Coding::Deflate => Self::Flate(Flate::new(Format::Deflate, memory)?),

@@ -1,6 +1,7 @@
 //! Decodes the content encoding of one body, and records why the output is incomplete.
 
 use super::{DecodeError, Decompressor};
+use crate::budget::RequestBudget;
 use crate::frame::ParseError;
 
 /// Decodes one body. A body without content encoding passes through unchanged.
@@ -22,8 +23,9 @@ enum State {
 
 impl ContentDecoder {
     /// Creates a decoder for the value of the `content-encoding` header, or `None` if the header is absent.
-    pub fn new(content_encoding: Option<&str>) -> Self {
-        match content_encoding.map(Decompressor::new).transpose().map(Option::flatten) {
+    pub fn new(content_encoding: Option<&str>, budget: &RequestBudget) -> Self {
+        let decompressor = content_encoding.map(|coding| Decompressor::new(coding, budget));
+        match decompressor.transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
             Ok(Some(decompressor)) => {
                 Self { state: State::Encoded(Box::new(decompressor)), error: None }
@@ -53,6 +55,7 @@ impl ContentDecoder {
             self.error = Some(match error {
                 DecodeError::Corrupt => ParseError::Encoding,
                 DecodeError::TooLarge => ParseError::DecompressionLimit,
+                DecodeError::OverBudget => ParseError::Budget,
             });
         }
         decoded.is_ok()
@@ -75,6 +78,11 @@ impl ContentDecoder {
     /// Returns whether the encoding is unknown, so that no byte is decoded.
     pub const fn is_unread(&self) -> bool {
         matches!(self.state, State::Unread)
+    }
+
+    /// Whether the rest of the body is not decoded because it exceeded a limit or the budget.
+    pub const fn is_given_up(&self) -> bool {
+        matches!(self.error, Some(ParseError::DecompressionLimit | ParseError::Budget))
     }
 
     /// Returns whether the encoded data is incomplete.
@@ -113,10 +121,10 @@ mod tests {
     #[test]
     fn decodes_by_the_header() {
         for header in [None, Some(""), Some("identity")] {
-            let mut decoder = ContentDecoder::new(header);
+            let mut decoder = ContentDecoder::new(header, &RequestBudget::default());
             assert_eq!(decode(&mut decoder, b"text"), (b"text".to_vec(), true), "{header:?}");
         }
-        let mut decoder = ContentDecoder::new(Some("gzip"));
+        let mut decoder = ContentDecoder::new(Some("gzip"), &RequestBudget::default());
         assert_eq!(decode(&mut decoder, &gzip("text")), (b"text".to_vec(), true));
         decoder.end();
         assert_eq!(decoder.error(), None);
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn unknown_encoding_is_an_error_from_the_start() {
-        let mut decoder = ContentDecoder::new(Some("compress"));
+        let mut decoder = ContentDecoder::new(Some("compress"), &RequestBudget::default());
         assert!(decoder.is_unread());
         assert_eq!(decode(&mut decoder, b"text"), (Vec::new(), true));
         assert_eq!(decoder.error(), Some(ParseError::Encoding));
@@ -132,7 +140,7 @@ mod tests {
 
     #[test]
     fn corrupt_data_fails_once() {
-        let mut decoder = ContentDecoder::new(Some("gzip"));
+        let mut decoder = ContentDecoder::new(Some("gzip"), &RequestBudget::default());
         assert_eq!(decode(&mut decoder, b"not gzip, but longer than a header"), (vec![], false));
         assert_eq!(decode(&mut decoder, b"more"), (vec![], true));
         assert_eq!(decoder.error(), Some(ParseError::Encoding));
@@ -141,7 +149,7 @@ mod tests {
     #[test]
     fn truncated_data_is_an_error_only_if_the_body_was_delivered() {
         let encoded = gzip("text");
-        let mut decoder = ContentDecoder::new(Some("gzip"));
+        let mut decoder = ContentDecoder::new(Some("gzip"), &RequestBudget::default());
         decode(&mut decoder, &encoded[..encoded.len() - 1]);
         assert!(decoder.is_short());
         assert_eq!(decoder.error(), None);
@@ -151,7 +159,7 @@ mod tests {
 
     #[test]
     fn gap_stops_only_encoded_bodies() {
-        let mut decoder = ContentDecoder::new(Some("gzip"));
+        let mut decoder = ContentDecoder::new(Some("gzip"), &RequestBudget::default());
         decoder.gap();
         decoder.end();
         assert_eq!(decode(&mut decoder, &gzip("text")), (Vec::new(), true));

@@ -3,11 +3,13 @@
 //! The standard defines the coding `deflate` as the zlib format (RFC 1950). Some servers send raw deflate data (RFC
 //! 1951) instead. The first two bytes show which format a body has.
 
+use std::sync::Arc;
+
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::DecodeError;
 use super::Step;
-use crate::memory::{MemoryBudget, MemoryPermit};
+use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Memory of one decompressor in bytes: zlib-rs allocates a window of 32 KiB, and 14 KiB for tables and state.
 const MEMORY: usize = 48 << 10;
@@ -24,7 +26,7 @@ pub(super) enum Format {
 pub(super) struct Flate {
     format: Format,
     state: State,
-    _memory: MemoryPermit<&'static MemoryBudget>,
+    _memory: MemoryPermit,
 }
 
 enum State {
@@ -37,7 +39,7 @@ enum State {
 }
 
 impl Flate {
-    pub(super) fn new(format: Format, memory: &'static MemoryBudget) -> Option<Self> {
+    pub(super) fn new(format: Format, memory: &Arc<MemoryBudget>) -> Option<Self> {
         Some(Self { format, state: State::Outside, _memory: MemoryPermit::take(memory, MEMORY)? })
     }
 

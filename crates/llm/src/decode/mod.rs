@@ -6,9 +6,10 @@
 //! begins. The decompressor supports gzip, deflate (zlib or raw, detected from the bytes), br and zstd, and several
 //! codings in a row. A body can contain several gzip members or zstd frames in sequence.
 //!
-//! The input is untrusted. The output size, the compression ratio, the zstd window and the memory of all decompressors
-//! together are therefore limited. Each constant documents the reason for its value. A body that is corrupt or exceeds
-//! a limit is abandoned: the output so far still counts, further input is ignored, and the memory is freed.
+//! The input is untrusted. The output size, the compression ratio and the zstd window are therefore limited, and the
+//! [budget](crate::budget) limits the memory and the output of all decompressors together. Each constant documents the
+//! reason for its value. A body that is corrupt or exceeds a limit is abandoned: the output so far still counts,
+//! further input is ignored, and the memory is freed.
 //!
 //! A decompressor allocates memory when the first byte of a body arrives:
 //!
@@ -35,8 +36,10 @@ mod flate;
 mod zstd;
 
 use std::fmt;
+use std::sync::Arc;
 
-use bounds::Bounds;
+use crate::budget::{MemoryBudget, RequestBudget};
+use bounds::{Bounds, expansion};
 use codec::Codec;
 use coding::Coding;
 pub use content_decoder::ContentDecoder;
@@ -48,9 +51,15 @@ const SCRATCH: usize = 4 << 10;
 pub struct Decompressor {
     /// Decompressors of the codings, in the order of decoding. Empty if the body was abandoned.
     stages: Vec<Stage>,
-    bounds: Bounds,
+    limits: Limits,
     /// Number of compressed bytes received.
     taken: u64,
+}
+
+/// The limits of a body by itself, and as a part of all bodies.
+struct Limits {
+    bounds: Bounds,
+    budget: RequestBudget,
 }
 
 /// The result of one decompression step.
@@ -78,21 +87,27 @@ pub struct Unsupported;
 pub enum DecodeError {
     /// The data violates its format or ends too early.
     Corrupt,
-    /// The output or the required memory exceeds its limit.
+    /// The output or the window exceeds the limit of a body.
     TooLarge,
+    /// The output or the memory exceeds the budget that all bodies share.
+    OverBudget,
 }
 
 impl Decompressor {
     /// Creates a decompressor for the value of a `content-encoding` header. Returns `None` if no coding changes the
     /// bytes, such as `identity`.
-    pub fn new(content_encoding: &str) -> Result<Option<Self>, Unsupported> {
-        Self::bounded(content_encoding, Bounds::DEFAULT)
+    pub fn new(
+        content_encoding: &str,
+        budget: &RequestBudget,
+    ) -> Result<Option<Self>, Unsupported> {
+        let limits = Limits { bounds: Bounds::DEFAULT, budget: budget.clone() };
+        Self::limited(content_encoding, limits)
     }
 
-    fn bounded(content_encoding: &str, bounds: Bounds) -> Result<Option<Self>, Unsupported> {
+    fn limited(content_encoding: &str, limits: Limits) -> Result<Option<Self>, Unsupported> {
         let stages: Vec<Stage> =
             coding::parse(content_encoding)?.into_iter().rev().map(Stage::new).collect();
-        Ok((!stages.is_empty()).then_some(Self { stages, bounds, taken: 0 }))
+        Ok((!stages.is_empty()).then_some(Self { stages, limits, taken: 0 }))
     }
 
     /// Decompresses the next bytes and passes the output to `out`, piece by piece.
@@ -104,7 +119,7 @@ impl Decompressor {
             return Ok(());
         }
         self.taken += bytes.len() as u64;
-        let inflated = inflate(&mut self.stages, bytes, &self.bounds, self.taken, out);
+        let inflated = inflate(&mut self.stages, bytes, &self.limits, self.taken, out);
         if inflated.is_err() {
             self.give_up();
         }
@@ -152,11 +167,11 @@ impl Stage {
         self.codec.as_ref().is_none_or(Codec::is_whole)
     }
 
-    fn codec(&mut self, bounds: &Bounds) -> Result<&mut Codec, DecodeError> {
+    fn codec(&mut self, memory: &Arc<MemoryBudget>) -> Result<&mut Codec, DecodeError> {
         match &mut self.codec {
             Some(codec) => Ok(codec),
             none => {
-                let codec = Codec::new(self.coding, bounds.memory).ok_or(DecodeError::TooLarge)?;
+                let codec = Codec::new(self.coding, memory).ok_or(DecodeError::OverBudget)?;
                 Ok(none.insert(codec))
             }
         }
@@ -169,7 +184,7 @@ impl Stage {
 fn inflate(
     stages: &mut [Stage],
     bytes: &[u8],
-    bounds: &Bounds,
+    limits: &Limits,
     taken: u64,
     out: &mut dyn FnMut(&[u8]),
 ) -> Result<(), DecodeError> {
@@ -183,13 +198,17 @@ fn inflate(
     let mut left = bytes;
     let mut has_more = !bytes.is_empty();
     while has_more {
-        let step = stage.codec(bounds)?.step(left, &mut scratch);
-        stage.written += step.written as u64;
-        if stage.written > bounds.allowed(taken) {
+        let step = stage.codec(&limits.budget.memory)?.step(left, &mut scratch);
+        let written = step.written as u64;
+        stage.written += written;
+        if stage.written > limits.bounds.allowed(taken) {
             return Err(DecodeError::TooLarge);
         }
+        if !limits.budget.inflation.take(written, expansion(taken, stage.written)) {
+            return Err(DecodeError::OverBudget);
+        }
         let plain = scratch.get(..step.written).unwrap_or_default();
-        inflate(others, plain, bounds, taken, out)?;
+        inflate(others, plain, limits, taken, out)?;
         if let Some(fault) = step.fault {
             return Err(fault);
         }

@@ -9,7 +9,7 @@ use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use super::*;
-use crate::memory::{MemoryBudget, MemoryPermit};
+use crate::budget::{Budget, Expansion, MemoryPermit};
 
 /// Plain text of the pieces. The sender flushes after each piece.
 const PIECES: [&str; 5] = [
@@ -101,7 +101,7 @@ fn pieces() -> Vec<&'static [u8]> {
 }
 
 fn new(header: &str) -> Decompressor {
-    Decompressor::new(header).unwrap().unwrap()
+    Decompressor::new(header, &RequestBudget::default()).unwrap().unwrap()
 }
 
 /// Returns the output of `inflater` for `wire`. Also returns the first error of `push`, or else the result of `finish`.
@@ -184,8 +184,8 @@ fn output_may_exceed_the_step_buffer() {
 
 #[test]
 fn identity_needs_no_decompressor_and_unknown_codings_are_errors() {
-    assert!(matches!(Decompressor::new("identity"), Ok(None)));
-    assert!(matches!(Decompressor::new("compress"), Err(Unsupported)));
+    assert!(matches!(Decompressor::new("identity", &RequestBudget::default()), Ok(None)));
+    assert!(matches!(Decompressor::new("compress", &RequestBudget::default()), Err(Unsupported)));
 }
 
 #[test]
@@ -226,10 +226,9 @@ fn deflate_is_zlib_or_raw_depending_on_its_bytes() {
 
 #[test]
 fn an_empty_body_is_complete_and_takes_no_memory() {
-    static MEMORY: MemoryBudget = MemoryBudget::new(0);
+    let budget = Budget::new(0).request();
     for (header, _) in CODINGS {
-        let bounds = Bounds { memory: &MEMORY, ..Bounds::DEFAULT };
-        let inflater = Decompressor::bounded(header, bounds).unwrap().unwrap();
+        let inflater = Decompressor::new(header, &budget).unwrap().unwrap();
         assert_eq!(take(inflater, &[b""]), (Vec::new(), Ok(())), "{header}");
     }
 }
@@ -303,7 +302,8 @@ fn nothing_is_decoded_after_a_gap() {
 fn bounded(header: &str, change: impl FnOnce(&mut Bounds)) -> Decompressor {
     let mut bounds = Bounds::DEFAULT;
     change(&mut bounds);
-    Decompressor::bounded(header, bounds).unwrap().unwrap()
+    let limits = Limits { bounds, budget: RequestBudget::default() };
+    Decompressor::limited(header, limits).unwrap().unwrap()
 }
 
 #[test]
@@ -388,35 +388,67 @@ fn window_sizes_are_limited() {
 #[test]
 fn memory_is_taken_from_the_budget_and_returned() {
     const MOST: usize = 2 << 20;
-    static MEMORY: MemoryBudget = MemoryBudget::new(MOST);
-    let with_memory = |header: &str| bounded(header, |bounds| bounds.memory = &MEMORY);
+    let all = Budget::new(2 * MOST);
+    let budget = all.request();
+    let with_memory = |header: &str| Decompressor::new(header, &budget).unwrap().unwrap();
     let text: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
     for (header, encode) in CODINGS {
         let wire = encode(&[&text]).concat();
         let mut inflater = with_memory(header);
-        assert_eq!(MEMORY.taken(), 0, "{header}: no memory is taken before the first byte");
+        assert_eq!(all.held_bytes(), 0, "{header}: no memory is taken before the first byte");
         inflater.push(&wire[..wire.len() / 2], &mut |_| ()).unwrap();
-        let lent = MEMORY.taken();
+        let lent = all.held_bytes();
         assert!(lent >= 48 << 10, "{header}: {lent}");
         inflater.give_up();
-        assert_eq!(MEMORY.taken(), 0, "{header}");
+        assert_eq!(all.held_bytes(), 0, "{header}");
     }
     for (header, encode) in CODINGS {
-        let held = MemoryPermit::take(&MEMORY, MOST - (40 << 10)).unwrap();
+        let held = MemoryPermit::take(&budget.memory, MOST - (40 << 10)).unwrap();
         let wire = encode(&[&text]).concat();
         let (_, end) = take(with_memory(header), &[&wire]);
-        assert_eq!(end, Err(DecodeError::TooLarge), "{header}: the budget is too small");
+        assert_eq!(end, Err(DecodeError::OverBudget), "{header}: the budget is too small");
         drop(held);
-        assert_eq!(MEMORY.taken(), 0, "{header}");
+        assert_eq!(all.held_bytes(), 0, "{header}");
+    }
+}
+
+#[test]
+fn bombs_exhaust_their_share_and_not_that_of_ordinary_streams() {
+    let zeros = vec![0; 4 << 20];
+    for (header, encode) in CODINGS {
+        let budget = Budget::new(64 << 20);
+        let inflate = |header: &str, wire: &[&[u8]]| {
+            take(Decompressor::new(header, &budget.request()).unwrap().unwrap(), wire)
+        };
+        let bomb = encode(&[&zeros]).concat();
+        let inflated: usize = (0..20).map(|_| inflate(header, &[&bomb]).0.len()).sum();
+        // The share of bombs, and what each body may expand as ordinary.
+        let allowed = (16 << 20) + 20 * (32 * bomb.len() + (16 << 10));
+        assert!(inflated <= allowed, "{header}: {inflated}");
+        assert_eq!(inflate(header, &[&bomb]).1, Err(DecodeError::OverBudget), "{header}");
+        let plain = pieces();
+        let wire = encode(&plain);
+        let wire: Vec<&[u8]> = wire.iter().map(Vec::as_slice).collect();
+        assert_eq!(inflate(header, &wire), (plain.concat(), Ok(())), "{header}");
+    }
+}
+
+#[test]
+fn flushed_streams_expand_as_is_ordinary() {
+    let plain: Vec<&[u8]> = pieces().into_iter().cycle().take(5_000).collect();
+    for (header, encode) in CODINGS {
+        let (mut taken, mut written) = (0, 0);
+        for (bytes, piece) in encode(&plain).iter().zip(&plain) {
+            taken += bytes.len() as u64;
+            written += piece.len() as u64;
+            assert_eq!(expansion(taken, written), Expansion::Ordinary, "{header} at {written}");
+        }
     }
 }
 
 /// Decompresses arbitrary bytes with small limits. Asserts that the limits hold and that nothing panics.
 fn survive(header: &str, wire: &[u8], cut: usize) -> Result<(), TestCaseError> {
-    static MEMORY: MemoryBudget = MemoryBudget::new(64 << 20);
-    let mut inflater = bounded(header, |bounds| {
-        (bounds.free, bounds.ratio, bounds.memory) = (10_000, 50, &MEMORY);
-    });
+    let mut inflater = bounded(header, |bounds| (bounds.free, bounds.ratio) = (10_000, 50));
     let mut seen = 0;
     for bytes in wire.chunks(cut.max(1)) {
         let before = inflater.is_abandoned();

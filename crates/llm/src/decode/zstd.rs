@@ -1,11 +1,13 @@
 //! Decompresses zstd (RFC 8878): a sequence of frames, some of which may be skippable.
 
+use std::sync::Arc;
+
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::DecodeError;
 use super::Step;
-use crate::memory::{MemoryBudget, MemoryPermit};
+use crate::budget::{MemoryBudget, MemoryPermit};
 
 /// Base-2 logarithm of the largest accepted window: 8 MiB. RFC 9659 sets this limit for the content encoding. Servers
 /// do not send larger windows, because browsers and curl reject them. The library would accept 128 MiB.
@@ -20,11 +22,11 @@ pub(super) struct Zstd {
     between: bool,
     /// Whether the last step filled its output buffer. More output may then be available without further input.
     has_more: bool,
-    memory: MemoryPermit<&'static MemoryBudget>,
+    memory: MemoryPermit,
 }
 
 impl Zstd {
-    pub(super) fn new(memory: &'static MemoryBudget) -> Option<Self> {
+    pub(super) fn new(memory: &Arc<MemoryBudget>) -> Option<Self> {
         let mut context = DCtx::try_create()?;
         context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).ok()?;
         let bare = context.sizeof();
@@ -52,7 +54,7 @@ impl Zstd {
         self.has_more = written == room && !self.between;
         let fault = match wanted {
             Ok(_) if self.memory.resize(self.touched()) => None,
-            Ok(_) => Some(DecodeError::TooLarge),
+            Ok(_) => Some(DecodeError::OverBudget),
             Err(code)
                 if code == error(ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) =>
             {

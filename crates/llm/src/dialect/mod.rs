@@ -70,6 +70,7 @@ pub use provider::{provider, provider_in_headers};
 pub use rate_limits::{RateLimit, RateLimits};
 pub use request_reader::RequestReader;
 
+use crate::budget::RequestBudget;
 use crate::frame::Frame;
 use request::RequestPaths;
 use response::FormatReader;
@@ -106,8 +107,8 @@ pub struct ResponseReader(Reader);
 
 impl ResponseReader {
     /// Creates a reader for the response to `request`. With an error status, the body is read only as an error.
-    pub fn new(api: Api, request: &RequestFacts, status: u16) -> Self {
-        Self(reader(api, request, is_error(status)))
+    pub fn new(api: Api, request: &RequestFacts, status: u16, budget: &RequestBudget) -> Self {
+        Self(reader(api, request, is_error(status), budget))
     }
 
     /// Reads the next frame and passes its events to `out`.
@@ -152,12 +153,12 @@ readers! {
 }
 
 /// Returns a reader for the response to `request`. `failed` is set if the status is an error.
-fn reader(api: Api, request: &RequestFacts, failed: bool) -> Reader {
+fn reader(api: Api, request: &RequestFacts, failed: bool, budget: &RequestBudget) -> Reader {
     let table = match api.family() {
         Family::OpenAi => return openai::reader(api, failed),
         Family::Anthropic => return anthropic::reader(failed),
         Family::Google => return google::reader(api, request, failed),
-        Family::Bedrock => return bedrock::reader(api, failed),
+        Family::Bedrock => return bedrock::reader(api, failed, budget),
         Family::Replicate => return replicate::Replicate::new(failed).into(),
         Family::Watsonx if api == Api::WatsonxChat => {
             return openai::reader(Api::OpenAiChat, failed);

@@ -1,6 +1,7 @@
 //! Test helpers that read a response or a request with every cut, and assert that the result is the same.
 
 use super::{Api, DetectedApi, Event, Part, RequestFacts, RequestReader, ResponseReader, Usage};
+use crate::budget::RequestBudget;
 use crate::frame::{Frame, Framer};
 use tokengauge_types::label::Name;
 
@@ -44,7 +45,8 @@ impl<'a> TestResponse<'a> {
         let mut framer = Framer::new(self.content_type, self.api.json());
         let mut asked = asked(self.api, self.request.unwrap_or_default());
         asked.model = self.model.and_then(Name::new).or(asked.model);
-        let mut reader = ResponseReader::new(self.api, &asked, self.status);
+        let mut reader =
+            ResponseReader::new(self.api, &asked, self.status, &RequestBudget::default());
         let mut event = |event: Event<'_>| {
             // The tests of content capture cover this event.
             if let Event::Call { .. } = event {

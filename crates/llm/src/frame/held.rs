@@ -73,7 +73,6 @@ impl Held {
     }
 
     /// Returns the allocated memory in bytes.
-    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

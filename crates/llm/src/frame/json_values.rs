@@ -106,7 +106,6 @@ impl JsonValues {
     }
 
     /// Returns the allocated memory in bytes.
-    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }

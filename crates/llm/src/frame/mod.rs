@@ -6,6 +6,7 @@
 //! framer never fails: it skips malformed input and reports a [`ParseError`].
 
 mod aws_event_stream;
+mod budgeted;
 mod held;
 mod json_values;
 mod scan;
@@ -17,6 +18,7 @@ mod websocket;
 pub use aws_event_stream::AwsEventStream;
 #[cfg(test)]
 pub(crate) use aws_event_stream::encode;
+pub use budgeted::BudgetedFramer;
 pub use json_values::JsonValues;
 pub use single::SingleMessage;
 use sniff::{Framing, Sniffer};
@@ -114,6 +116,17 @@ impl Framer {
         }
     }
 
+    /// Returns the allocated bytes of an incomplete frame.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Unknown(sniffer) => sniffer.capacity(),
+            Self::Sse(sse) => sse.capacity(),
+            Self::JsonLines(values) | Self::JsonArray(values) => values.capacity(),
+            Self::AwsEventStream(aws) => aws.capacity(),
+            Self::SingleMessage(_) => 0,
+        }
+    }
+
     fn of(framing: Framing) -> Self {
         match framing {
             Framing::Sse => Self::Sse(Sse::new(MAX_FRAME_BYTES)),
@@ -180,14 +193,17 @@ pub enum ParseError {
     Gap,
     /// The content encoding is unknown, or the encoded data is corrupt or incomplete.
     Encoding,
-    /// The decompressed size or the required memory exceeds its limit. The rest of the body is ignored.
+    /// The decompressed size or the window exceeds its limit. The rest of the body is ignored.
     DecompressionLimit,
+    /// The budget that all requests share had no room for a part of the body: its memory, or its decompressed size. The
+    /// part is ignored.
+    Budget,
     /// A parser panicked. The data collected before the panic still counts.
     Panic,
 }
 
 impl ParseError {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Oversize,
         Self::BadFrame,
         Self::BadJson,
@@ -196,6 +212,7 @@ impl ParseError {
         Self::Gap,
         Self::Encoding,
         Self::DecompressionLimit,
+        Self::Budget,
         Self::Panic,
     ];
 
@@ -209,6 +226,7 @@ impl ParseError {
             Self::Gap => "gap",
             Self::Encoding => "encoding",
             Self::DecompressionLimit => "decompression_limit",
+            Self::Budget => "budget",
             Self::Panic => "panic",
         }
     }

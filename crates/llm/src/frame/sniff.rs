@@ -91,6 +91,11 @@ impl Sniffer {
         }
     }
 
+    /// Returns the allocated memory in bytes.
+    pub fn capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// Returns the held bytes and removes them from the sniffer.
     pub fn held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)

@@ -106,7 +106,6 @@ impl Sse {
     }
 
     /// Returns the allocated memory in bytes.
-    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         let line = match &self.line {
             Line::Part(line) => line.capacity(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label_values;
 
 /// Number of stalls of a stream that are kept in detail; further ones are only counted. A stream that stalls more often
@@ -77,6 +78,17 @@ pub struct StallThresholds {
     pub first: Duration,
     /// Threshold after the first token.
     pub next: Duration,
+}
+
+impl StallThresholds {
+    /// Factor for the threshold of reasoning requests before the first token. Providers may not stream reasoning.
+    const REASONING_FACTOR: u32 = 10;
+
+    /// Returns the thresholds for a request of `route`. `reasons` is set if the request asks for reasoning.
+    pub const fn of(route: &RouteFacts, reasons: bool) -> Self {
+        let factor = if reasons { Self::REASONING_FACTOR } else { 1 };
+        Self { first: route.hung_after.saturating_mul(factor), next: route.stall_after }
+    }
 }
 
 /// Stall clock of one stream. It starts once the backend has the complete request, and restarts at each token. It

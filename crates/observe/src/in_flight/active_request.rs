@@ -41,6 +41,8 @@ pub(super) struct ActiveRequest {
     pub(super) messages: [u64; 2],
     /// The backend of an admitted call and its warm-up state at admission. `None` if the backend is not tracked.
     pub(super) warmth: Option<(Label, WarmupState)>,
+    /// Whether the request is counted as not observed completely.
+    pub(super) is_counted_lost: bool,
     /// The identity by which retries are recognized, if the request has one.
     pub(super) identity: Option<load::RequestKey>,
 }

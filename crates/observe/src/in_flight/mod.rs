@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::exchange::Exchange;
 use crate::in_flight::active_request::ActiveRequest;
 use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
+use tokengauge_llm::budget::Budget;
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::frame::ParseError;
@@ -27,7 +28,7 @@ use tokengauge_measure::load::{self, Load, RequestPhase, RouteKey};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{PauseDetector, StallPhase, pauses};
-use tokengauge_telemetry::{BudgetReading, Component, Instruments, StateSnapshot};
+use tokengauge_telemetry::{BudgetReading, Component, Instruments, ObserverHealth, StateSnapshot};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
@@ -64,10 +65,11 @@ pub struct InFlightRequests {
     pub tokenizers: Tokenizers,
     tcp_info: TcpInfoReader,
     pub backends: Backends,
-    /// The routes whose content is captured. Applies to requests that open from now on. `budget` limits the memory for
-    /// the content.
+    /// The routes whose content is captured. Applies to requests that open from now on.
     pub contents: content::CapturePolicies,
-    budget: content::CaptureBudget,
+    /// Limits what the parsers of all requests hold and decompress. Applies to requests that open from now on.
+    pub budget: Budget,
+    health: ObserverHealth,
     costs: Costs,
     sinks: Sinks,
 }
@@ -100,6 +102,9 @@ impl InFlightRequests {
     /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
+    /// Default memory budget in bytes of the parsers of all requests: 1,000 concurrent gzip streams.
+    pub const DEFAULT_MEMORY: usize = 48 << 20;
+
     pub fn new(
         objectives: Vec<slo::Objective>,
         gate: Arc<CardinalityLimiter>,
@@ -118,7 +123,8 @@ impl InFlightRequests {
             tcp_info: TcpInfoReader::default(),
             backends: Backends::default(),
             contents: content::CapturePolicies::default(),
-            budget: content::CaptureBudget::default(),
+            budget: Budget::new(Self::DEFAULT_MEMORY),
+            health: ObserverHealth::default(),
             costs: Costs::default(),
             sinks,
         }
@@ -129,16 +135,13 @@ impl InFlightRequests {
     /// A panic ends the observation of this one request and is counted. The data path is not affected.
     pub fn apply(&mut self, entry: TimestampedEvent, bytes: &[u8]) {
         let TimestampedEvent { exchange, at, event } = entry;
+        self.budget.advance(at);
         match event {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
             ObserverEvent::End(ending) => {
-                let Some(mut request) = self.requests.remove(&exchange) else {
+                let Some(request) = self.requests.remove(&exchange) else {
                     return;
                 };
-                self.tcp_info.read(request.exchange.connections(), true);
-                if let Some((upstream, _)) = &request.warmth {
-                    self.backends.left(at, upstream);
-                }
                 if catch_unwind(AssertUnwindSafe(|| self.end(*request, at, ending))).is_err() {
                     self.sinks.instruments.record_anomaly(ParseError::Panic, 1);
                 }
@@ -157,16 +160,33 @@ impl InFlightRequests {
         }
     }
 
+    /// Gives the body data of a `Body` event up, because the observer is overloaded. Applies any other event.
+    pub fn skip(&mut self, entry: TimestampedEvent) {
+        let event = if let ObserverEvent::Body { direction, len, .. } = entry.event {
+            self.health.lost_bytes += u64::from(len);
+            ObserverEvent::Gap { direction, bytes: u64::from(len) }
+        } else {
+            entry.event
+        };
+        self.apply(TimestampedEvent { event, ..entry }, &[]);
+    }
+
     /// Records the time that streams have spent in their phase, and checks for stalls. Called about every 250 ms while
-    /// a request is open.
+    /// a request is open. A panic ends the observation of the request that caused it.
     pub fn sweep(&mut self, at: MonotonicInstant) {
-        let instruments = &self.sinks.instruments;
-        self.tcp_info.begin_sweep();
-        for request in self.requests.values_mut() {
-            self.tcp_info.read(request.exchange.connections(), false);
-            request.record_time(at, Duration::ZERO, instruments);
-            let unread = request.unread(at);
-            request.check_stall(at, unread, &self.pauses, instruments);
+        let Self { requests, tcp_info, pauses, sinks, .. } = self;
+        let instruments = &sinks.instruments;
+        tcp_info.begin_sweep();
+        for request in requests.values_mut() {
+            let swept = catch_unwind(AssertUnwindSafe(|| {
+                tcp_info.read(request.exchange.connections(), false);
+                request.record_time(at, Duration::ZERO, instruments);
+                let unread = request.unread(at);
+                request.check_stall(at, unread, pauses, instruments);
+            }));
+            if swept.is_err() {
+                request.exchange.break_off();
+            }
         }
         self.count_streams_in_slices(at);
     }
@@ -220,6 +240,7 @@ impl InFlightRequests {
             budgets: self.budgets(),
             drift: self.drift.reading(at),
             backends: self.backends.readings(at),
+            observer: ObserverHealth { held: self.budget.held_bytes() as u64, ..self.health },
             load,
             slo,
             ..StateSnapshot::default()
@@ -290,9 +311,10 @@ impl InFlightRequests {
         let live_state = Arc::clone(&open.live_state);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
-        let mut exchange = Exchange::new(id, at, open, gate, &self.tokenizers);
+        let parsers = (&self.tokenizers, self.budget.request());
+        let mut exchange = Exchange::new(id, at, open, gate, parsers);
         if let Some(policy) = policy {
-            exchange.capture(&policy, &self.budget);
+            exchange.capture(&policy);
         }
         let state = exchange.state();
         self.load.enter(&route_key, state);
@@ -311,13 +333,14 @@ impl InFlightRequests {
             early_samples: Vec::new(),
             messages: [0; 2],
             warmth: None,
+            is_counted_lost: false,
             identity,
         };
         self.requests.insert(id, Box::new(request));
     }
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, event: ObserverEvent, bytes: &[u8]) {
-        let Self { requests, load, slos, pauses, backends, quotas, sinks, .. } = self;
+        let Self { requests, load, slos, pauses, backends, quotas, health, sinks, .. } = self;
         // An event after the end of an exchange finds no open request. Such events come from a request body that is
         // still being sent.
         let Some(request) = requests.get_mut(&id) else {
@@ -338,15 +361,19 @@ impl InFlightRequests {
             request.arrived = Some(at);
         }
         let is_head = matches!(event, ObserverEvent::ResponseHead(_));
-        if matches!(event, ObserverEvent::Gap { .. }) {
-            slos.lose();
-        }
+        let is_gap = matches!(event, ObserverEvent::Gap { .. });
         let before = request.tokens;
         match catch_unwind(AssertUnwindSafe(|| request.apply_event(at, event, bytes, load))) {
             Ok(stalls) => stalls
                 .into_iter()
                 .for_each(|sample| request.record_stall(sample, &sinks.instruments)),
             Err(_) => request.exchange.break_off(),
+        }
+        let unread = request.exchange.take_unread_bytes();
+        health.lost_bytes += unread;
+        if is_gap || unread > 0 {
+            slos.lose();
+            health.unobserved += u64::from(!std::mem::replace(&mut request.is_counted_lost, true));
         }
         if let Some((model, quota)) = is_head.then(|| request.quota()).flatten() {
             quotas.say(at, &model, &quota);
@@ -370,6 +397,10 @@ impl InFlightRequests {
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
+        self.tcp_info.read(request.exchange.connections(), true);
+        if let Some((upstream, _)) = &request.warmth {
+            self.backends.left(at, upstream);
+        }
         let Self { load, slos, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let warmth = request.warmth.take();
         request.record_time(at, Duration::ZERO, &sinks.instruments);

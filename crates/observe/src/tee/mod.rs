@@ -36,9 +36,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Default memory budget in bytes. It holds twice the data of half a second at 100,000 chunks of 300 bytes per
+    /// Default memory budget in bytes. It holds three times the data of half a second at 100,000 chunks of 300 bytes per
     /// second.
-    pub const BUDGET_BYTES: usize = 32 * 1024 * 1024;
+    pub const BUDGET_BYTES: usize = 48 << 20;
     /// Maximum number of shards. More shards would only make the share of the budget per shard smaller.
     pub const MOST_SHARDS: usize = 16;
 }
@@ -57,12 +57,12 @@ pub struct Batch {
     pub bytes: Vec<u8>,
 }
 
-/// Counts of data that was not observed since the start of the process.
+/// Counts of data that did not enter the channel since the start of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct ObserverLosses {
+pub struct ChannelLosses {
     /// Body bytes that became gaps.
     pub bytes: u64,
-    /// Number of exchanges that have a gap or were not observed at all.
+    /// Number of exchanges that are not observed at all. The observer counts those with a gap.
     pub exchanges: u64,
 }
 
@@ -155,8 +155,8 @@ impl ObservationChannel {
         self.last_exchange.load(Ordering::Acquire)
     }
 
-    pub fn lost(&self) -> ObserverLosses {
-        ObserverLosses {
+    pub fn lost(&self) -> ChannelLosses {
+        ChannelLosses {
             bytes: self.lost_bytes.load(Ordering::Relaxed),
             exchanges: self.lost_exchanges.load(Ordering::Relaxed),
         }

@@ -33,8 +33,6 @@ struct SharedState {
     /// shard.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
-    /// Whether any byte of the exchange was not observed. Accessed under the lock of the shard.
-    has_gaps: AtomicBool,
     live_state: Arc<LiveState>,
 }
 
@@ -66,7 +64,6 @@ impl RequestObserver {
             upgraded: AtomicBool::new(false),
             request_gap: AtomicU64::new(0),
             response_gap: AtomicU64::new(0),
-            has_gaps: AtomicBool::new(false),
             live_state,
         }))
     }
@@ -171,9 +168,6 @@ impl SharedState {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
                 self.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
-                if !self.has_gaps.swap(true, Ordering::Relaxed) {
-                    self.channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
-                }
             }
         });
     }

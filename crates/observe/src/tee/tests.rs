@@ -182,7 +182,7 @@ fn nearly_full_shard_mutes_new_exchanges() {
     copy(&first, b"seen");
     let (names, _) = events(&channel);
     assert_eq!(names, ["Response 25600", "Response 4"]);
-    let lost = ObserverLosses { bytes: 0, exchanges: 1 };
+    let lost = ChannelLosses { bytes: 0, exchanges: 1 };
     assert_eq!(channel.lost(), lost);
     assert_eq!(channel.open_exchanges(), 1, "the muted exchange counts while it is open");
     copy(&open(&channel), b"welcome again");

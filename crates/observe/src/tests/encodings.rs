@@ -8,9 +8,8 @@ use flate2::write::GzEncoder;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
-use super::{STREAMED, at, chunk, open, usage};
+use super::{STREAMED, at, chunk, open, parsers, usage};
 use crate::Exchange;
-use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{Completeness, Outcome, Record};
 use tokengauge_types::event::{
@@ -118,7 +117,7 @@ fn opened(request_coding: Option<&str>) -> Exchange {
     let mut opened = open("/v1/chat/completions");
     opened.headers = headers("application/json", request_coding);
     let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenizers::default())
+    Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, parsers())
 }
 
 /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.

@@ -5,14 +5,16 @@ mod backends;
 mod encodings;
 mod endings;
 mod outages;
+mod overload;
 mod queue;
 mod stalls;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::{Exchange, InFlightRequests, Sinks};
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
@@ -71,6 +73,12 @@ pub(super) fn open(path: &str) -> RequestHead {
     }
 }
 
+/// Returns parsers with the built-in tokenizers and a budget of their own.
+fn parsers() -> (&'static Tokenizers, RequestBudget) {
+    static TOKENIZERS: LazyLock<Tokenizers> = LazyLock::new(Tokenizers::default);
+    (&TOKENIZERS, RequestBudget::default())
+}
+
 pub(super) const STREAMED: &str =
     r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Say hello"}]}"#;
 const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Say hello"}]}"#;
@@ -83,8 +91,7 @@ impl Play {
 
     fn opened(open: RequestHead, body: &str) -> Self {
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let exchange =
-            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
+        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
         let mut play = Self { exchange, samples: Vec::new() };
         play.apply_event(100, ObserverEvent::Admitted, b"");
         play.apply_event(110, ObserverEvent::RequestHeadSent, b"");
@@ -397,8 +404,7 @@ fn detects_engine_by_the_prompt() {
         let mut open = open("/generate");
         let route = Arc::make_mut(&mut open.route);
         route.server_address = Label::known("10.0.0.1");
-        let exchange =
-            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
+        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Play, at, open};
+use super::{Play, at, open, parsers};
 use crate::Exchange;
-use tokengauge_llm::count::Tokenizers;
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::{
     Direction, Ending, ExchangeId, Headers, ObserverEvent, ResponseHead, RouteFacts,
@@ -20,8 +19,7 @@ fn play(path: &str, body: &str, length: Option<usize>, end: impl FnOnce(Play) ->
     open.length = length.map(|length| length as u64);
     Arc::make_mut(&mut open.route).server_address = Label::known("10.0.0.1");
     let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-    let exchange =
-        Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenizers::default());
+    let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, parsers());
     let mut play = Play { exchange, samples: Vec::new() };
     play.apply_event(100, ObserverEvent::Admitted, b"");
     play.arrival(110, Direction::Request, body, 0);

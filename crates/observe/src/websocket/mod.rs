@@ -1,5 +1,6 @@
 //! Parses WebSocket messages of an upgraded exchange. The two directions are parsed independently.
 
+use tokengauge_llm::budget::{MemoryPermit, RequestBudget};
 use tokengauge_llm::frame::{self, Message, ParseError, SkipReason, WebSocket};
 use tokengauge_measure::record::{self, CloseFrame};
 use tokengauge_types::event::Direction;
@@ -8,6 +9,8 @@ use tokengauge_types::event::Direction;
 pub(super) struct WebSocketSession {
     client: WebSocket,
     server: WebSocket,
+    /// Memory of the incomplete messages of both directions.
+    memory: MemoryPermit,
     facts: Facts,
 }
 
@@ -18,18 +21,34 @@ struct Facts {
 }
 
 impl WebSocketSession {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(budget: &RequestBudget) -> Self {
         Self {
             client: WebSocket::client(frame::MAX_FRAME_BYTES),
             server: WebSocket::server(frame::MAX_FRAME_BYTES),
+            memory: budget.hold(),
             facts: Facts::default(),
         }
     }
 
-    /// Parses bytes from the sender of `direction`, and calls `out` for each text message.
-    pub(super) fn push(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(&[u8])) {
+    /// Parses bytes from the sender of `direction`, and calls `out` for each text message. Returns `false` if the
+    /// budget has no room for an incomplete message. That message is then not read.
+    pub(super) fn push(
+        &mut self,
+        direction: Direction,
+        bytes: &[u8],
+        out: &mut impl FnMut(&[u8]),
+    ) -> bool {
         let (reader, facts) = self.side(direction);
         reader.push(bytes, &mut |message| facts.message(direction, message, out));
+        if self.account() {
+            return true;
+        }
+        let (reader, facts) = self.side(direction);
+        reader.discard_message();
+        facts.record.lost = true;
+        ParseError::Budget.add_to(&mut facts.parse_errors);
+        self.account();
+        false
     }
 
     /// Records that `bytes` bytes of `direction` were lost.
@@ -48,7 +67,7 @@ impl WebSocketSession {
 
     /// Ends both directions and returns the parse errors.
     pub(super) fn finish(&mut self) -> Vec<(ParseError, u32)> {
-        let Self { client, server, facts } = self;
+        let Self { client, server, facts, .. } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
             reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         }
@@ -57,6 +76,10 @@ impl WebSocketSession {
 
     pub(super) const fn facts(&self) -> &record::WebSocket {
         &self.facts.record
+    }
+
+    fn account(&mut self) -> bool {
+        self.memory.resize(self.client.held_bytes() + self.server.held_bytes())
     }
 
     const fn side(&mut self, direction: Direction) -> (&mut WebSocket, &mut Facts) {

@@ -22,6 +22,12 @@ metrics! {
         "Requests with at least one unobserved body byte.";
     SELF_BACKLOG "tokengauge.self.observer.backlog" Gauge "By",
         "Bytes copied and not yet processed.";
+    SELF_HELD "tokengauge.self.observer.memory" Gauge "By",
+        "Bytes that the parsers of all requests hold: decompressors, incomplete messages and text. At most half of limits.observer_memory.";
+    SELF_AGE "tokengauge.self.observer.snapshot_age" Gauge "s",
+        "Age of the state that gauges show. 0 unless the observer is overloaded or stuck.";
+    SELF_RESTARTS "tokengauge.self.observer.restarts" Counter "{restart}",
+        "Restarts of the observer thread after a panic.";
     SELF_PARSE_ERRORS "tokengauge.self.parse_errors" Counter "{anomaly}" by [&[PARSE_ERROR]] times ParseError::ALL.len(),
         "Parse errors in traffic.";
     SELF_OVERFLOW "tokengauge.self.label_overflow" Counter "{value}" by [&[DIMENSION]] times Dimension::ALL.len() + 1,

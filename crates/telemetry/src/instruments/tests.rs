@@ -17,7 +17,7 @@ use crate::catalog::attributes::Values;
 use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
-use crate::snapshot::{ClientLoad, ObserverLosses, StateSnapshot};
+use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
 use crate::{BudgetReading, prometheus, testing};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
@@ -142,7 +142,14 @@ fn snapshot() -> StateSnapshot {
                 }; 2],
             }],
         },
-        losses: ObserverLosses { bytes: 10, exchanges: 1, backlog: 5 },
+        observer: ObserverHealth {
+            lost_bytes: 10,
+            unobserved: 1,
+            backlog: 5,
+            held: 7,
+            restarts: 1,
+            age: Duration::from_millis(1_500),
+        },
         refused_requests: 4,
         clients: ClientLoad { connections: 17, connections_limit: 8_192, over_limit: 6 },
         process: ProcessStats {

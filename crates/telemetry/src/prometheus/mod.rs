@@ -290,6 +290,7 @@ fn canonical(bound: f64) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use opentelemetry::metrics::MeterProvider;
     use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -340,7 +341,7 @@ mod tests {
         drop(marks);
         let mut metrics = ResourceMetrics::default();
         reader.collect(&mut metrics).unwrap();
-        MetricsSnapshot { metrics, exemplars: exemplars.snapshot() }
+        MetricsSnapshot { metrics, exemplars: exemplars.snapshot(), age: Duration::ZERO }
     }
 
     const WAIT: catalog::Metric =

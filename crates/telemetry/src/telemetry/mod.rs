@@ -14,7 +14,6 @@ use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
-use crate::MetricsReader;
 use crate::config::{Config, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
@@ -24,6 +23,7 @@ use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
 use crate::span::{self, EncodedSpan};
+use crate::{MetricsReader, MetricsSnapshot};
 
 /// Time that a shutdown waits for the thread in addition to its limit, because a busy core can schedule the thread
 /// late.
@@ -93,9 +93,14 @@ impl Telemetry {
         self.logs.as_ref()
     }
 
-    /// Renders all current metrics for a scrape.
+    /// Takes a snapshot of all metrics for a scrape.
+    pub fn scrape(&self) -> MetricsSnapshot {
+        self.metrics_reader.scrape()
+    }
+
+    /// Renders all current metrics.
     pub fn prometheus(&self, format: Format) -> String {
-        format.render(&self.metrics_reader.scrape())
+        format.render(&self.scrape())
     }
 
     /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_llm::dialect::Family;
 use tokengauge_observe::Exchange;
@@ -170,7 +171,7 @@ impl Scene {
             ACCEPT,
             Box::new(self.open()),
             gate,
-            &Tokenizers::default(),
+            (&Tokenizers::default(), RequestBudget::default()),
         );
         let mut samples = Vec::new();
         let moments = self.moments();

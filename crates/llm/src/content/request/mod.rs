@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CaptureBudget, CapturePolicy, MARGIN, MOST_PARTS, prefix};
+use super::{CapturePolicy, MARGIN, MOST_PARTS, prefix};
+use crate::budget::{MemoryPermit, RequestBudget};
 use crate::dialect::{Api, Family};
-use crate::memory::{MemoryBudget, MemoryPermit};
 
 /// The captured part of one request body.
 #[derive(Debug)]
 pub struct RequestCapture {
     policy: Arc<CapturePolicy>,
-    /// The permit for the captured bytes. `None` if the budget of all captures was used up.
-    permit: Option<MemoryPermit<Arc<MemoryBudget>>>,
+    /// The permit for the captured bytes. `None` if the budget was used up. The content is then marked as truncated.
+    permit: Option<MemoryPermit>,
     body: Vec<u8>,
     /// Whether the body exceeded the limit.
     cut: bool,
@@ -39,10 +39,10 @@ pub struct Messages {
 }
 
 impl RequestCapture {
-    pub fn new(policy: &Arc<CapturePolicy>, budget: &CaptureBudget) -> Self {
+    pub fn new(policy: &Arc<CapturePolicy>, budget: &RequestBudget) -> Self {
         Self {
             policy: Arc::clone(policy),
-            permit: MemoryPermit::take(Arc::clone(&budget.0), 2 * (policy.max_bytes + MARGIN)),
+            permit: MemoryPermit::take(&budget.captures, 2 * (policy.max_bytes + MARGIN)),
             body: Vec::new(),
             cut: false,
             lost: false,

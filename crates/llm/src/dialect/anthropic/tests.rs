@@ -1,5 +1,6 @@
 //! Tests requests and responses of Anthropic and compatible servers. Each body is read with every cut.
 
+use crate::budget::RequestBudget;
 use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use crate::frame::Frame;
@@ -91,7 +92,12 @@ fn ignores_messages_without_content() {
 }
 
 fn anthropic_response() -> ResponseReader {
-    ResponseReader::new(Api::AnthropicMessages, &RequestFacts::default(), 200)
+    ResponseReader::new(
+        Api::AnthropicMessages,
+        &RequestFacts::default(),
+        200,
+        &RequestBudget::default(),
+    )
 }
 
 #[test]

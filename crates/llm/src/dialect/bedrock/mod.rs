@@ -18,9 +18,13 @@ use serde::Deserialize;
 use super::emit::emit_timings;
 use super::lenient::{Object, Text};
 use super::{Api, Event, EventSink, Reader, Usage};
-use crate::frame::{Frame, Framer, JsonFraming, ParseError};
+use crate::budget::RequestBudget;
+use crate::frame::{BudgetedFramer, Frame, JsonFraming, ParseError};
 use converse::RawUsage;
 use model_format::ModelReader;
+
+/// Maximum size in bytes of the buffer that is reused for the next message. Most messages take a few hundred bytes.
+const MOST_KEPT: usize = 16 << 10;
 
 /// JSON key of the metrics that Bedrock adds to the last message of a model's stream.
 const METRICS: &str = "amazon-bedrock-invocationMetrics";
@@ -30,8 +34,9 @@ const METRICS: &str = "amazon-bedrock-invocationMetrics";
 pub struct Invoke {
     model: ModelReader,
     /// Frames the stream that SageMaker cuts.
-    framer: Option<Box<Framer>>,
-    /// The last decoded message. The buffer is kept to reuse its memory.
+    framer: Option<Box<BudgetedFramer>>,
+    budget: RequestBudget,
+    /// The last decoded message. A buffer of ordinary size is kept to reuse its memory.
     message: Vec<u8>,
     /// Finds [`METRICS`] in it.
     metrics: memmem::Finder<'static>,
@@ -54,19 +59,20 @@ struct Measured {
     metrics: Object<RawUsage>,
 }
 
-pub fn reader(api: Api, failed: bool) -> Reader {
+pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
     if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
         converse::reader(failed).into()
     } else {
-        Invoke::new(failed).into()
+        Invoke::new(failed, budget).into()
     }
 }
 
 impl Invoke {
-    fn new(failed: bool) -> Self {
+    fn new(failed: bool, budget: &RequestBudget) -> Self {
         Self {
             model: ModelReader::new(failed),
             framer: None,
+            budget: budget.clone(),
             message: Vec::new(),
             metrics: memmem::Finder::new(METRICS),
             usage: Usage::default(),
@@ -78,16 +84,21 @@ impl Invoke {
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name: b"PayloadPart", data } => self.part(data, out),
-            Frame::Event { name: b"chunk", data } => self.wrapped(data, out),
+            Frame::Event { name: b"chunk", data } => {
+                self.wrapped(data, out);
+                if self.message.capacity() > MOST_KEPT {
+                    self.message = Vec::new();
+                }
+            }
             _ => self.model.read(frame, out),
         }
     }
 
     /// Reads one part of a SageMaker stream.
     fn part(&mut self, bytes: &[u8], out: &mut impl EventSink) {
-        let model = &mut self.model;
-        let framer = || Box::new(Framer::new(None, JsonFraming::Lines));
-        self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| model.read(&frame, out));
+        let Self { model, framer, budget, .. } = self;
+        let new = || Box::new(BudgetedFramer::new(None, JsonFraming::Lines, budget));
+        framer.get_or_insert_with(new).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
     /// Reads one message of a Bedrock stream, which wraps a message of the model.

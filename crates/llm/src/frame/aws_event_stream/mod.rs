@@ -85,7 +85,6 @@ impl AwsEventStream {
     }
 
     /// Returns the allocated memory in bytes.
-    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }

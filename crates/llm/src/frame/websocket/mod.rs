@@ -135,10 +135,17 @@ impl WebSocket {
         }
     }
 
-    /// Returns the allocated memory in bytes.
-    #[cfg(test)]
-    fn capacity(&self) -> usize {
+    /// Returns the allocated bytes of an incomplete message.
+    pub const fn held_bytes(&self) -> usize {
         self.text.capacity()
+    }
+
+    /// Discards the current message, because there is no memory for it. The next message is read again.
+    pub fn discard_message(&mut self) {
+        if self.message.is_some() {
+            self.message = Some(Content::Skipped(SkipReason::Lost));
+        }
+        self.text = Vec::new();
     }
 
     /// Begins a frame after its header. `frame` is `None` if the header violates the protocol.

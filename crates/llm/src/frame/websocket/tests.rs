@@ -212,13 +212,13 @@ fn frees_large_buffers_and_keeps_small_ones() {
     let mut reader = WebSocket::client(MAX_FRAME_BYTES);
     let mut push = |len| {
         reader.push(&frame(0x81, &vec![b'x'; len], Some(MASK)), &mut |_| {});
-        reader.capacity()
+        reader.held_bytes()
     };
     assert!((100..=MOST_KEPT).contains(&push(100)));
     assert_eq!(push(MOST_KEPT + 1), 0);
     let mut reader = WebSocket::server(MAX_FRAME_BYTES);
     reader.push(&server(0x81, "whole and plain"), &mut |_| {});
-    assert_eq!(reader.capacity(), 0, "emitted without a copy");
+    assert_eq!(reader.held_bytes(), 0, "emitted without a copy");
 }
 
 /// The peer's input. Data that the peer writes (pongs) is discarded.
@@ -330,7 +330,7 @@ proptest! {
         let mut messages = Vec::new();
         for piece in pieces(&bytes, &cuts) {
             reader.push(piece, &mut |message| messages.push(short(message)));
-            prop_assert!(reader.capacity() <= SMALL);
+            prop_assert!(reader.held_bytes() <= SMALL);
         }
         reader.finish(&mut |message| messages.push(short(message)));
         prop_assert_eq!(&messages, &whole);

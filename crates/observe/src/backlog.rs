@@ -1,0 +1,143 @@
+//! Events that have left the observation channel and are applied to the in-flight requests one by one.
+//!
+//! A drain can be interrupted between two events and continues later. Events whose bodies have become too old are not
+//! parsed any more: the backlog then is more work than its bytes suggest, and it would grow without end.
+
+use std::time::Duration;
+
+use crate::in_flight::InFlightRequests;
+use crate::tee::{Batch, ObservationChannel};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
+
+/// Maximum time for which a body waits for the observer while the observer is busy. A burst that fills the channel
+/// takes less: 64 MiB of a chat stream are parsed in a second. An observer that is further behind is overloaded.
+const MAX_LAG: Duration = Duration::from_secs(2);
+
+/// Number of events between two looks at the clock, which takes as long as a tenth of an event.
+const EVENTS_PER_CHECK: usize = 16;
+
+/// Body bytes that count as one event in this respect. They take about as long.
+const BYTES_PER_EVENT: usize = 1_024;
+
+/// What a drain needs from its caller.
+#[derive(Clone, Copy)]
+pub(crate) struct DrainContext<'a> {
+    pub(crate) channel: &'a ObservationChannel,
+    pub(crate) clock: &'a dyn Fn() -> MonotonicInstant,
+    /// Called after the content of a shard was taken.
+    pub(crate) beat: &'a dyn Fn(&mut InFlightRequests),
+    /// Returns whether the drain stops at this time. Called between two events.
+    pub(crate) interrupt: &'a dyn Fn(MonotonicInstant) -> bool,
+}
+
+/// The events of one shard, and the position of the drain in the shards.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// Events in reverse order, so that the next one is the last.
+    batch: Batch,
+    /// Number of bytes of the batch that were read.
+    read: usize,
+    drain: Option<Drain>,
+    next_shard: usize,
+    /// Time of the end of the last drain.
+    drained: MonotonicInstant,
+    skips_bodies: bool,
+}
+
+/// A drain that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    shards_left: usize,
+    /// Maximum age of a body. It includes the time before the drain, in which nobody worked on the backlog because
+    /// there was none, or because the process was stopped.
+    max_age: Duration,
+}
+
+impl Backlog {
+    /// Continues the interrupted drain, if any, and applies the events that all shards contain now. Returns `false` if
+    /// the drain was interrupted.
+    pub(crate) fn drain(
+        &mut self,
+        requests: &mut InFlightRequests,
+        context: DrainContext<'_>,
+    ) -> bool {
+        if self.drain.is_some() && !self.resume(requests, context) {
+            return false;
+        }
+        let max_age = MAX_LAG + (context.clock)().since(self.drained);
+        self.drain = Some(Drain { shards_left: context.channel.shards(), max_age });
+        self.resume(requests, context)
+    }
+
+    /// Gives the bodies of all further events up.
+    pub(crate) const fn skip_bodies(&mut self) {
+        self.skips_bodies = true;
+    }
+
+    /// Returns the age of the next event. Zero if no drain was interrupted.
+    pub(crate) fn age(&self, now: MonotonicInstant) -> Duration {
+        self.batch.entries.last().map_or(Duration::ZERO, |entry| now.since(entry.at))
+    }
+
+    fn resume(&mut self, requests: &mut InFlightRequests, context: DrainContext<'_>) -> bool {
+        let DrainContext { channel, clock, beat, .. } = context;
+        while let Some(drain) = self.drain {
+            if !self.apply(requests, drain.max_age, context) {
+                return false;
+            }
+            let left = drain.shards_left.checked_sub(1);
+            self.drain = left.map(|shards_left| Drain { shards_left, ..drain });
+            if self.drain.is_some() {
+                channel.drain(self.next_shard, &mut self.batch);
+                self.batch.entries.reverse();
+                self.read = 0;
+                self.next_shard = (self.next_shard + 1) % channel.shards();
+                beat(requests);
+            }
+        }
+        self.drained = clock();
+        true
+    }
+
+    /// Applies the events of the batch. Returns `false` if some are left.
+    fn apply(
+        &mut self,
+        requests: &mut InFlightRequests,
+        max_age: Duration,
+        context: DrainContext<'_>,
+    ) -> bool {
+        let mut now = (context.clock)();
+        let mut work = 0;
+        while let Some(entry) = self.batch.entries.pop() {
+            // The position is updated first, so that a panic affects only this event.
+            let len = body_len(&entry);
+            let start = self.read;
+            self.read += len;
+            if len > 0 && (self.skips_bodies || now.since(entry.at) > max_age) {
+                requests.skip(entry);
+            } else {
+                let bytes = self.batch.bytes.get(start..self.read).unwrap_or_default();
+                requests.apply(entry, bytes);
+            }
+            work += 1 + len / BYTES_PER_EVENT;
+            if work >= EVENTS_PER_CHECK {
+                work = 0;
+                now = (context.clock)();
+                if (context.interrupt)(now) {
+                    return self.batch.entries.is_empty();
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Returns the number of bytes of the batch that belong to `entry`.
+fn body_len(entry: &TimestampedEvent) -> usize {
+    if let ObserverEvent::Body { len, .. } = entry.event {
+        usize::try_from(len).unwrap_or(usize::MAX)
+    } else {
+        0
+    }
+}

@@ -1,0 +1,316 @@
+//! An overloaded, stuck or panicking observer: readers, the shutdown and other requests do not wait for it.
+
+use std::io::Write;
+use std::sync::mpsc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+use crate::Observer;
+use crate::backlog::{Backlog, DrainContext};
+use crate::tee::{self, ObservationChannel, RequestObserver};
+use tokengauge_llm::budget::Budget;
+use tokengauge_types::clock;
+
+/// Requests of a new process, and the records that they leave.
+fn requests() -> (InFlightRequests, mpsc::Receiver<Record>) {
+    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let limits = CardinalityLimits::default();
+    let readings = SnapshotSource::new(StateSnapshot::default);
+    let (instruments, _) = Instruments::new(&config, limits, readings);
+    let (sender, records) = mpsc::channel();
+    let record = Box::new(move |record: &Record| sender.send(record.clone()).unwrap_or_default());
+    let gate = Arc::new(CardinalityLimiter::new(limits, []));
+    let requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
+    (requests, records)
+}
+
+/// An observer thread with its channel.
+struct Running {
+    channel: Arc<ObservationChannel>,
+    observer: Arc<Observer>,
+    records: mpsc::Receiver<Record>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+        let (requests, records) = requests();
+        let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
+        Self { channel, observer, records }
+    }
+
+    fn open(&self) -> RequestObserver {
+        self.channel.open(open("/v1/chat/completions"), clock::now())
+    }
+
+    /// Lets another thread use the in-flight requests until the returned sender is dropped.
+    fn occupy(&self) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel();
+        let observer = Arc::clone(&self.observer);
+        std::thread::spawn(move || {
+            observer.with_current_state(|_, _| {
+                begun.send(()).unwrap();
+                released.recv().unwrap_err();
+            });
+        });
+        has_begun.recv().unwrap();
+        release
+    }
+
+    fn health(&self) -> tokengauge_telemetry::ObserverHealth {
+        let mut health = None;
+        self.observer.with_snapshot(|snapshot| health = Some(snapshot.observer));
+        health.unwrap()
+    }
+}
+
+fn arrive(observer: &RequestObserver, at: MonotonicInstant, bytes: &[u8]) {
+    observer.arrival(Direction::Response, at, bytes, BackpressureTime::default());
+}
+
+fn respond(observer: &RequestObserver, content_encoding: Option<&'static str>) {
+    let ObserverEvent::ResponseHead(mut head) = head(200, "text/event-stream") else {
+        unreachable!("the function returns response headers");
+    };
+    if let Some(coding) = content_encoding {
+        head.headers.set("content-encoding", coding);
+    }
+    observer.head(clock::now(), *head);
+}
+
+#[test]
+fn readers_get_the_last_snapshot_of_a_stuck_observer() {
+    let running = Running::start();
+    let before = running.health();
+    assert_eq!((before.age, before.restarts), (Duration::ZERO, 0));
+    let release = running.occupy();
+    let started = clock::now();
+    for _ in 0..20 {
+        assert!(running.observer.read_in_time(|_, _| ()).is_none());
+        assert!(running.health().age > Duration::ZERO);
+    }
+    assert!(clock::now().since(started) < Duration::from_secs(1), "the waits do not add up");
+    drop(release);
+    running.observer.with_current_state(|_, _| ());
+    assert_eq!(running.health().age, Duration::ZERO);
+    assert!(running.observer.read_in_time(|_, _| ()).is_some());
+}
+
+#[test]
+fn shutdown_does_not_wait_for_a_stuck_observer() {
+    let running = Running::start();
+    let _release = running.occupy();
+    let started = clock::now();
+    assert!(!running.observer.stop(Duration::from_millis(100)));
+    assert!(clock::now().since(started) < Duration::from_secs(5));
+}
+
+#[test]
+fn shutdown_applies_all_events_and_may_skip_bodies() {
+    let running = Running::start();
+    let release = running.occupy();
+    let exchanges: Vec<_> = (0..10).map(|_| running.open()).collect();
+    for exchange in &exchanges {
+        respond(exchange, None);
+        arrive(exchange, clock::now(), b"data: {}\n\n");
+        exchange.end(clock::now(), Ending::Complete);
+    }
+    drop(release);
+    assert!(running.observer.stop(Duration::from_secs(30)));
+    assert_eq!(running.records.try_iter().count(), 10);
+    assert!(running.observer.read_in_time(|requests, _| requests.in_flight()).is_some());
+}
+
+/// Bodies that have waited for the observer for longer than two seconds are given up. Bodies that waited because the
+/// process did nothing are parsed.
+#[test]
+fn backlog_is_judged_by_its_age() {
+    let (mut requests, records) = requests();
+    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let mut backlog = Backlog::default();
+    let mut drain = |requests: &mut InFlightRequests, millis| {
+        let clock = move || at(millis);
+        let channel = &channel;
+        let context = DrainContext { channel, clock: &clock, beat: &|_| {}, interrupt: &|_| false };
+        assert!(backlog.drain(requests, context));
+    };
+    let body = format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null"));
+    let call = |millis| {
+        let exchange = channel.open(open("/v1/chat/completions"), at(millis));
+        respond(&exchange, None);
+        arrive(&exchange, at(millis), body.as_bytes());
+        exchange.end(at(millis), Ending::Complete);
+    };
+    let complete = |record: &Record| record.call.as_ref().unwrap().complete;
+    drain(&mut requests, 1_000);
+    call(1_001);
+    drain(&mut requests, 60_000);
+    assert_ne!(complete(&records.try_recv().unwrap()), Completeness::Unobserved);
+    assert_eq!(requests.snapshot(at(60_000)).observer.lost_bytes, 0);
+
+    call(57_900);
+    drain(&mut requests, 60_001);
+    let late = records.try_recv().unwrap();
+    assert_eq!(complete(&late), Completeness::Unobserved);
+    assert_eq!(late.http.response_bytes, body.len() as u64, "the size is known nevertheless");
+    let health = requests.snapshot(at(60_001)).observer;
+    assert_eq!((health.lost_bytes, health.unobserved), (body.len() as u64, 1));
+}
+
+#[test]
+fn a_drain_is_interrupted_between_two_events_and_continues() {
+    let (mut requests, records) = requests();
+    let config = tee::Config { shards: 3, ..tee::Config::default() };
+    let channel = Arc::new(ObservationChannel::new(config));
+    for _ in 0..300 {
+        let exchange = channel.open(open("/v1/chat/completions"), clock::now());
+        exchange.end(clock::now(), Ending::Complete);
+    }
+    let mut backlog = Backlog::default();
+    let (channel, clock) = (&channel, &clock::now);
+    let context = DrainContext { channel, clock, beat: &|_| {}, interrupt: &|_| true };
+    let mut drains = 1;
+    while !backlog.drain(&mut requests, context) {
+        assert!(backlog.age(clock::now()) > Duration::ZERO);
+        drains += 1;
+    }
+    assert!(drains > 10, "{drains}");
+    assert_eq!((records.try_iter().count(), requests.in_flight()), (300, 0));
+}
+
+#[test]
+fn a_panic_of_the_thread_is_counted_and_the_thread_continues() {
+    let running = Running::start();
+    running.observer.fail_once(|| panic!("a fault in the loop"));
+    let exchange = running.open();
+    respond(&exchange, None);
+    arrive(&exchange, clock::now(), b"data: {}\n\n");
+    let started = clock::now();
+    while running.health().restarts == 0 {
+        assert!(
+            clock::now().since(started) < Duration::from_secs(30),
+            "the thread has not restarted"
+        );
+    }
+    exchange.end(clock::now(), Ending::Complete);
+    let record = running.records.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert_eq!(record.http.response_bytes, 10);
+    assert_eq!(running.health().restarts, 1);
+    assert!(running.observer.stop(Duration::from_secs(30)));
+}
+
+#[test]
+fn a_panic_in_a_sweep_ends_the_observation_of_its_request_only() {
+    let (mut requests, records) = requests();
+    requests.set_tcp_info_query(Box::new(|_| panic!("a fault in a query")));
+    let connection = |request: &mut RequestHead| {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        request.connection =
+            Some(tokengauge_types::tcp::TcpConnection::new(address, address).into());
+    };
+    for id in [1, 2] {
+        let mut head = open("/v1/chat/completions");
+        if id == 1 {
+            connection(&mut head);
+        }
+        let event = ObserverEvent::RequestHead(Box::new(head));
+        requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(100), event }, &[]);
+    }
+    requests.sweep(at(400));
+    requests.sweep(at(800));
+    for id in [1, 2] {
+        let event = ObserverEvent::End(Ending::Complete);
+        requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(900), event }, &[]);
+    }
+    let anomalies: Vec<_> = records.try_iter().map(|record| record.anomalies).collect();
+    assert_eq!(anomalies, [vec![(ParseError::Panic, 1)], vec![]]);
+}
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Plays a call with a compressed response at `millis` and returns its record.
+fn compressed(
+    (requests, records): (&mut InFlightRequests, &mpsc::Receiver<Record>),
+    id: u64,
+    millis: u64,
+    body: &[u8],
+) -> Record {
+    let ObserverEvent::ResponseHead(mut head) = head(200, "text/event-stream") else {
+        unreachable!("the function returns response headers");
+    };
+    head.headers.set("content-encoding", "gzip");
+    let len = u32::try_from(body.len()).unwrap();
+    let arrival =
+        ObserverEvent::Body { direction: Direction::Response, len, blocked: Default::default() };
+    for (event, bytes) in [
+        (ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))), &[][..]),
+        (ObserverEvent::Admitted, &[]),
+        (ObserverEvent::ResponseHead(head), &[]),
+        (arrival, body),
+        (ObserverEvent::End(Ending::Complete), &[]),
+    ] {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), event };
+        requests.apply(entry, bytes);
+    }
+    records.try_recv().unwrap()
+}
+
+#[test]
+fn bombs_are_given_up_and_counted_and_leave_ordinary_streams_alone() {
+    let (mut requests, records) = requests();
+    let bomb = gzip(&b": keep-alive\n\n".repeat(280_000));
+    let stream = gzip(format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null")).as_bytes());
+    let mut unobserved = 0;
+    for id in 1..=20 {
+        let record = compressed((&mut requests, &records), id, 1_000, &bomb);
+        unobserved += u64::from(record.anomalies.contains(&(ParseError::Budget, 1)));
+    }
+    assert_eq!(unobserved, 15, "16 MiB hold the excess of five bodies of 3.9 MB");
+    let health = requests.snapshot(at(1_000)).observer;
+    assert_eq!((health.unobserved, health.lost_bytes), (15, 15 * bomb.len() as u64));
+    let record = compressed((&mut requests, &records), 21, 1_000, &stream);
+    assert_eq!(record.call.unwrap().output.unwrap().counted, 1);
+    let record = compressed((&mut requests, &records), 22, 2_000, &bomb);
+    assert_eq!(record.anomalies, [], "after a second, there is room for another one");
+}
+
+#[test]
+fn half_frames_of_all_requests_share_the_memory_budget() {
+    let (mut requests, records) = requests();
+    requests.budget = Budget::new(4 << 20);
+    let half = [b"data: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
+    let len = u32::try_from(half.len()).unwrap();
+    for id in 1..=30 {
+        let arrival = ObserverEvent::Body {
+            direction: Direction::Response,
+            len,
+            blocked: Default::default(),
+        };
+        for (event, bytes) in [
+            (ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))), &[][..]),
+            (head(200, "text/event-stream"), &[]),
+            (arrival, &half),
+        ] {
+            requests
+                .apply(TimestampedEvent { exchange: ExchangeId(id), at: at(100), event }, bytes);
+        }
+    }
+    let health = requests.snapshot(at(200)).observer;
+    assert!(health.held > 3_000_000 && health.held <= 4 << 20, "{}", health.held);
+    assert_eq!(health.unobserved, 26);
+    for id in 1..=30 {
+        let event = ObserverEvent::End(Ending::Complete);
+        requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(300), event }, &[]);
+    }
+    let is_unobserved =
+        |record: &Record| record.call.as_ref().unwrap().complete == Completeness::Unobserved;
+    assert_eq!(records.try_iter().filter(is_unobserved).count(), 26);
+    assert_eq!(requests.snapshot(at(400)).observer.held, 0);
+}
