@@ -108,6 +108,7 @@ fn open(route: &Arc<RouteFacts>) -> RequestHead {
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: name("/v1/chat/completions"),
+        whole_path: None,
         model: None,
         host: Name::new("gateway.example.com"),
         version: http::Version::HTTP_11,

@@ -118,6 +118,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         wall: clock::wall_now(),
         method: http::Method::POST,
         path: Name::new("/v1/chat/completions").unwrap(),
+        whole_path: None,
         model: None,
         host: None,
         version: http::Version::HTTP_11,

@@ -37,10 +37,12 @@ pub struct RequestContext {
 pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> RequestHead {
     let RequestContext { route, connection, scheme, trace, conversation, identity } = context;
     let uri = request.uri();
+    let path = uri.path();
     RequestHead {
         wall: clock::wall_now(),
         method: request.method().clone(),
-        path: Name::new(uri.path()).unwrap_or_else(root_path),
+        path: Name::new(path).unwrap_or_else(root_path),
+        whole_path: (path.len() > LONGEST_NAME).then(|| path.into()),
         model: uri.query().and_then(model_in_query),
         host: host(request).and_then(Name::new),
         version: request.version(),
@@ -101,6 +103,27 @@ mod tests {
 
     fn model(query: &str) -> Option<String> {
         model_in_query(query).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn keeps_the_whole_path_only_if_it_is_cut() {
+        let described = |path: &str| {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            let context = RequestContext {
+                route: crate::tests::open("/").route,
+                connection: None,
+                scheme: Scheme::Http,
+                trace: TraceContext::default(),
+                conversation: None,
+                identity: CallerIdentity::default(),
+            };
+            describe_request(&request, context)
+        };
+        assert_eq!(described("/v1/chat?key=secret").whole_path, None);
+        let path = format!("/{}/v1/chat", "x".repeat(1_000));
+        let head = described(&format!("{path}?key=secret"));
+        assert_eq!(head.whole_path.as_deref(), Some(path.as_str()));
+        assert_eq!(head.sent_path(), path);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) fn detect(open: &RequestHead) -> Option<DetectedApi> {
 /// Returns the path that the upstream receives.
 fn sent_path(open: &RequestHead) -> Cow<'_, str> {
     let route = &open.route;
-    let rest = open.path.as_str().get(route.stripped..).unwrap_or_default();
+    let rest = open.sent_path().get(route.stripped..).unwrap_or_default();
     match route.base_path.as_str() {
         "" => rest.into(),
         base => [base, rest].concat().into(),

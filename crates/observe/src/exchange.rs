@@ -66,6 +66,8 @@ impl Exchange {
     ) -> Self {
         let call =
             detect(&open).map(|found| Box::new(ApiCall::new(&found, &open, tokenizers, &budget)));
+        // Only the detection needs the whole path.
+        open.whole_path = None;
         let mut connections = Connections::default();
         connections.client.set(open.connection.take());
         Self {

@@ -206,6 +206,7 @@ impl Fixture {
             wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),
             path: Name::new(&self.path).unwrap(),
+            whole_path: None,
             host: Name::new(address),
             version: http::Version::HTTP_11,
             scheme: Scheme::Http,

@@ -6,6 +6,7 @@
 
 use percent_encoding::percent_decode_str;
 
+use super::normal_path::normalize;
 use super::{Api, Family};
 use tokengauge_types::label::Name;
 
@@ -92,7 +93,11 @@ const SHARED: [&str; 11] = [
 const SESSIONS: &str = "realtime";
 
 /// Returns the API of a request, or `None` if the request does not call an LLM API.
+///
+/// The path may encode characters that need no encoding, because servers treat such paths alike.
 pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
+    let path = normalize(facts.path);
+    let facts = &RequestTarget { path: &path, ..*facts };
     let found = by_path(facts);
     let Some(hint) = facts.hint else {
         return found;
@@ -371,6 +376,23 @@ mod tests {
         ] {
             assert_eq!(api(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn encoded_characters_do_not_hide_an_api() {
+        for (path, expected) in PATHS {
+            let encoded: String = path
+                .chars()
+                .map(|it| match it {
+                    '/' => it.to_string(),
+                    ':' => "%3a".to_owned(),
+                    _ => format!("%{:02x}", u32::from(it)),
+                })
+                .collect();
+            assert_eq!(api(&encoded), Some(*expected), "{encoded}");
+        }
+        let found = post("/openai/deployments/%6dine%2F%41%2573/chat/completion%73").unwrap();
+        assert_eq!(found.model.unwrap().as_str(), "mine/A%73", "decoded once");
     }
 
     #[test]

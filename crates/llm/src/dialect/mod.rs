@@ -48,6 +48,7 @@ mod google;
 pub mod headers;
 mod json;
 mod lenient;
+mod normal_path;
 mod openai;
 mod provider;
 mod rate_limits;

@@ -149,6 +149,7 @@ mod tests {
             wall: WallTime::default(),
             method: http::Method::POST,
             path: Name::new("/v1/chat/completions").unwrap(),
+            whole_path: None,
             model: None,
             host: None,
             version: http::Version::HTTP_11,

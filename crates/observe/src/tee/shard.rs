@@ -18,6 +18,7 @@ const KEPT_CAPACITY: usize = 512 * 1024;
 pub(super) struct Shard {
     entries: Vec<TimestampedEvent>,
     bytes: Vec<u8>,
+    /// Estimated bytes of the boxed headers.
     heads: usize,
     budget: usize,
     /// Whether the observer was already woken since the last drain because half of the budget is used.
@@ -42,9 +43,7 @@ impl Shard {
         at: MonotonicInstant,
         event: ObserverEvent,
     ) {
-        if matches!(event, ObserverEvent::RequestHead(_) | ObserverEvent::ResponseHead(_)) {
-            self.heads += 1;
-        }
+        self.heads += head_weight(&event);
         self.entries.push(TimestampedEvent { exchange, at, event });
     }
 
@@ -90,7 +89,17 @@ impl Shard {
     }
 
     fn weight(&self) -> usize {
-        self.bytes.len() + self.entries.len() * ENTRY_WEIGHT + self.heads * HEAD_WEIGHT
+        self.bytes.len() + self.entries.len() * ENTRY_WEIGHT + self.heads
+    }
+}
+
+fn head_weight(event: &ObserverEvent) -> usize {
+    if let ObserverEvent::RequestHead(head) = event {
+        HEAD_WEIGHT + head.whole_path.as_ref().map_or(0, |path| path.len())
+    } else if matches!(event, ObserverEvent::ResponseHead(_)) {
+        HEAD_WEIGHT
+    } else {
+        0
     }
 }
 

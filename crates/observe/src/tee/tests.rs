@@ -37,6 +37,7 @@ pub(super) fn open_with(
         wall: WallTime::default(),
         method: http::Method::GET,
         path: Name::new("/").unwrap(),
+        whole_path: None,
         model: None,
         host: None,
         version: http::Version::HTTP_11,

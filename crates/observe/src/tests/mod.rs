@@ -57,6 +57,7 @@ pub(super) fn open(path: &str) -> RequestHead {
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: Name::new(path).unwrap(),
+        whole_path: None,
         model: None,
         host: Name::new("proxy.example"),
         version: http::Version::HTTP_11,
@@ -77,6 +78,19 @@ pub(super) fn open(path: &str) -> RequestHead {
 fn parsers() -> (&'static Tokenizers, RequestBudget) {
     static TOKENIZERS: LazyLock<Tokenizers> = LazyLock::new(Tokenizers::default);
     (&TOKENIZERS, RequestBudget::default())
+}
+
+#[test]
+fn a_long_or_encoded_path_does_not_hide_a_call() {
+    let long = format!("/{}/v1/chat/completions", "x".repeat(60_000));
+    let mut head = open(&long);
+    assert_eq!(head.path.as_str().len(), 256, "cut for telemetry");
+    head.whole_path = Some(long.into());
+    for head in [head, open("/v1/ch%61t/completion%73")] {
+        let play = Play::opened(head, STREAMED);
+        assert!(play.exchange.is_call());
+        assert_eq!(play.exchange.model().unwrap().as_str(), "gpt-4o");
+    }
 }
 
 pub(super) const STREAMED: &str =

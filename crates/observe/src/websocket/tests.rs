@@ -180,6 +180,7 @@ fn open(path: &str, model: Option<&str>) -> RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,
         path: Name::new(path).unwrap(),
+        whole_path: None,
         model: model.and_then(Name::new),
         host: None,
         version: http::Version::HTTP_11,

@@ -108,8 +108,10 @@ pub struct RequestHead {
     /// this time plus a duration.
     pub wall: WallTime,
     pub method: http::Method,
-    /// The path as the client sent it, without the query.
+    /// The path as the client sent it, without the query, and cut for telemetry.
     pub path: Name,
+    /// The whole path, if `path` is cut. The listener limits its length to 64 KiB.
+    pub whole_path: Option<Box<str>>,
     /// The model or Azure deployment named in the query, because some APIs have no other field for it. No other part of
     /// the query reaches the observer: queries can contain keys and signatures.
     pub model: Option<Name>,
@@ -133,6 +135,11 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
+    /// Returns the path as the client sent it, without the query.
+    pub fn sent_path(&self) -> &str {
+        self.whole_path.as_deref().unwrap_or(self.path.as_str())
+    }
+
     /// Returns the receive times that earlier proxies reported in `X-Request-Start` and `X-Queue-Start`.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         let names = ["x-request-start", "x-queue-start"];

@@ -211,6 +211,7 @@ impl Scene {
             wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),
             path: self.path.clone().unwrap_or_else(slash),
+            whole_path: None,
             model: self.model.clone(),
             host: None,
             version: http::Version::HTTP_11,
