@@ -10,7 +10,7 @@ use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
 use tokengauge_measure::load::{
-    LimitType, RateLimitReading, RequestPhase, RouteReading, Throughput,
+    LimitType, MOST_FLOWS, RateLimitReading, RequestPhase, RouteReading, Throughput,
 };
 use tokengauge_measure::record::WarmupState;
 use tokengauge_measure::slo::{self, BURN_WINDOWS};
@@ -23,14 +23,14 @@ use crate::catalog::{Attribute, Metric, health, tokengauge};
 use crate::export_counters::DropReason;
 use crate::process::ProcessStats;
 use crate::request_log::LineCounts;
-use crate::series_limits::SeriesLimits;
+use crate::series_limits::MOST_ROUTES;
 use crate::snapshot::{BudgetReading, StateSnapshot};
 
 /// The snapshot for the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
-pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
-    let registrar = Registrar { meter, current, limits };
+pub fn register(meter: &Meter, current: &Current) {
+    let registrar = Registrar { meter, current };
     registrar.routes();
     registrar.models();
     registrar.rate_limits();
@@ -45,7 +45,6 @@ pub fn register(meter: &Meter, current: &Current, limits: SeriesLimits) {
 struct Registrar<'a> {
     meter: &'a Meter,
     current: &'a Current,
-    limits: SeriesLimits,
 }
 
 /// Readings that several metrics export, such as the readings of all routes.
@@ -117,7 +116,7 @@ impl Registrar<'_> {
     fn routes(&self) {
         let lanes: Group<RouteReading> = Group {
             readings: |snapshot| &snapshot.load.lanes,
-            most: self.limits.lanes,
+            most: MOST_ROUTES,
             base: |reading| Some(of_lane(&reading.lane)),
         };
         let states = (key::STATE, RequestPhase::ALL.map(RequestPhase::as_str));
@@ -143,7 +142,7 @@ impl Registrar<'_> {
 
     /// Registers the metrics of each model: throughput and workload drift.
     fn models(&self) {
-        let most = self.limits.series;
+        let most = MOST_FLOWS;
         self.series(&tokengauge::TOKEN_THROUGHPUT, move |snapshot, gauge| {
             for flow in snapshot.load.flows.iter().take(most) {
                 let base = of_flow(&flow.flow);
@@ -168,7 +167,7 @@ impl Registrar<'_> {
         // metrics.
         let requests: Group<RateLimitReading> = Group {
             readings: |snapshot| &snapshot.load.quotas,
-            most: self.limits.series * LimitType::ALL.len(),
+            most: MOST_FLOWS * LimitType::ALL.len(),
             base: |reading| Some(of_flow(&reading.flow)),
         };
         self.one_each(&tokengauge::RATE_LIMIT_REQUESTS_REMAINING, &requests, |reading| {

@@ -27,7 +27,7 @@ use crate::config::{self, Config};
 use crate::exemplars::{ExemplarSnapshot, Exemplars};
 use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
-use crate::series_limits::SeriesLimits;
+use crate::series_limits::MOST_POINTS;
 use crate::snapshot::SnapshotSource;
 
 /// A snapshot of all metrics.
@@ -60,7 +60,6 @@ pub struct MetricsReader {
 impl MetricsReader {
     pub(super) fn new(
         config: &Config,
-        bounds: SeriesLimits,
         readings: SnapshotSource,
         (folded, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
@@ -73,7 +72,7 @@ impl MetricsReader {
         };
         let mut builder = SdkMeterProvider::builder()
             .with_resource(resource.clone())
-            .with_view(move |instrument: &Instrument| stream(instrument, &bounds))
+            .with_view(stream)
             .with_reader(cumulative.clone());
         if let Some(reader) = preferred.clone().filter(|_| config.sends(Signal::Metrics)) {
             builder = builder.with_reader(reader);
@@ -84,7 +83,7 @@ impl MetricsReader {
         let meter = provider.meter_with_scope(scope);
         let current: Current = Arc::new(ArcSwap::default());
         let counters = Arc::new(ExportCounters::default());
-        gauges::register(&meter, &current, bounds);
+        gauges::register(&meter, &current);
         counters.register(&meter);
         let metrics_reader = Self {
             provider,
@@ -143,13 +142,13 @@ impl fmt::Debug for MetricsReader {
     }
 }
 
-/// Configures the stream of an instrument. Its cardinality limit is the maximum number of series that this program
-/// admits, so the SDK's overflow series is never used. Histograms export neither minimum nor maximum, because both are
-/// meaningless over the life of a process. For a bound histogram without a value, the SDK would also export the extreme
-/// numbers of the type.
-fn stream(instrument: &Instrument, bounds: &SeriesLimits) -> Option<Stream> {
+/// Configures the stream of an instrument. Its cardinality limit is the maximum number of points of all instruments
+/// together, so the SDK's overflow series is never used. By default, the SDK merges all series beyond 2,000 into one
+/// without attributes. Histograms export neither minimum nor maximum, because both are meaningless over the life of a
+/// process. For a bound histogram without a value, the SDK would also export the extreme numbers of the type.
+fn stream(instrument: &Instrument) -> Option<Stream> {
     let metric = catalog::metric(instrument.name())?;
-    let mut stream = Stream::builder().with_cardinality_limit(bounds.limit(metric));
+    let mut stream = Stream::builder().with_cardinality_limit(MOST_POINTS);
     if metric.kind == Kind::Histogram {
         stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
             boundaries: metric.buckets.to_vec(),

@@ -1,178 +1,359 @@
-//! Bounds the number of time series, so that the SDK's own limit never applies. After 2,000 attribute sets of a metric,
-//! the SDK would merge all further sets into one point without attributes.
+//! Bounds the number of series of all instruments together, with one function that folds labels into `other`.
 //!
-//! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. Combinations
-//! are therefore admitted in order of arrival, up to a limit. Beyond the limit, values from outside (such as the model)
-//! are replaced by `other`.
+//! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. New
+//! combinations are therefore admitted in order of arrival. The fuller the process is, the fewer labels a new
+//! combination keeps: the tenant is folded first, then the variant, then the model, and at last the route. Status and
+//! error type are never folded, because they tell what is wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::FxBuildHasher;
 
-use crate::catalog::Metric;
 use crate::catalog::attributes as key;
-use tokengauge_llm::dialect::Operation;
-use tokengauge_types::event::ProxyPosition;
-use tokengauge_types::label::CardinalityLimits;
+use crate::catalog::{self, Metric};
+use tokengauge_measure::load::RouteKey;
+use tokengauge_measure::record::MetricLabels;
+use tokengauge_types::label::{Label, OTHER};
 
-/// Maximum number of routes. A configuration has few routes, and each reload can add some more.
-const LANES: usize = 512;
+/// Maximum number of points of all instruments: 223 kinds of calls with all their points, such as 100 models that
+/// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot. A
+/// full process with a scrape and an export therefore takes 60 to 110 MB, which fits into the 256 MiB of a sidecar.
+pub const MOST_POINTS: usize = 40_000;
 
-/// Maximum number of series for calls whose provider and model were replaced by `other`. They differ only by operation,
-/// stream and route.
-const FOLDED: usize = 256;
+/// Maximum number of routes with gauges. A configuration has few, and reloads add some over the life of a process.
+pub const MOST_ROUTES: usize = 512;
 
-/// Maximum number of combinations of results of exchanges. This allows a few error codes and statuses for each of many
-/// models.
-const COMBINATIONS: usize = 2_048;
+/// Points of a kind of call for failures that name no response model.
+const UNNAMED_POINTS: usize = 16;
 
-/// Maximum number of series of each kind.
-#[derive(Clone, Copy, Debug)]
-pub struct SeriesLimits {
-    /// Series of calls with their own provider and model.
-    pub series: usize,
-    /// Further series of calls whose provider and model were replaced by `other`.
-    pub folded: usize,
-    /// Pairs of a call's series and a response model.
-    pub ended: usize,
-    pub lanes: usize,
-    pub combinations: usize,
-    /// Whether calls have labels for length buckets.
-    pub bands: bool,
+/// How much of a combination is folded into `other`. Each step includes the ones before it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum FoldStep {
+    Nothing,
+    Tenant,
+    Variant,
+    /// The model, and the provider.
+    Model,
+    /// The route, and the server.
+    Route,
 }
 
-impl SeriesLimits {
-    pub const fn new(limits: CardinalityLimits) -> Self {
-        let shapes = Operation::ALL.len() * 2;
-        let series = (limits.models + 1) * shapes;
-        Self {
-            series,
-            folded: FOLDED,
-            // A model alias often has a second response model, the dated model behind the alias.
-            ended: 2 * series,
-            lanes: LANES,
-            combinations: COMBINATIONS,
-            bands: limits.length_bands,
+/// Instruments that a combination adds points to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum SeriesGroup {
+    /// The instruments of a route.
+    Route,
+    /// The instruments of calls with the same labels, with one response model.
+    Call,
+    /// The instruments of one more response model of a call.
+    ResponseModel,
+    /// The instruments that depend on length buckets.
+    Lengths,
+    /// The instruments of calls that depend on the error type.
+    Failure,
+    /// The counter of finished requests.
+    Finish,
+    /// The counter of finished choices.
+    Choice,
+    /// The HTTP metrics of the semantic conventions.
+    Http,
+}
+
+/// Labels that can be folded.
+pub trait Fold: Clone + Hash {
+    fn folded(&self, step: FoldStep) -> Self;
+}
+
+/// Admits combinations up to [`MOST_POINTS`], and folds further ones.
+#[derive(Debug)]
+pub struct SeriesLimiter {
+    hasher: RandomState,
+    /// Points of a combination by [`SeriesGroup`].
+    points: [usize; SeriesGroup::ALL.len()],
+    admitted: Mutex<Admitted>,
+    folded: Arc<AtomicU64>,
+}
+
+/// Keyed 64-bit hashes of the admitted combinations. Two of 40,000 hashes collide with a probability of 4 × 10⁻¹¹, in
+/// which case one more combination is admitted.
+#[derive(Debug, Default)]
+struct Admitted {
+    hashes: HashSet<u64, FxBuildHasher>,
+    points: usize,
+}
+
+impl FoldStep {
+    const ALL: [Self; 5] = [Self::Nothing, Self::Tenant, Self::Variant, Self::Model, Self::Route];
+}
+
+impl SeriesGroup {
+    const ALL: [Self; 8] = [
+        Self::Route,
+        Self::Call,
+        Self::ResponseModel,
+        Self::Lengths,
+        Self::Failure,
+        Self::Finish,
+        Self::Choice,
+        Self::Http,
+    ];
+
+    /// Returns the maximum number of points of one combination.
+    pub fn points(self) -> usize {
+        let sum = |belongs: fn(&Metric) -> bool| -> usize {
+            let metrics = catalog::metrics().filter(|metric| belongs(metric));
+            metrics.map(|metric| metric.combinations).sum()
+        };
+        let response_model =
+            || sum(|it| it.has(key::RESPONSE_MODEL) && !it.has(key::FINISH_REASON));
+        match self {
+            Self::Route => {
+                sum(|it| it.has(key::ROUTE) && !it.has(key::OPERATION) && !it.has(key::METHOD))
+            }
+            Self::Call => {
+                let live = |it: &Metric| {
+                    it.has(key::OPERATION) && !it.has(key::RESPONSE_MODEL) && !it.has(key::OUTCOME)
+                };
+                sum(live) + response_model() + UNNAMED_POINTS
+            }
+            Self::ResponseModel => response_model(),
+            Self::Lengths => sum(|it| it.has(key::INPUT_LENGTH_BUCKET)),
+            Self::Failure => sum(|it| it.has(key::RESPONSE_MODEL) && it.has(key::ERROR_TYPE)),
+            Self::Finish | Self::Choice => 1,
+            Self::Http => 2,
         }
     }
 
-    /// Returns the SDK's limit for a metric, which is the maximum number of series that this module admits.
-    pub fn limit(&self, metric: &Metric) -> usize {
-        // If route and server are `other`, too, series differ only by operation, stream and position.
-        let last_resort = Operation::ALL.len() * 2 * ProxyPosition::ALL.len();
-        let calls = self.series + self.folded + last_resort;
-        let lanes = self.lanes + ProxyPosition::ALL.len();
-        let base = if metric.has(key::RESPONSE_MODEL) {
-            // In addition to the pairs, each call can have no response model or the response model `other`.
-            self.ended + 2 * calls
-        } else if metric.has(key::OPERATION) {
-            calls + lanes
-        } else if metric.has(key::REQUEST_MODEL) {
-            calls
-        } else if metric.has(key::ROUTE) {
-            lanes
-        } else if [key::SLO, key::UPSTREAM, key::BUDGET]
-            .into_iter()
-            .any(|configured| metric.has(configured))
-        {
-            LANES
-        } else {
-            1
+    /// Returns the percentage of [`MOST_POINTS`] up to which combinations are admitted at this step. The results of
+    /// requests have a reserve, because a new status or error matters more than a new model.
+    const fn share(self, step: FoldStep) -> usize {
+        let is_result = match self {
+            Self::Call | Self::ResponseModel | Self::Lengths => false,
+            Self::Route | Self::Failure | Self::Finish | Self::Choice | Self::Http => true,
         };
-        let several = if metric.has(key::ERROR_TYPE) || metric.has(key::FINISH_REASON) {
-            self.combinations + base
-        } else if metric.has(key::INPUT_LENGTH_BUCKET) {
-            self.combinations * metric.combinations
-        } else {
-            0
-        };
-        base * metric.combinations + several
+        match (step, is_result) {
+            (FoldStep::Nothing, false) => 50,
+            (FoldStep::Tenant, false) => 60,
+            (FoldStep::Variant, false) => 67,
+            (FoldStep::Model, false) => 75,
+            (FoldStep::Nothing, true) => 80,
+            (FoldStep::Tenant, true) => 85,
+            (FoldStep::Variant, true) => 90,
+            (FoldStep::Model, true) => 95,
+            (FoldStep::Route, _) => 100,
+        }
     }
 }
 
-/// A cache of shared values, with a maximum number of keys. A client could provoke collisions in the fast hasher. Their
-/// cost is bounded by the maximum, and the names in the keys were admitted by the cardinality limiter.
-#[derive(Debug)]
-pub struct BoundedCache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
-
-impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
-    /// Returns the value for `key`. If it is missing, creates it with `make`.
-    pub fn obtain(&self, key: &K, make: impl FnOnce(&K) -> V) -> Arc<V> {
-        let value = self.obtain_within(key, usize::MAX, make);
-        value.expect("no map has `usize::MAX` entries")
+impl SeriesLimiter {
+    /// Returns the labels with which a combination is recorded, and how much of them was folded. `own` is the part of
+    /// the combination that is never folded.
+    ///
+    /// With all labels folded, a combination is always admitted. These combinations differ in keywords, statuses and
+    /// admitted error types only.
+    pub fn fold<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> (L, FoldStep) {
+        for step in FoldStep::ALL {
+            let candidate = labels.folded(step);
+            if self.admit(&candidate, group, step, own) || step == FoldStep::Route {
+                if step != FoldStep::Nothing && self.hash(&candidate) != self.hash(labels) {
+                    self.count();
+                }
+                return (candidate, step);
+            }
+        }
+        unreachable!("the last step is always admitted")
     }
 
-    /// Returns the value for `key`. If it is missing and the cache has fewer than `limit` values, creates it with
-    /// `make`.
-    pub fn obtain_within(
+    /// Returns whether a combination is admitted without folding, and counts it if not.
+    pub fn admit_as_is<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> bool {
+        let is_admitted = self.admit(labels, group, FoldStep::Nothing, own);
+        if !is_admitted {
+            self.count();
+        }
+        is_admitted
+    }
+
+    /// Returns how often a combination was folded.
+    pub fn folded(&self) -> &Arc<AtomicU64> {
+        &self.folded
+    }
+
+    fn admit<L: Fold>(
         &self,
-        key: &K,
-        limit: usize,
-        make: impl FnOnce(&K) -> V,
-    ) -> Option<Arc<V>> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        if known.is_some() {
+        labels: &L,
+        group: SeriesGroup,
+        step: FoldStep,
+        own: &impl Hash,
+    ) -> bool {
+        let hash = self.hash(&(group, labels, own));
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        if admitted.hashes.contains(&hash) {
+            return true;
+        }
+        let own_points = self.points.get(group as usize).copied().unwrap_or_default();
+        let points = admitted.points + own_points;
+        let fits = points <= MOST_POINTS / 100 * group.share(step);
+        if fits {
+            admitted.hashes.insert(hash);
+            admitted.points = points;
+        }
+        fits
+    }
+
+    fn hash(&self, value: &impl Hash) -> u64 {
+        self.hasher.hash_one(value)
+    }
+
+    fn count(&self) {
+        self.folded.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for SeriesLimiter {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            points: SeriesGroup::ALL.map(SeriesGroup::points),
+            admitted: Mutex::default(),
+            folded: Arc::default(),
+        }
+    }
+}
+
+impl Fold for MetricLabels {
+    fn folded(&self, step: FoldStep) -> Self {
+        let other = || Label::known(OTHER);
+        let mut labels = self.clone();
+        if step >= FoldStep::Tenant {
+            labels.tenant = labels.tenant.map(|_| other());
+        }
+        if step >= FoldStep::Variant {
+            labels.variant = labels.variant.map(|_| other());
+        }
+        if step >= FoldStep::Model {
+            (labels.provider, labels.model) = (other(), other());
+        }
+        if step >= FoldStep::Route {
+            (labels.route, labels.server_address, labels.server_port) = (other(), other(), 0);
+        }
+        labels
+    }
+}
+
+impl Fold for RouteKey {
+    fn folded(&self, step: FoldStep) -> Self {
+        match step {
+            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant | FoldStep::Model => {
+                self.clone()
+            }
+            FoldStep::Route => Self { route: Label::known(OTHER), ..self.clone() },
+        }
+    }
+}
+
+/// Shared values by key. A client could provoke collisions in the fast hasher. The number of keys bounds their cost,
+/// and the limiters of labels and series have admitted the keys.
+#[derive(Debug)]
+pub struct SharedValues<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
+
+impl<K: Clone + Eq + Hash, V> SharedValues<K, V> {
+    /// Returns the value at `key` if it exists.
+    pub fn get(&self, key: &K) -> Option<Arc<V>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Returns the value at `key`, and creates it if it is missing.
+    pub fn obtain(&self, key: &K, make: impl FnOnce(&K) -> V) -> Arc<V> {
+        if let Some(known) = self.get(key) {
             return known;
         }
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = values.get(key) {
-            return Some(Arc::clone(value));
-        }
-        if values.len() >= limit {
-            return None;
-        }
-        let value = Arc::new(make(key));
-        values.insert(key.clone(), Arc::clone(&value));
-        Some(value)
+        let value = values.entry(key.clone()).or_insert_with(|| Arc::new(make(key)));
+        Arc::clone(value)
     }
 }
 
-impl<K, V> Default for BoundedCache<K, V> {
+impl<K, V> Default for SharedValues<K, V> {
     fn default() -> Self {
         Self(RwLock::default())
-    }
-}
-
-/// Admits combinations up to a limit. Stores a 64-bit hash of each combination. With 2,048 combinations, the
-/// probability of a collision is 10⁻¹³. After a collision, one combination too many is admitted.
-#[derive(Debug, Default)]
-pub struct CombinationLimiter {
-    hasher: RandomState,
-    admitted: Mutex<HashSet<u64>>,
-}
-
-impl CombinationLimiter {
-    pub fn admit(&self, limit: usize, combination: &impl Hash) -> bool {
-        let hash = self.hasher.hash_one(combination);
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        if admitted.contains(&hash) {
-            return true;
-        }
-        admitted.len() < limit && admitted.insert(hash)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
-    #[test]
-    fn shares_values_up_to_the_limit() {
-        let cache = BoundedCache::default();
-        let one = cache.obtain_within(&1, 2, |key| key * 10).unwrap();
-        assert!(Arc::ptr_eq(&one, &cache.obtain_within(&1, 2, |_| 0).unwrap()));
-        assert_eq!(cache.obtain_within(&2, 2, |key| key * 10).as_deref(), Some(&20));
-        assert_eq!(cache.obtain_within(&3, 2, |key| key * 10), None);
-        assert_eq!(cache.obtain_within(&3, 3, |key| key * 10).as_deref(), Some(&30));
+    fn labels(model: usize, tenant: usize) -> MetricLabels {
+        MetricLabels {
+            model: Label::known(&format!("model-{model}")),
+            tenant: Some(Label::known(&format!("tenant-{tenant}"))),
+            variant: Some(Label::known("a")),
+            ..testing::series()
+        }
     }
 
     #[test]
-    fn admits_known_combinations_beyond_the_limit() {
-        let combinations = CombinationLimiter::default();
-        assert!(combinations.admit(2, &"a") && combinations.admit(2, &"b"));
-        assert!(!combinations.admit(2, &"c"));
-        assert!(combinations.admit(2, &"a"));
+    fn labels_fold_one_after_the_other() {
+        let labels = labels(1, 1);
+        let folded = FoldStep::ALL.map(|step| {
+            let it = labels.folded(step);
+            let labels =
+                [it.tenant.as_ref(), it.variant.as_ref(), Some(&it.model), Some(&it.route)];
+            labels.map(|label| label.unwrap().as_str() == OTHER)
+        });
+        let expected: [[bool; 4]; 5] =
+            std::array::from_fn(|step| std::array::from_fn(|label| label < step));
+        assert_eq!(folded, expected);
+        assert_eq!(testing::series().folded(FoldStep::Variant), testing::series(), "absent");
+    }
+
+    #[test]
+    fn calls_and_their_results_stay_below_the_bound() {
+        let limiter = SeriesLimiter::default();
+        let mut steps = [0; FoldStep::ALL.len()];
+        for model in 0..1_000 {
+            for tenant in 0..20 {
+                let (folded, step) = limiter.fold(&labels(model, tenant), SeriesGroup::Call, &());
+                steps[step as usize] += 1;
+                for status in [200, 429, 500] {
+                    limiter.fold(&folded, SeriesGroup::Finish, &status);
+                }
+            }
+        }
+        let [nothing, tenant, variant, model, route] = steps;
+        assert!(nothing > 100 && tenant > 0 && variant > 0 && model > 0, "{steps:?}");
+        assert_eq!(route, 0, "one route is not folded");
+        let points = limiter.admitted.lock().unwrap().points;
+        assert!(points > MOST_POINTS / 2 && points <= MOST_POINTS, "{points}");
+        let (known, step) = limiter.fold(&labels(0, 0), SeriesGroup::Call, &());
+        assert_eq!((known, step), (labels(0, 0), FoldStep::Nothing), "admitted before");
+    }
+
+    #[test]
+    fn a_hundred_models_that_stream_or_not_are_not_folded() {
+        let limiter = SeriesLimiter::default();
+        for model in 0..100 {
+            for stream in [false, true] {
+                let labels =
+                    MetricLabels { stream, tenant: None, variant: None, ..labels(model, 0) };
+                assert_eq!(limiter.fold(&labels, SeriesGroup::Call, &()).0, labels);
+                for status in [200, 400, 429, 500, 503] {
+                    assert_eq!(limiter.fold(&labels, SeriesGroup::Finish, &status).0, labels);
+                }
+            }
+        }
+        assert_eq!(limiter.folded().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn values_are_shared() {
+        let values = SharedValues::default();
+        let one = values.obtain(&1, |key| key * 10);
+        assert!(Arc::ptr_eq(&one, &values.obtain(&1, |_| 0)));
+        assert_eq!((values.get(&1).as_deref(), values.get(&2)), (Some(&10), None));
     }
 }

@@ -14,7 +14,7 @@ use crate::instruments::bound::{
 };
 use crate::instruments::live::LiveInstruments;
 use crate::instruments::set::{InstrumentSet, LatestGenAi, OwnInstruments};
-use crate::series_limits::BoundedCache;
+use crate::series_limits::SharedValues;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Timings, Usage};
 use tokengauge_measure::record::{
@@ -34,8 +34,8 @@ pub struct CallInstruments {
     set: Arc<InstrumentSet>,
     base: Vec<KeyValue>,
     bound: BoundInstruments,
-    banded: BoundedCache<LengthBuckets, LengthBucketInstruments>,
-    costs: BoundedCache<(Label, Source), BoundCounter<f64>>,
+    banded: SharedValues<LengthBuckets, LengthBucketInstruments>,
+    costs: SharedValues<(Label, Source), BoundCounter<f64>>,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +97,8 @@ impl CallInstruments {
             set,
             base: with(&live.base, model.as_slice()),
             bound: BoundInstruments::default(),
-            banded: BoundedCache::default(),
-            costs: BoundedCache::default(),
+            banded: SharedValues::default(),
+            costs: SharedValues::default(),
         }
     }
 

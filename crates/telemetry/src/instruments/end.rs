@@ -23,8 +23,7 @@ use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
 /// Maximum number of cache entries. If the end of an exchange is not cached, its instruments are bound again. The limit
-/// is half the number of combinations that [`crate::series_limits`] admits, most of which are rare. An entry takes
-/// about 1 KiB.
+/// allows the calls of a full process with five results each. An entry takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
 /// The bound instruments for ends of exchanges with the same facts.

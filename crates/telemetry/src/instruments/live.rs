@@ -16,6 +16,7 @@ use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::MetricLabels;
 use tokengauge_measure::timing::{LiveSample, Stall, StallKind, StallPhase};
+use tokengauge_types::label::Label;
 
 /// Maximum number of inter-token latencies recorded for one chunk. A record takes 14 ns, which is less than counting
 /// the token. The limit only applies if a stream arrives as one huge event. It limits the work to 60 µs. The omitted
@@ -29,6 +30,8 @@ pub struct LiveInstruments {
     /// The attributes of the series, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
+    /// The first response model of the series. Its points are a part of the points of the series.
+    pub(super) response_model: OnceLock<Label>,
     bound: BoundInstruments,
 }
 
@@ -53,6 +56,7 @@ impl LiveInstruments {
             set,
             base: of_series(series),
             series: series.clone(),
+            response_model: OnceLock::new(),
             bound: BoundInstruments::default(),
         };
         if series.operation.generates() {

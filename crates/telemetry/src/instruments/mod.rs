@@ -6,13 +6,15 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::StatusCode;
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
 use crate::Config;
-use crate::attributes::{lane_of, of_lane, pair, sorted, with, word};
+use crate::attributes::{lane_of, of_lane, of_series, pair, sorted, with, word};
 use crate::catalog::attributes as key;
 use crate::catalog::tokengauge;
 use crate::exemplars::{Exemplars, SeriesId};
@@ -22,7 +24,7 @@ use crate::instruments::end::{CallEnd, EndInstruments, EndInstrumentsCache, EndK
 use crate::instruments::route::RouteInstruments;
 use crate::instruments::set::InstrumentSet;
 use crate::metrics_reader::MetricsReader;
-use crate::series_limits::{BoundedCache, CombinationLimiter, SeriesLimits};
+use crate::series_limits::{Fold, FoldStep, SeriesGroup, SeriesLimiter, SharedValues};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_llm::frame::ParseError;
@@ -50,18 +52,13 @@ pub use live::LiveInstruments;
 #[derive(Debug)]
 pub struct Instruments {
     set: Arc<InstrumentSet>,
-    limits: SeriesLimits,
-    lanes: BoundedCache<RouteKey, RouteInstruments>,
-    live: BoundedCache<MetricLabels, LiveInstruments>,
-    ended: BoundedCache<(MetricLabels, Option<Label>), CallInstruments>,
+    limiter: SeriesLimiter,
+    /// Whether calls are labelled by length buckets.
+    has_length_buckets: bool,
+    lanes: SharedValues<RouteKey, RouteInstruments>,
+    live: SharedValues<MetricLabels, LiveInstruments>,
+    ended: SharedValues<(MetricLabels, Option<Label>), CallInstruments>,
     closings: EndInstrumentsCache,
-    failures: CombinationLimiter,
-    finishes: CombinationLimiter,
-    choices: CombinationLimiter,
-    lengths: CombinationLimiter,
-    http: CombinationLimiter,
-    /// How often a combination of admitted label values exceeded its limit.
-    folded: Arc<AtomicU64>,
 }
 
 /// A component of this proxy whose scheduling delay is measured.
@@ -83,17 +80,16 @@ impl Instruments {
         limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
-        let limits = SeriesLimits::new(limits);
-        let folded = Arc::new(AtomicU64::new(0));
+        let limiter = SeriesLimiter::default();
         let exemplars = Arc::new(Exemplars::new(config));
-        let shared = (Arc::clone(&folded), Arc::clone(&exemplars));
-        let (metrics_reader, meter) = MetricsReader::new(config, limits, readings, shared);
+        let shared = (Arc::clone(limiter.folded()), Arc::clone(&exemplars));
+        let (metrics_reader, meter) = MetricsReader::new(config, readings, shared);
         let set = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
-        let instruments = Self::with_set(set, limits, folded);
+        let instruments = Self::with_set(set, limiter, limits.length_bands);
         (Arc::new(instruments), metrics_reader)
     }
 
-    fn with_set(set: InstrumentSet, limits: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
+    fn with_set(set: InstrumentSet, limiter: SeriesLimiter, has_length_buckets: bool) -> Self {
         for anomaly in ParseError::ALL {
             set.own.anomalies.add(0, &[word(key::PARSE_ERROR, anomaly.as_str())]);
         }
@@ -102,17 +98,12 @@ impl Instruments {
         }
         Self {
             set: Arc::new(set),
-            limits,
-            lanes: BoundedCache::default(),
-            live: BoundedCache::default(),
-            ended: BoundedCache::default(),
+            limiter,
+            has_length_buckets,
+            lanes: SharedValues::default(),
+            live: SharedValues::default(),
+            ended: SharedValues::default(),
             closings: EndInstrumentsCache::default(),
-            failures: CombinationLimiter::default(),
-            finishes: CombinationLimiter::default(),
-            choices: CombinationLimiter::default(),
-            lengths: CombinationLimiter::default(),
-            http: CombinationLimiter::default(),
-            folded,
         }
     }
 
@@ -131,30 +122,11 @@ impl Instruments {
 
     /// Returns the instruments of one series. The caller keeps them for the duration of the stream.
     pub fn live(&self, series: &MetricLabels) -> Arc<LiveInstruments> {
-        let make = |series: &MetricLabels| LiveInstruments::new(Arc::clone(&self.set), series);
-        if let Some(live) = self.live.obtain_within(series, self.limits.series, make) {
+        if let Some(live) = self.live.get(series) {
             return live;
         }
-        self.fold();
-        let other = Label::known(OTHER);
-        // If there are too many series, tenant and variant are replaced first. They multiply the number of series, and
-        // the model is more important.
-        let together = MetricLabels {
-            tenant: series.tenant.as_ref().map(|_| other.clone()),
-            variant: series.variant.as_ref().map(|_| other.clone()),
-            ..series.clone()
-        };
-        let unnamed =
-            MetricLabels { provider: other.clone(), model: other.clone(), ..together.clone() };
-        let SeriesLimits { series: limit, folded, .. } = self.limits;
-        self.live
-            .obtain_within(&together, limit + folded / 2, make)
-            .or_else(|| self.live.obtain_within(&unnamed, limit + folded, make))
-            .unwrap_or_else(|| {
-                let (route, server_address) = (other.clone(), other);
-                let last_resort = MetricLabels { route, server_address, server_port: 0, ..unnamed };
-                self.live.obtain(&last_resort, make)
-            })
+        let (folded, _) = self.limiter.fold(series, SeriesGroup::Call, &());
+        self.live.obtain(&folded, |series| LiveInstruments::new(Arc::clone(&self.set), series))
     }
 
     /// Records the time that streams spent before their first token. [`LiveInstruments::record_stream_time`] records
@@ -216,7 +188,7 @@ impl Instruments {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self.closings.obtain(&EndKey::of(record, self.limits.bands), || {
+        let closing = self.closings.obtain(&EndKey::of(record, self.has_length_buckets), || {
             let overflow_before = self.overflow_count(gate);
             let closing = self.closing(record, gate);
             // Each replacement of a value by `other` must be counted, so the instruments of such an end are not cached.
@@ -236,7 +208,7 @@ impl Instruments {
     /// Returns how often a value or a combination was replaced by `other`.
     fn overflow_count(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
-        values + self.folded.load(Ordering::Relaxed)
+        values + self.limiter.folded().load(Ordering::Relaxed)
     }
 
     fn closing(&self, record: &Record, gate: &CardinalityLimiter) -> EndInstruments {
@@ -264,75 +236,85 @@ impl Instruments {
         error: Option<Label>,
     ) -> CallEnd {
         let model = call.response_model.as_ref().map(|name| gate.admit(Dimension::Model, name));
-        let ended = self.ended(&live, model.clone());
-        let error = error.map(|label| {
-            self.or_other(&self.failures, (&live.series, &model, &label), label.clone())
-        });
-        let combination = (&live.series, &model, call.bands);
-        let bands = if self.limits.bands && self.admit(&self.lengths, combination) {
-            call.bands
-        } else {
-            LengthBuckets::default()
+        let ended = match &error {
+            Some(error) => self.folded_end(&live, &model, SeriesGroup::Failure, error),
+            None => self.ended(&live, model.clone()),
         };
+        let combination = (&model, call.bands);
+        let has_buckets = self.has_length_buckets
+            && self.limiter.admit_as_is(&live.series, SeriesGroup::Lengths, &combination);
+        let bands = if has_buckets { call.bands } else { LengthBuckets::default() };
         let banded = ended.banded(bands);
         let choice = |(reason, became): (&Name, &ChoiceStatus)| {
             let label = gate.admit(Dimension::FinishReason, reason);
-            let label = self.or_other(&self.choices, (&live.series, &model, &label), label.clone());
-            ended.choice(&label, *became)
+            let own = (&label, became);
+            self.folded_end(&live, &model, SeriesGroup::Choice, &own).choice(&label, *became)
         };
         let choices = call.finish_reasons.iter().zip(&call.choices);
         let choices = choices.map(choice).collect();
         CallEnd { live, ended, banded, error, choices }
     }
 
-    /// Returns the label if its combination is admitted, and `other` if not.
-    fn or_other(&self, set: &CombinationLimiter, combination: impl Hash, label: Label) -> Label {
-        if self.admit(set, combination) { label } else { Label::known(OTHER) }
-    }
-
-    /// Returns whether a combination is admitted. Counts the combination if it is not.
-    fn admit(&self, set: &CombinationLimiter, combination: impl Hash) -> bool {
-        let admitted = set.admit(self.limits.combinations, &combination);
-        if !admitted {
-            self.fold();
+    /// Returns the instruments of finished calls for a combination, with the labels that remain after folding.
+    fn folded_end(
+        &self,
+        live: &LiveInstruments,
+        model: &Option<Label>,
+        group: SeriesGroup,
+        own: &impl Hash,
+    ) -> Arc<CallInstruments> {
+        let (labels, step) = self.limiter.fold(&live.series, group, &(model, own));
+        let model = model.clone().map(|model| match step {
+            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant => model,
+            FoldStep::Model | FoldStep::Route => Label::known(OTHER),
+        });
+        if labels == live.series {
+            return self.ended(live, model);
         }
-        admitted
+        self.ended(&self.live(&labels), model)
     }
 
+    /// Returns the instruments of finished calls with one response model. The first response model of a series is a
+    /// part of the series. Further ones may become `other`.
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
-        let make = |(_, model): &(MetricLabels, Option<Label>)| {
+        let model = model.map(|model| {
+            let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
+            let is_named = is_first || {
+                let group = SeriesGroup::ResponseModel;
+                model.as_str() == OTHER || self.limiter.admit_as_is(&live.series, group, &model)
+            };
+            if is_named { model } else { Label::known(OTHER) }
+        });
+        self.ended.obtain(&(live.series.clone(), model), |(_, model)| {
             CallInstruments::new(Arc::clone(&self.set), live, model.as_ref())
-        };
-        let named = (live.series.clone(), model);
-        self.ended.obtain_within(&named, self.limits.ended, make).unwrap_or_else(|| {
-            self.fold();
-            let (series, model) = named;
-            self.ended.obtain(&(series, model.map(|_| Label::known(OTHER))), make)
         })
     }
 
+    /// Binds the counter of finished requests.
     fn count(
         &self,
         record: &Record,
         live: Option<&LiveInstruments>,
         error: Option<&Label>,
     ) -> (BoundCounter<u64>, SeriesId) {
-        let lane = of_lane(&lane_of(&record.route));
-        let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
         let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
-        let series = live.map(|live| &live.series);
-        let combination =
-            (series, &record.route.name, outcome, fault, stage, (error, record.http.status));
-        let mut own =
-            vec![word(key::OUTCOME, outcome.as_str()), word(key::ERROR_SOURCE, fault.as_str())];
-        if self.admit(&self.finishes, combination) {
-            own.push(word(key::STAGE, stage.as_str()));
-            own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
-            own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
+        let result = (outcome, fault, stage, error, record.http.status);
+        let (base, step) = if let Some(live) = live {
+            let (labels, step) = self.limiter.fold(&live.series, SeriesGroup::Finish, &result);
+            (of_series(&labels), step)
         } else {
-            own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
-        }
-        let attributes = with(base, &own);
+            let lane = lane_of(&record.route);
+            let (lane, step) = self.limiter.fold(&lane, SeriesGroup::Finish, &result);
+            (of_lane(&lane), step)
+        };
+        let mut own = vec![
+            word(key::OUTCOME, outcome.as_str()),
+            word(key::ERROR_SOURCE, fault.as_str()),
+            word(key::STAGE, stage.as_str()),
+        ];
+        own.extend(status(record, step));
+        own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
+        let attributes = with(&base, &own);
         let exemplars = &self.set.exemplars;
         let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
         (self.set.own.finished.bind(&attributes), series)
@@ -348,25 +330,23 @@ impl Instruments {
         if points.end.is_none() {
             return [None, None];
         }
-        let combination = (&record.route.name, method(&http.method), http.status, error);
-        let named = self.admit(&self.http, combination);
-        let outcome = |failed: bool| {
-            let status = http.status.filter(|_| named);
-            let status = status.map(|status| pair(key::STATUS, i64::from(status)));
-            let other = Label::known(OTHER);
-            let error = error.filter(|_| failed).map(|error| if named { error } else { &other });
-            status
-                .into_iter()
-                .chain(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)))
+        let labels = UpstreamLabels::of(&record.route);
+        let request = (method(&http.method), http.scheme.as_str(), protocol_version(http.version));
+        let result = (http.status, error, failed_for_the_client(record));
+        let (labels, step) = self.limiter.fold(&labels, SeriesGroup::Http, &(request, result));
+        let outcome = |has_failed: bool| {
+            let error = error.filter(|_| has_failed);
+            let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
+            status(record, step).into_iter().chain(error)
         };
-        let mut server = of_lane(&lane_of(&record.route));
+        let mut server = of_lane(&labels.lane);
         server.push(word(key::METHOD, method(&http.method)));
         let mut client = server.clone();
         server.push(word(key::SCHEME, http.scheme.as_str()));
         server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
         server.extend(outcome(failed_for_the_client(record)));
-        client.push(crate::attributes::label(key::SERVER_ADDRESS, &record.route.server_address));
-        client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
+        client.push(crate::attributes::label(key::SERVER_ADDRESS, &labels.server_address));
+        client.push(pair(key::SERVER_PORT, i64::from(labels.server_port)));
         client.extend(outcome(true));
         [
             Some(self.set.http_server.bind(&sorted(server))),
@@ -375,16 +355,49 @@ impl Instruments {
     }
 
     fn lane(&self, lane: &RouteKey) -> Arc<RouteInstruments> {
-        let make = |lane: &RouteKey| RouteInstruments::new(&self.set, lane);
-        self.lanes.obtain_within(lane, self.limits.lanes, make).unwrap_or_else(|| {
-            self.fold();
-            self.lanes.obtain(&RouteKey { route: Label::known(OTHER), ..lane.clone() }, make)
-        })
+        if let Some(known) = self.lanes.get(lane) {
+            return known;
+        }
+        let (folded, _) = self.limiter.fold(lane, SeriesGroup::Route, &());
+        self.lanes.obtain(&folded, |lane| RouteInstruments::new(&self.set, lane))
     }
+}
 
-    fn fold(&self) {
-        self.folded.fetch_add(1, Ordering::Relaxed);
+/// The route and the server of a request.
+#[derive(Clone, Debug, Hash)]
+struct UpstreamLabels {
+    lane: RouteKey,
+    server_address: Label,
+    server_port: u16,
+}
+
+impl UpstreamLabels {
+    fn of(route: &RouteFacts) -> Self {
+        let (server_address, server_port) = (route.server_address.clone(), route.server_port);
+        Self { lane: lane_of(route), server_address, server_port }
     }
+}
+
+impl Fold for UpstreamLabels {
+    fn folded(&self, step: FoldStep) -> Self {
+        let lane = self.lane.folded(step);
+        match step {
+            FoldStep::Nothing | FoldStep::Tenant | FoldStep::Variant | FoldStep::Model => {
+                Self { lane, ..self.clone() }
+            }
+            FoldStep::Route => Self { lane, server_address: Label::known(OTHER), server_port: 0 },
+        }
+    }
+}
+
+/// Returns the attribute of the status. Once even the route is folded, an unknown status becomes the first one of its
+/// class, as RFC 9110 (section 15) lets recipients treat it. The number of known statuses is bounded.
+fn status(record: &Record, step: FoldStep) -> Option<KeyValue> {
+    let status = record.http.status?;
+    let is_known = step != FoldStep::Route
+        || StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
+    let status = if is_known { status } else { status / 100 * 100 };
+    Some(pair(key::STATUS, i64::from(status)))
 }
 
 /// Returns the stage in which an exchange ended, which is the stage after the last timestamp that it reached.

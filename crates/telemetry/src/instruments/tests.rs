@@ -1,6 +1,7 @@
 //! Tests that exported metrics match the catalog, and that records and samples update the expected series.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
@@ -17,6 +18,7 @@ use crate::catalog::attributes::Values;
 use crate::config::{ExemplarFilter, GenAiNames, Temporality};
 use crate::metrics_reader::MetricsSnapshot;
 use crate::process::{CpuTime, ProcessStats};
+use crate::series_limits::MOST_POINTS;
 use crate::snapshot::{ClientLoad, ObserverHealth, StateSnapshot};
 use crate::{BudgetReading, prometheus, testing};
 use tokengauge_llm::count::Source;
@@ -379,10 +381,7 @@ fn checked<T: Copy>(registered: &catalog::Metric, data: &MetricData<T>) -> catal
     }
 }
 
-fn check<'a>(
-    registered: &catalog::Metric,
-    attributes: impl Iterator<Item = &'a opentelemetry::KeyValue>,
-) {
+fn check<'a>(registered: &catalog::Metric, attributes: impl Iterator<Item = &'a KeyValue>) {
     for kv in attributes {
         let known = registered.attributes().find(|known| known.key == kv.key.as_str());
         let known = known.unwrap_or_else(|| panic!("{} has {}", registered.name, kv.key));
@@ -792,27 +791,90 @@ fn distinct(n: u16) -> Record {
     record
 }
 
-#[test]
-fn calls_beyond_the_limit_lose_tenants_before_models() {
-    let limits = CardinalityLimits { models: 1, ..CardinalityLimits::default() };
+/// Records calls of 21 models by 100 tenants, each once successful and once rejected with 429.
+fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
+    let limits = CardinalityLimits::default();
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
-    let gate = CardinalityLimiter::new(CardinalityLimits { tenants: 100_000, ..limits }, []);
-    for tenant in 0..1_000 {
-        let mut record = testing::streamed();
-        let call = record.call.as_mut().unwrap();
-        call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
-        instruments.record_end(&record, &gate);
+    let gate = gate();
+    for tenant in 0..100 {
+        for model in 0..21 {
+            let mut record = testing::streamed();
+            let call = record.call.as_mut().unwrap();
+            call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
+            call.series.model = Label::known(&format!("model-{model}"));
+            call.response_model = testing::name(&format!("model-{model}"));
+            let live = instruments.live(&call.series);
+            SAMPLES.into_iter().for_each(|sample| live.record(sample));
+            instruments.record_end(&record, &gate);
+            record.outcome = Outcome::Error;
+            record.fault = tokengauge_types::event::ErrorSource::Upstream;
+            record.error_type = testing::name("429");
+            record.http.status = Some(429);
+            instruments.record_end(&record, &gate);
+        }
     }
-    let text = prometheus::text(&metrics_reader.scrape());
-    let finished = |label: &str| {
-        let lines =
-            text.lines().filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
-        lines.filter(|line| line.contains(label)).count()
+    (instruments, metrics_reader)
+}
+
+#[test]
+fn tenants_are_folded_first_and_no_status_or_error_type_is_lost() {
+    let (_instruments, metrics_reader) = many_tenants();
+    let metrics = metrics_reader.scrape();
+    let points = points(&metrics);
+    let finished = |labels: &[&str]| {
+        let of = |point: &&String| {
+            point.starts_with("tokengauge.requests.finished")
+                && labels.iter().all(|label| point.contains(label))
+        };
+        let found: Vec<_> = points.keys().filter(of).collect();
+        let total: f64 = found.iter().map(|point| points[*point]).sum();
+        (found.len(), total)
     };
-    assert!(finished("=\"tenant-0\"") == 1 && finished("=\"tenant-999\"") == 0);
-    assert_eq!(finished("tokengauge_tenant=\"other\""), 1);
-    assert_eq!(finished("gen_ai_request_model=\"other\""), 0);
+    let rejected = ["http.response.status_code=429", "error.type=429"];
+    assert_eq!(
+        finished(&rejected).1,
+        2_100.0,
+        "every rejection keeps its status and its error type"
+    );
+    assert_eq!(finished(&["http.response.status_code=200"]).1, 2_100.0);
+    assert_eq!(finished(&["error.type=other"]).0, 0);
+    assert_eq!(finished(&["gen_ai.request.model=other"]).0, 0, "models are not folded");
+    assert!(finished(&["tokengauge.tenant=tenant-0}"]).0 > 0);
+    let (series, calls) = finished(&["tokengauge.tenant=other"]);
+    assert!(series <= 2 * 21 && calls > 3_000.0, "{series} with {calls}");
+    // Tokens have the same labels.
+    let tokens = |point: &&String| {
+        point.starts_with("tokengauge.tokens{") && point.contains("tokengauge.tenant=other")
+    };
+    assert!(points.keys().any(|point| tokens(&point)));
+}
+
+#[test]
+fn a_call_takes_at_most_its_points() {
+    let points = points(&representative());
+    let of_call = |point: &&String| {
+        let labels = ["gen_ai.request.model=gpt-4o", "tokengauge.tenant=acme"];
+        labels.iter().all(|label| point.contains(label))
+    };
+    let taken = points.keys().filter(of_call).count();
+    let groups = [
+        SeriesGroup::Call,
+        SeriesGroup::Lengths,
+        SeriesGroup::Failure,
+        SeriesGroup::Finish,
+        SeriesGroup::Choice,
+    ];
+    let most: usize = groups.into_iter().map(SeriesGroup::points).sum();
+    assert!(taken > 40 && taken <= most, "{taken} of {most}");
+}
+
+#[test]
+fn all_series_together_are_bounded() {
+    let (_instruments, metrics_reader) = many_tenants();
+    let metrics = metrics_reader.scrape();
+    let points = points(&metrics).len();
+    assert!(points > 8_000 && points < MOST_POINTS, "{points}");
 }
 
 #[test]
@@ -826,12 +888,7 @@ fn many_names_do_not_overflow_the_sdk_and_are_counted() {
     );
     // This limiter admits many more values than the limits of the instruments assume.
     let gate = CardinalityLimiter::new(
-        CardinalityLimits {
-            models: 100_000,
-            error_types: 100_000,
-            finish_reasons: 100_000,
-            ..limits
-        },
+        CardinalityLimits { models: 100_000, finish_reasons: 100_000, ..limits },
         [],
     );
     for record in (0..3_000).map(distinct) {
