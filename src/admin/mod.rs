@@ -7,9 +7,11 @@
 mod access;
 mod drain;
 mod fair_limit;
+mod pieces;
 mod stats;
 
 pub use drain::{Drain, DrainStart, DrainTarget};
+pub use pieces::Pieces;
 pub use stats::{Objective, Stats, StatsSource};
 
 use std::convert::Infallible;
@@ -21,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AGE, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,6 +33,7 @@ use tokio::sync::{Notify, Semaphore};
 use self::access::{Access, Denial};
 use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
+use self::pieces::PiecesBody;
 use tokengauge_telemetry::prometheus::Format;
 
 /// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
@@ -46,11 +49,18 @@ const MAX_WAITING_CONNECTIONS: usize = 128;
 /// readers hold.
 const MAX_PAGES: usize = 16;
 
+/// Maximum number of scrapes that are not read completely. Each holds a snapshot of up to 36 MB. Two scrapers and a
+/// person need three.
+const MAX_SCRAPES: usize = 4;
+
 /// Maximum size of the request headers in bytes. The default of hyper is 400 KiB.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// Maximum time to receive the request headers. A probe that is slower than this has failed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The body of a response: a text, or a page that is rendered as it is read.
+type PageBody = Either<Full<Bytes>, PiecesBody>;
 
 /// A page that needs authorization.
 #[expect(missing_debug_implementations, reason = "closures have no Debug")]
@@ -75,10 +85,18 @@ impl Rendered {
     }
 }
 
+/// A scrape, which is rendered as it is read.
+#[expect(missing_debug_implementations, reason = "iterators have no Debug")]
+pub struct Scrape {
+    pub pieces: Pieces,
+    /// Age of the gauges, for the header `Age`.
+    pub age: Duration,
+}
+
 /// The pages of the admin port.
 pub struct Pages {
     /// Prometheus text, or OpenMetrics.
-    pub metrics: Box<dyn Fn(Format) -> Rendered + Send + Sync>,
+    pub metrics: Box<dyn Fn(Format) -> Scrape + Send + Sync>,
     pub others: Vec<Page>,
 }
 
@@ -117,6 +135,7 @@ impl Admin {
             access: Access { token, is_loopback: address.ip().is_loopback() },
             waiting_limit: FairLimit::new(MAX_WAITING_CONNECTIONS),
             page_limit: FairLimit::new(MAX_PAGES),
+            scrape_limit: FairLimit::new(MAX_SCRAPES),
             rendering: Arc::new(Semaphore::new(1)),
         };
         Ok(Self { listener, address, state: Arc::new(state) })
@@ -218,6 +237,12 @@ enum PageKind {
     Index,
 }
 
+/// The first result of rendering.
+enum RenderedPage {
+    Whole(Response<PageBody>),
+    Scrape(Format, Scrape),
+}
+
 /// What a request asks for.
 enum Endpoint {
     Live,
@@ -278,6 +303,7 @@ struct AdminState {
     access: Access,
     waiting_limit: FairLimit,
     page_limit: FairLimit,
+    scrape_limit: FairLimit,
     /// Permit to render a page. Pages are rendered one at a time, because each takes milliseconds of a core that
     /// streams need.
     rendering: Arc<Semaphore>,
@@ -288,7 +314,7 @@ impl AdminState {
         self: Arc<Self>,
         request: Request<Incoming>,
         connection: &AdminConnection,
-    ) -> Response<Full<Bytes>> {
+    ) -> Response<PageBody> {
         connection.release_page_permit();
         match Endpoint::of(&request, &self.pages) {
             // This response must not wait for any other part, because Kubernetes restarts the container if it fails.
@@ -314,8 +340,13 @@ impl AdminState {
                 if !is_public && let Err(denial) = self.access.check_page(request.headers()) {
                     return denied(denial);
                 }
-                connection.hold_page_permit(&self.page_limit);
-                self.render_in_turn(page).await
+                let scrape_permit = if let PageKind::Metrics(_) = page {
+                    Some(self.scrape_limit.acquire(connection.peer, &connection.displaced))
+                } else {
+                    connection.hold_page_permit(&self.page_limit);
+                    None
+                };
+                self.render_in_turn(page, scrape_permit).await
             }
             Err((status, message)) => text(status, message),
         }
@@ -323,9 +354,14 @@ impl AdminState {
 
     /// Renders a page on a blocking thread, after all pages that are queued before it. A client that disconnects leaves
     /// the queue.
-    async fn render_in_turn(self: Arc<Self>, page: PageKind) -> Response<Full<Bytes>> {
+    async fn render_in_turn(
+        self: Arc<Self>,
+        page: PageKind,
+        scrape_permit: Option<Permit>,
+    ) -> Response<PageBody> {
         let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "this page cannot be rendered\n");
-        let Ok(turn) = Arc::clone(&self.rendering).acquire_owned().await else {
+        let rendering = Arc::clone(&self.rendering);
+        let Ok(turn) = Arc::clone(&rendering).acquire_owned().await else {
             return failed();
         };
         let rendered = tokio::task::spawn_blocking(move || {
@@ -333,25 +369,32 @@ impl AdminState {
             drop(turn);
             page
         });
-        rendered.await.unwrap_or_else(|_| failed())
+        match rendered.await {
+            Ok(RenderedPage::Whole(response)) => response,
+            Ok(RenderedPage::Scrape(format, Scrape { pieces, age })) => {
+                let body = PiecesBody::new(pieces, rendering, scrape_permit);
+                response(format.content_type(), age, Either::Right(body))
+            }
+            Err(_) => failed(),
+        }
     }
 
-    fn render(&self, page: PageKind) -> Response<Full<Bytes>> {
-        match page {
+    fn render(&self, page: PageKind) -> RenderedPage {
+        RenderedPage::Whole(match page {
             PageKind::Metrics(format) => {
-                rendered(format.content_type(), (self.pages.metrics)(format))
+                return RenderedPage::Scrape(format, (self.pages.metrics)(format));
             }
             PageKind::Other(index) => match self.pages.others.get(index) {
                 Some(page) => rendered(page.content_type, (page.render)()),
                 None => text(StatusCode::NOT_FOUND, INDEX),
             },
             PageKind::Index => text(StatusCode::OK, INDEX),
-        }
+        })
     }
 }
 
 /// Creates the response to a request that lacks the right to a page or a drain.
-fn denied(denial: Denial) -> Response<Full<Bytes>> {
+fn denied(denial: Denial) -> Response<PageBody> {
     let (status, message) = denial.response();
     let mut response = text(status, message);
     if denial == Denial::Token {
@@ -362,7 +405,7 @@ fn denied(denial: Denial) -> Response<Full<Bytes>> {
 
 /// Creates the response to a drain request. The response closes the connection, which no longer holds a permit for
 /// connections.
-fn drain_response(outcome: DrainOutcome) -> Response<Full<Bytes>> {
+fn drain_response(outcome: DrainOutcome) -> Response<PageBody> {
     let mut response = match outcome {
         DrainOutcome::Drained => text(StatusCode::OK, "drained\n"),
         DrainOutcome::NotDraining => text(StatusCode::OK, "not draining\n"),
@@ -391,17 +434,22 @@ fn accepted_format(headers: &HeaderMap) -> Format {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+fn text(status: StatusCode, body: &'static str) -> Response<PageBody> {
+    let body = Full::new(Bytes::from_static(body.as_bytes()));
+    let mut response = Response::new(Either::Left(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
     response
 }
 
-fn rendered(content_type: &'static str, page: Rendered) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(page.body));
+fn rendered(content_type: &'static str, page: Rendered) -> Response<PageBody> {
+    response(content_type, page.age, Either::Left(Full::new(page.body)))
+}
+
+fn response(content_type: &'static str, age: Duration, body: PageBody) -> Response<PageBody> {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response.headers_mut().insert(AGE, HeaderValue::from(page.age.as_secs()));
+    response.headers_mut().insert(AGE, HeaderValue::from(age.as_secs()));
     response
 }
 
@@ -430,7 +478,8 @@ mod tests {
                     Format::Text => "m 1\n",
                     Format::OpenMetrics => "m 1\n# EOF\n",
                 };
-                Rendered::now(text.to_owned())
+                let pieces = Box::new(std::iter::once(text.to_owned()));
+                Scrape { pieces, age: Duration::ZERO }
             }),
             others: others.map(page).into(),
         }
@@ -456,10 +505,11 @@ mod tests {
         start([127, 0, 0, 1], token).await
     }
 
+    /// Requests a page with HTTP/1.0, so that its body is not chunked.
     async fn get(address: SocketAddr, path: &str, extra: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request =
-            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{extra}\r\n");
+            format!("GET {path} HTTP/1.0\r\nhost: {address}\r\nconnection: close\r\n{extra}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();
@@ -469,10 +519,10 @@ mod tests {
     #[tokio::test]
     async fn readyz_follows_the_flag_and_livez_does_not() {
         let (address, ready) = start_on_loopback(None).await;
-        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.0 200"));
         ready.store(false, Ordering::Release);
-        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.1 503"));
-        assert!(get(address, "/livez", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.0 503"));
+        assert!(get(address, "/livez", "").await.starts_with("HTTP/1.0 200"));
     }
 
     #[tokio::test]
@@ -489,11 +539,11 @@ mod tests {
         ] {
             let response = get(address, path, "").await;
             assert!(
-                response.starts_with("HTTP/1.1 200") && response.ends_with(body),
+                response.starts_with("HTTP/1.0 200") && response.ends_with(body),
                 "{path}: {response}"
             );
         }
-        assert!(get(address, "/nothing", "").await.starts_with("HTTP/1.1 404"));
+        assert!(get(address, "/nothing", "").await.starts_with("HTTP/1.0 404"));
     }
 
     #[tokio::test]
@@ -517,29 +567,29 @@ mod tests {
     #[tokio::test]
     async fn requires_a_configured_token() {
         let (address, _) = start_on_loopback(Some("secret")).await;
-        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.0 200"));
         let missing = get(address, "/streams", "").await;
-        assert!(missing.starts_with("HTTP/1.1 401"), "{missing}");
+        assert!(missing.starts_with("HTTP/1.0 401"), "{missing}");
         assert!(missing.contains("www-authenticate: Bearer\r\n"), "{missing}");
         assert!(
             get(address, "/streams", "authorization: Bearer secret!\r\n")
                 .await
-                .starts_with("HTTP/1.1 401")
+                .starts_with("HTTP/1.0 401")
         );
         assert!(
             get(address, "/streams", "authorization: bearer secret\r\n")
                 .await
-                .starts_with("HTTP/1.1 200")
+                .starts_with("HTTP/1.0 200")
         );
     }
 
     #[tokio::test]
     async fn serves_only_public_pages_on_other_addresses() {
         let (address, _) = start([0, 0, 0, 0], None).await;
-        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.0 200"));
         for path in ["/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/"] {
             let response = get(address, path, "").await;
-            assert!(response.starts_with("HTTP/1.1 403"), "{path}: {response}");
+            assert!(response.starts_with("HTTP/1.0 403"), "{path}: {response}");
         }
     }
 }

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::Core;
-use crate::admin::{Objective, Page, Pages, Rendered, Stats, StatsSource};
+use crate::admin::{Objective, Page, Pages, Rendered, Scrape, Stats, StatsSource};
 use crate::config::Config;
 use tokengauge_listen::Load;
 use tokengauge_measure::{drift, engine, load};
@@ -72,7 +72,8 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     Pages {
         metrics: Box::new(move |format| {
             let snapshot = telemetry.scrape();
-            Rendered { body: format.render(&snapshot).into(), age: snapshot.age }
+            let age = snapshot.age;
+            Scrape { pieces: Box::new(format.page(snapshot)), age }
         }),
         others: vec![
             Page { path: "/config", content_type: "application/yaml", render: Box::new(yaml) },

@@ -21,7 +21,7 @@ use tokengauge_types::clock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::process::{PROGRAM, Process};
+use crate::support::process::{DONE, PROGRAM, Process};
 use crate::support::{Backend, Raw, settle, within};
 
 const MIB: u64 = 1 << 20;
@@ -353,6 +353,44 @@ async fn an_unlimited_number_of_models() {
     assert_eq!(process.count(&["requests_finished"]).await, 10_000);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tenants_of_many_models() {
+    let backend = Backend::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "upstreams: {{a: {{url: \"http://{}\"}}}}\nidentity: {{tenant: {{headers: [x-tenant]}}}}\n",
+        backend.address
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let process = Process::start(&["--config", file.path().to_str().unwrap()], &[]).await;
+    let (mut client, mut upstream) = begun(&process, &backend).await;
+    let length = CHUNK.len() + DONE.len();
+    let response = format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n{CHUNK}{DONE}");
+    upstream.write(&response).await;
+    client.read_until(DONE).await;
+    process.page("/metrics").await;
+    let before = process.peak_memory();
+    for tenant in 0..100 {
+        for model in 0..20 {
+            let call = call(&format!("model-{model}"), true);
+            let head = format!("Host: a\r\nX-Tenant: tenant-{tenant}\r\n");
+            client.write(call.replacen("Host: a\r\n", &head, 1)).await;
+            upstream.read_until("\"Hello\"}]}").await;
+            upstream.write(&response).await;
+            client.read_until(DONE).await;
+        }
+    }
+    let page = process.page("/metrics").await.1;
+    let finished = |label: &str| {
+        let finished = "tokengauge_requests_finished_total{";
+        page.lines().filter(|line| line.starts_with(finished) && line.contains(label)).count()
+    };
+    assert_eq!(finished("tokengauge_tenant=\"other\""), 20, "tenants are folded, models are not");
+    assert!(finished("tokengauge_tenant=\"tenant-0\"") == 20 && page.len() < 128 << 20);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 96 * MIB, "{grown}");
 }
 
 #[tokio::test]

@@ -138,7 +138,9 @@ impl Process {
         client.write(request).await;
         let answer = String::from_utf8(client.read_to_end().await).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.to_owned(), body.to_owned())
+        let is_chunked = head.to_ascii_lowercase().contains("\r\ntransfer-encoding: chunked");
+        let body = if is_chunked { dechunked(body) } else { body.to_owned() };
+        (head.to_owned(), body)
     }
 
     pub async fn streams(&self) -> Vec<Value> {
@@ -229,5 +231,20 @@ impl Drop for Process {
             drop(child.kill());
             drop(child.wait());
         }
+    }
+}
+
+/// Joins the chunks of a body, and checks that it is complete.
+fn dechunked(body: &str) -> String {
+    let (mut joined, mut rest) = (String::new(), body);
+    loop {
+        let (size, after) = rest.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return joined;
+        }
+        let (chunk, after) = after.split_at(size);
+        joined.push_str(chunk);
+        rest = after.strip_prefix("\r\n").unwrap();
     }
 }

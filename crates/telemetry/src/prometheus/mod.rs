@@ -5,6 +5,7 @@
 //! Prometheus 3 stores. A scraper that changes the format therefore keeps its series. Only OpenMetrics contains
 //! exemplars.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -17,9 +18,11 @@ use crate::metrics_reader::MetricsSnapshot;
 
 mod format;
 mod naming;
+mod page;
 
 pub use format::Format;
 pub use naming::{Kind, label_name, name};
+pub use page::MetricsPage;
 
 /// Renders all metrics in the Prometheus text format.
 pub fn text(snapshot: &MetricsSnapshot) -> String {
@@ -29,36 +32,13 @@ pub fn text(snapshot: &MetricsSnapshot) -> String {
 impl Format {
     /// Renders all metrics.
     pub fn render(self, snapshot: &MetricsSnapshot) -> String {
-        let metrics = &snapshot.metrics;
-        let taken = match self {
-            Self::Text => None,
-            Self::OpenMetrics => Some(&snapshot.exemplars),
-        };
-        let mut families = BTreeMap::new();
-        for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
-            let family = Family::of(metric, taken);
-            families.insert(family.name.clone(), family);
-        }
-        let mut out = String::new();
-        // The result is ignored, because writing to a `String` cannot fail.
-        let _ok: fmt::Result = self.write(metrics.resource(), families.values(), &mut out);
-        out
+        self.page(snapshot).collect()
     }
 
-    fn write<'a>(
-        self,
-        resource: &Resource,
-        families: impl Iterator<Item = &'a Family<'a>>,
-        out: &mut impl Write,
-    ) -> fmt::Result {
-        self.write_target(resource, out)?;
-        for family in families {
-            self.write_family(family, out)?;
-        }
-        match self {
-            Self::Text => Ok(()),
-            Self::OpenMetrics => out.write_str("# EOF\n"),
-        }
+    /// Renders all metrics piece by piece, so that the whole text, which is far larger than the snapshot, is never in
+    /// memory.
+    pub fn page<S: Borrow<MetricsSnapshot>>(self, snapshot: S) -> MetricsPage<S> {
+        MetricsPage::new(self, snapshot)
     }
 
     /// Writes `target_info`, whose labels are the resource attributes. The scraper adds the labels `job` and
@@ -75,7 +55,7 @@ impl Format {
         writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
-    fn write_family(self, family: &Family<'_>, out: &mut impl Write) -> fmt::Result {
+    fn write_family_head(self, family: &FamilyHead<'_>, out: &mut impl Write) -> fmt::Result {
         let (name, kind) = (&family.name, family.kind);
         match self {
             Self::Text => {
@@ -92,61 +72,52 @@ impl Format {
                 }
             }
         }
-        for series in &family.series {
-            series.write(name, out)?;
-        }
         Ok(())
     }
 }
 
-/// One metric with all its series, which the formats call a family.
-struct Family<'a> {
-    name: String,
+/// The comments that precede the series of a metric, which the formats call a family.
+struct FamilyHead<'a> {
+    name: &'a str,
     help: &'a str,
     unit: &'a str,
     kind: Kind,
-    series: Vec<Series<'a>>,
 }
 
-struct Series<'a> {
+#[derive(Debug)]
+struct Series {
     /// Labels as they are written between the braces.
     labels: String,
     sample: Sample,
     /// Exemplars to write, each with the index of its bucket.
-    exemplars: Vec<(usize, &'a Exemplar)>,
+    exemplars: Vec<(usize, Exemplar)>,
 }
 
+#[derive(Debug)]
 enum Sample {
     Number(String),
     Histogram { bounds: Vec<f64>, counts: Vec<u64>, sum: String, count: u64 },
 }
 
-impl<'a> Family<'a> {
-    fn of(metric: &'a Metric, taken: Option<&'a ExemplarSnapshot>) -> Self {
-        let points = Points { metric, taken };
-        // Integers are formatted as integers, so that they stay exact above 2⁵³.
-        let (kind, mut series) = match metric.data() {
-            AggregatedMetrics::F64(data) => points.series(data, number),
-            AggregatedMetrics::U64(data) => points.series(data, |value| value.to_string()),
-            AggregatedMetrics::I64(data) => points.series(data, |value| value.to_string()),
-        };
-        series.sort_by(|one, other| one.labels.cmp(&other.labels));
-        Self {
-            name: name(metric.name(), metric.unit(), kind),
-            help: metric.description(),
-            unit: metric.unit(),
-            kind,
-            series,
-        }
-    }
+/// Returns the series of a metric, sorted by labels.
+fn series_of(metric: &Metric, taken: Option<&ExemplarSnapshot>) -> Vec<Series> {
+    let points = Points { metric, taken };
+    // Integers are formatted as integers, so that they stay exact above 2⁵³.
+    let mut series = match metric.data() {
+        AggregatedMetrics::F64(data) => points.series(data, number),
+        AggregatedMetrics::U64(data) => points.series(data, |value| value.to_string()),
+        AggregatedMetrics::I64(data) => points.series(data, |value| value.to_string()),
+    };
+    series.sort_by(|one, other| one.labels.cmp(&other.labels));
+    series
 }
 
-impl Series<'_> {
+impl Series {
     fn write(&self, name: &str, out: &mut impl Write) -> fmt::Result {
         let labels = &self.labels;
         let exemplar = |bucket| {
             let found = self.exemplars.iter().find(|(at, _)| *at == bucket);
-            ExemplarSuffix(found.map(|(_, exemplar)| *exemplar))
+            ExemplarSuffix(found.map(|(_, exemplar)| exemplar))
         };
         match &self.sample {
             Sample::Number(value) => {
@@ -197,24 +168,16 @@ struct Points<'a> {
 }
 
 impl<'a> Points<'a> {
-    fn series<T: Copy>(
-        self,
-        data: &'a MetricData<T>,
-        show: impl Fn(T) -> String,
-    ) -> (Kind, Vec<Series<'a>>) {
+    fn series<T: Copy>(self, data: &'a MetricData<T>, show: impl Fn(T) -> String) -> Vec<Series> {
         let shown = |value| Sample::Number(show(value));
         match data {
             MetricData::Gauge(gauge) => {
                 let points = gauge.data_points();
-                (
-                    Kind::Gauge,
-                    points.map(|it| self.one(it.attributes(), shown(it.value()))).collect(),
-                )
+                points.map(|it| self.one(it.attributes(), shown(it.value()))).collect()
             }
             MetricData::Sum(sum) => {
-                let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::Gauge };
                 let points = sum.data_points();
-                (kind, points.map(|it| self.one(it.attributes(), shown(it.value()))).collect())
+                points.map(|it| self.one(it.attributes(), shown(it.value()))).collect()
             }
             MetricData::Histogram(histogram) => {
                 let sample = |point: &HistogramDataPoint<T>| Sample::Histogram {
@@ -224,19 +187,23 @@ impl<'a> Points<'a> {
                     count: point.count(),
                 };
                 let points = histogram.data_points();
-                (Kind::Histogram, points.map(|it| self.one(it.attributes(), sample(it))).collect())
+                points.map(|it| self.one(it.attributes(), sample(it))).collect()
             }
             // This program creates no exponential histograms, because these formats cannot represent them.
-            MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
+            MetricData::ExponentialHistogram(_) => Vec::new(),
         }
     }
 
-    fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample) -> Series<'a> {
+    fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample) -> Series {
         let attributes: Vec<_> = attributes.collect();
         let name = self.metric.name();
         let exemplars = self.taken.map(|taken| taken.of_series(name, attributes.iter().copied()));
         Series {
-            exemplars: exemplars.into_iter().flatten().collect(),
+            exemplars: exemplars
+                .into_iter()
+                .flatten()
+                .map(|(bucket, exemplar)| (bucket, *exemplar))
+                .collect(),
             labels: labels(attributes.into_iter()),
             sample,
         }
