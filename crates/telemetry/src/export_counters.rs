@@ -17,6 +17,8 @@ use tokengauge_types::label_values;
 pub enum DropReason {
     QueueFull,
     Failed,
+    /// The collector accepted an export without these items.
+    Rejected,
     Shutdown,
 }
 
@@ -27,6 +29,7 @@ pub struct ExportCounters([SignalCounters; Signal::ALL.len()]);
 struct SignalCounters {
     succeeded: AtomicU64,
     failed: AtomicU64,
+    retries: AtomicU64,
     dropped: DropCounters,
 }
 
@@ -38,9 +41,18 @@ impl ExportCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts spans, log records or metric collections that will never be delivered.
+    /// Counts an attempt that repeats an export request.
+    pub fn count_retry(&self, signal: Signal) {
+        self.of(signal).retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts spans, log records, metric collections or rejected data points that will never be delivered.
     pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: usize) {
         self.of(signal).dropped.add(reason, items);
+    }
+
+    pub fn retries(&self, signal: Signal) -> u64 {
+        self.of(signal).retries.load(Ordering::Relaxed)
     }
 
     pub fn dropped(&self, signal: Signal, reason: DropReason) -> u64 {
@@ -58,6 +70,12 @@ impl ExportCounters {
                         [word(key::RESULT, result), word(key::SIGNAL, signal.as_str())];
                     counter.observe(count.load(Ordering::Relaxed), &attributes);
                 }
+            }
+        });
+        let counters = Arc::clone(self);
+        u64::observe(&health::SELF_RETRIES, meter, move |counter| {
+            for signal in Signal::ALL {
+                counter.observe(counters.retries(signal), &[word(key::SIGNAL, signal.as_str())]);
             }
         });
         let counters = Arc::clone(self);
@@ -98,10 +116,11 @@ impl DropCounters {
     }
 
     const fn of(&self, reason: DropReason) -> &AtomicU64 {
-        let [queue_full, failed, shutdown] = &self.0;
+        let [queue_full, failed, rejected, shutdown] = &self.0;
         match reason {
             DropReason::QueueFull => queue_full,
             DropReason::Failed => failed,
+            DropReason::Rejected => rejected,
             DropReason::Shutdown => shutdown,
         }
     }
@@ -110,5 +129,6 @@ impl DropCounters {
 label_values!(DropReason {
     QueueFull = "queue_full",
     Failed = "failed",
+    Rejected = "rejected",
     Shutdown = "shutdown",
 });

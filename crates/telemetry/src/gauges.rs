@@ -303,7 +303,8 @@ impl Registrar<'_> {
         };
         let reasons = (key::DROP_REASON, DropReason::ALL.map(DropReason::as_str));
         self.labelled(&health::SELF_UNLOGGED, &request_log, reasons, |counts| {
-            counts.dropped.map(|(_, lines)| Some(lines))
+            // No one rejects lines of a file.
+            counts.dropped.map(|(reason, lines)| (reason != DropReason::Rejected).then_some(lines))
         });
         self.series(&health::SELF_OVERFLOW, |snapshot, counter| {
             for (dimension, overflowed) in &snapshot.label_overflow {

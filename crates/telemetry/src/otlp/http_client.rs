@@ -61,16 +61,6 @@ impl HttpClient {
     }
 }
 
-#[async_trait::async_trait]
-impl opentelemetry_http::HttpClient for HttpClient {
-    async fn send_bytes(
-        &self,
-        request: http::Request<Bytes>,
-    ) -> Result<http::Response<Bytes>, opentelemetry_http::HttpError> {
-        self.send(request).await
-    }
-}
-
 impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HttpClient")

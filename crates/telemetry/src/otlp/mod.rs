@@ -1,23 +1,26 @@
 //! Exports spans, metrics and log records over OTLP.
 //!
-//! Spans and metrics are encoded by this crate and sent over its own transport. Spans are encoded when they are
-//! recorded, and metrics when they are collected. The SDK's exporters are not used for three reasons: they support
-//! neither exemplars nor client certificates, they read environment variables themselves, and the SDK's span data and
-//! exporter cost 11 times as much (ADR 6). Log records are few, so the crate `opentelemetry-otlp` exports them, over
-//! connections of this crate.
+//! Export requests are encoded by this crate and sent over its own transport. Spans are encoded when they are recorded,
+//! metrics when they are collected, and log records when they are exported. The SDK's exporters are not used for four
+//! reasons: they support neither exemplars nor client certificates, they do not count what a collector rejects, they
+//! read environment variables themselves, and the SDK's span data and exporter cost 11 times as much (ADR 6).
 
 pub mod http_client;
 mod logs;
 pub(crate) mod metrics;
 mod transport;
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 
-pub use self::logs::LogExporter;
-pub use self::transport::BuildError;
 use self::transport::Transport;
+pub use self::transport::{BuildError, ExportError};
 use crate::config::SignalConfig;
-use crate::export_counters::Signal;
+use crate::export_counters::{ExportCounters, Signal};
+use crate::logs::QueuedLog;
 use crate::metrics_reader::MetricsSnapshot;
 use crate::span::encoder::{EncodedSpan, TraceRequestEncoder};
 
@@ -29,17 +32,21 @@ pub struct SpanExporter {
 
 impl SpanExporter {
     /// Creates the exporter. Must be called inside the runtime in which it exports.
-    pub fn new(config: &SignalConfig, resource: &Resource) -> Result<Self, BuildError> {
+    pub fn new(
+        config: &SignalConfig,
+        resource: &Resource,
+        counters: &Arc<ExportCounters>,
+    ) -> Result<Self, BuildError> {
         Ok(Self {
-            transport: Transport::new(Signal::Traces, config)?,
+            transport: Transport::new(Signal::Traces, config, counters)?,
             encoder: TraceRequestEncoder::new(resource),
         })
     }
 
-    pub async fn export(&self, spans: Vec<EncodedSpan>) -> Result<(), String> {
+    pub async fn export(&self, spans: Vec<EncodedSpan>) -> Result<(), ExportError> {
         let request = self.encoder.request(&spans);
         drop(spans);
-        self.transport.send(request).await
+        self.transport.send(request.into()).await
     }
 }
 
@@ -48,11 +55,40 @@ pub struct MetricExporter(Transport);
 
 impl MetricExporter {
     /// Creates the exporter. Must be called inside the runtime in which it exports.
-    pub fn new(config: &SignalConfig) -> Result<Self, BuildError> {
-        Transport::new(Signal::Metrics, config).map(Self)
+    pub fn new(config: &SignalConfig, counters: &Arc<ExportCounters>) -> Result<Self, BuildError> {
+        Transport::new(Signal::Metrics, config, counters).map(Self)
     }
 
-    pub async fn export(&self, snapshot: &MetricsSnapshot) -> Result<(), String> {
-        self.0.send(metrics::request(snapshot)).await
+    /// Encodes a collection, which can be sent more than once.
+    pub fn encode(snapshot: &MetricsSnapshot) -> Bytes {
+        metrics::request(snapshot).into()
+    }
+
+    pub async fn export(&self, collection: Bytes) -> Result<(), ExportError> {
+        self.0.send(collection).await
+    }
+}
+
+#[derive(Debug)]
+pub struct LogExporter {
+    transport: Transport,
+    resource: ResourceAttributesWithSchema,
+}
+
+impl LogExporter {
+    /// Must be called inside the runtime that exports.
+    pub fn new(
+        config: &SignalConfig,
+        resource: &Resource,
+        counters: &Arc<ExportCounters>,
+    ) -> Result<Self, BuildError> {
+        let transport = Transport::new(Signal::Logs, config, counters)?;
+        Ok(Self { transport, resource: resource.into() })
+    }
+
+    pub async fn export(&self, records: Vec<QueuedLog>) -> Result<(), ExportError> {
+        let request = logs::request(&records, &self.resource);
+        drop(records);
+        self.transport.send(request.into()).await
     }
 }

@@ -5,6 +5,7 @@
 //! delay, the retry waits that long. The caller limits the total time.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
@@ -12,6 +13,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
@@ -23,9 +25,10 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
 use crate::config::{ExportHeaders, Protocol, SignalConfig};
-use crate::export_counters::Signal;
+use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
+use tokengauge_types::clock::{self, WallTime};
 
 /// Number of retries after the first attempt, as in the SDK's exporters. The first retry waits 100 ms, and each further
 /// retry twice as long as the previous one.
@@ -48,8 +51,6 @@ pub enum BuildError {
     Endpoint(#[from] http::uri::InvalidUri),
     #[error(transparent)]
     Grpc(#[from] tonic::transport::Error),
-    #[error(transparent)]
-    Logs(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
 /// Sends export requests of one signal to the signal's collector.
@@ -57,6 +58,23 @@ pub enum BuildError {
 pub struct Transport {
     signal: Signal,
     connection: Connection,
+    counters: Arc<ExportCounters>,
+}
+
+/// Reason why a collector did not accept an export.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ExportError {
+    message: String,
+    /// Whether the collector may accept the same export later.
+    pub is_temporary: bool,
+}
+
+impl ExportError {
+    /// Creates the error of an export without a response.
+    pub fn timeout(limit: Duration) -> Self {
+        Self { message: format!("no response within {limit:?}"), is_temporary: true }
+    }
 }
 
 #[derive(Debug)]
@@ -76,31 +94,44 @@ struct Failure {
 
 impl Transport {
     /// Creates the transport. Must be called inside the runtime in which it exports.
-    pub fn new(signal: Signal, config: &SignalConfig) -> Result<Self, BuildError> {
+    pub fn new(
+        signal: Signal,
+        config: &SignalConfig,
+        counters: &Arc<ExportCounters>,
+    ) -> Result<Self, BuildError> {
         let connection = match config.protocol {
             Protocol::HttpProtobuf => Connection::http(config),
             Protocol::Grpc => Connection::grpc(config),
         };
-        Ok(Self { signal, connection: connection? })
+        Ok(Self { signal, connection: connection?, counters: Arc::clone(counters) })
     }
 
     /// Sends an encoded export request, and retries after temporary errors. Returns an error if the collector rejects
-    /// the request or all attempts fail.
-    pub async fn send(&self, request: Vec<u8>) -> Result<(), String> {
-        let body = self.connection.body(request).map_err(|error| error.to_string())?;
+    /// the request or all attempts fail. Counts the retries, and the items that a partial success rejects.
+    pub async fn send(&self, request: Bytes) -> Result<(), ExportError> {
+        let body = self
+            .connection
+            .body(request)
+            .map_err(|error| ExportError { message: error.to_string(), is_temporary: false })?;
         let mut delay = FIRST_DELAY;
         for _ in 0..RETRIES {
             match self.attempt(body.clone()).await {
                 Ok(()) => return Ok(()),
-                Err(Failure { message, retry_after: None }) => return Err(message),
+                Err(Failure { message, retry_after: None }) => {
+                    return Err(ExportError { message, is_temporary: false });
+                }
                 Err(Failure { retry_after: Some(at_least), .. }) => {
                     let jitter = Duration::from_millis(fastrand::u64(..=MAX_JITTER_MILLIS));
                     tokio::time::sleep(delay.max(at_least) + jitter).await;
                     delay *= 2;
+                    self.counters.count_retry(self.signal);
                 }
             }
         }
-        self.attempt(body).await.map_err(|failure| failure.message)
+        self.attempt(body).await.map_err(|Failure { message, retry_after }| ExportError {
+            message,
+            is_temporary: retry_after.is_some(),
+        })
     }
 
     async fn attempt(&self, body: Bytes) -> Result<(), Failure> {
@@ -114,6 +145,8 @@ impl Transport {
         };
         if let Some((items, message)) = rejected_items(self.signal, response) {
             self_telemetry::export_partially_rejected(self.signal.as_str(), items, &message);
+            let items = usize::try_from(items).unwrap_or_default();
+            self.counters.count_dropped(self.signal, DropReason::Rejected, items);
         }
         Ok(())
     }
@@ -147,9 +180,9 @@ impl Connection {
     }
 
     /// Compresses the request for HTTP. For gRPC, tonic compresses the request.
-    fn body(&self, request: Vec<u8>) -> io::Result<Bytes> {
+    fn body(&self, request: Bytes) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
-            return Ok(request.into());
+            return Ok(request);
         }
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&request)?;
@@ -178,8 +211,7 @@ pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildErro
     Ok(map)
 }
 
-/// Returns the gRPC method that receives the signal. Log records are exported through `opentelemetry-otlp` and do not
-/// use this method.
+/// Returns the gRPC method that receives the signal.
 fn grpc_method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
@@ -188,8 +220,8 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
     })
 }
 
-/// Returns the number of spans or data points that a partial success rejects, and the collector's reason. A malformed
-/// response counts as full acceptance, because the result is only logged.
+/// Returns the number of spans, data points or log records that a partial success rejects, and the collector's reason.
+/// A malformed response counts as full acceptance.
 fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
     let (items, message) = match signal {
         Signal::Metrics => {
@@ -200,7 +232,10 @@ fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
             let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
             (partial.rejected_spans, partial.error_message)
         }
-        Signal::Logs => return None,
+        Signal::Logs => {
+            let partial = ExportLogsServiceResponse::decode(response).ok()?.partial_success?;
+            (partial.rejected_log_records, partial.error_message)
+        }
     };
     (items > 0).then_some((items, message))
 }
@@ -226,16 +261,26 @@ async fn post(
 }
 
 fn http_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
-    let requested =
-        headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let value = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let requested = value.and_then(|value| requested_delay(value, clock::wall_now()));
     Failure {
         message: format!("HTTP status {status}"),
         retry_after: match status.as_u16() {
-            429 | 503 => Some(requested.map_or(Duration::ZERO, Duration::from_secs)),
+            429 | 503 => Some(requested.unwrap_or_default()),
             502 | 504 => Some(Duration::ZERO),
             _ => None,
         },
     }
+}
+
+/// Returns the delay that a `Retry-After` header requests: seconds, or a date (RFC 9110, section 10.2.3).
+fn requested_delay(value: &str, now: WallTime) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(now.system_time()).unwrap_or_default())
 }
 
 async fn call(
@@ -324,6 +369,7 @@ impl Decoder for BytesCodec {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
     use tonic_types::ErrorDetails;
@@ -353,6 +399,23 @@ mod tests {
     }
 
     #[test]
+    fn retry_after_is_a_number_of_seconds_or_a_date() {
+        let now = WallTime::from_unix_nanos(1_800_000_000_500_000_000);
+        for (value, expected) in [
+            ("120", Some(Duration::from_secs(120))),
+            (" 0 ", Some(Duration::ZERO)),
+            ("Fri, 15 Jan 2027 08:00:30 GMT", Some(Duration::from_millis(29_500))),
+            ("Friday, 15-Jan-27 08:00:30 GMT", Some(Duration::from_millis(29_500))),
+            ("Fri Jan 15 08:00:30 2027", Some(Duration::from_millis(29_500))),
+            ("Fri, 15 Jan 2027 07:00:00 GMT", Some(Duration::ZERO)),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            assert_eq!(requested_delay(value, now), expected, "{value}");
+        }
+    }
+
+    #[test]
     fn grpc_retries_resource_exhausted_only_with_retry_info() {
         let minute = ErrorDetails::with_retry_info(IN_A_MINUTE);
         for (code, without, with) in [
@@ -369,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_partial_success_of_either_signal() {
+    fn reads_partial_success_of_each_signal() {
         let why = || "too old".to_owned();
         let metrics = ExportMetricsServiceResponse {
             partial_success: Some(ExportMetricsPartialSuccess {
@@ -383,9 +446,16 @@ mod tests {
                 error_message: why(),
             }),
         };
+        let logs = ExportLogsServiceResponse {
+            partial_success: Some(ExportLogsPartialSuccess {
+                rejected_log_records: 5,
+                error_message: why(),
+            }),
+        };
         let read = |signal, body: Vec<u8>| rejected_items(signal, body.into());
         assert_eq!(read(Signal::Metrics, metrics.encode_to_vec()), Some((3, why())));
         assert_eq!(read(Signal::Traces, traces.encode_to_vec()), Some((4, why())));
+        assert_eq!(read(Signal::Logs, logs.encode_to_vec()), Some((5, why())));
         assert_eq!(read(Signal::Metrics, Vec::new()), None);
         assert_eq!(read(Signal::Metrics, b"no protobuf".to_vec()), None);
     }

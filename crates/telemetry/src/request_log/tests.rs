@@ -313,8 +313,12 @@ fn a_full_pipe_does_not_block_and_lost_lines_are_counted() {
         offered += 1;
     }
     assert!(!writer.stop(Duration::ZERO), "the pipe is full, so nothing can be written");
-    let expected =
-        [(DropReason::QueueFull, true), (DropReason::Failed, false), (DropReason::Shutdown, true)];
+    let expected = [
+        (DropReason::QueueFull, true),
+        (DropReason::Failed, false),
+        (DropReason::Rejected, false),
+        (DropReason::Shutdown, true),
+    ];
     assert_eq!(dropped(&counters), expected);
     let lost: u64 = DropReason::ALL.map(|reason| counters.dropped.get(reason)).iter().sum();
     assert_eq!(lost, offered, "each line is counted once");

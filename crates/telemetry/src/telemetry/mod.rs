@@ -6,18 +6,20 @@
 //! items and bounds its queues. A shutdown ends in time, whatever the collector does.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use bytes::Bytes;
 use opentelemetry::Context;
 use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
-use crate::config::{Config, SignalConfig};
+use crate::config::{Config, SignalConfig, Temporality};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
-use crate::otlp::{BuildError, LogExporter, MetricExporter, SpanExporter};
+use crate::otlp::{BuildError, ExportError, LogExporter, MetricExporter, SpanExporter};
 use crate::prometheus::Format;
 use crate::queue::Queue;
 use crate::sampling::Sampler;
@@ -254,11 +256,11 @@ impl Exporters {
                 source,
             })
         }
-        let resource = reader.resource();
+        let (resource, counters) = (reader.resource(), reader.counters());
         Ok(Self {
-            logs: build(config, Signal::Logs, |to| LogExporter::new(to, resource))?,
-            metrics: build(config, Signal::Metrics, MetricExporter::new)?,
-            traces: build(config, Signal::Traces, |to| SpanExporter::new(to, resource))?,
+            logs: build(config, Signal::Logs, |to| LogExporter::new(to, resource, counters))?,
+            metrics: build(config, Signal::Metrics, |to| MetricExporter::new(to, counters))?,
+            traces: build(config, Signal::Traces, |to| SpanExporter::new(to, resource, counters))?,
         })
     }
 }
@@ -311,13 +313,14 @@ impl Sender {
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut link = self.link(Signal::Metrics, self.config.metrics.timeout);
+        let mut waiting = WaitingCollections::new(&self.config, &self.counters);
         loop {
             let last = tokio::select! {
                 _ = ticks.tick() => false,
                 () = self.stop_requested() => true,
             };
-            let snapshot = self.metrics_reader.collect();
-            let delivered = link.export(1, exporter.export(&snapshot)).await;
+            waiting.push(MetricExporter::encode(&self.metrics_reader.collect()));
+            let delivered = waiting.send(&mut link, exporter).await;
             if last {
                 return delivered;
             }
@@ -329,7 +332,7 @@ impl Sender {
         &self,
         mut link: Link<'_>,
         queue: &Queue<T>,
-        export: impl AsyncFn(Vec<T>) -> Result<(), String>,
+        export: impl AsyncFn(Vec<T>) -> Result<(), ExportError>,
     ) -> bool {
         link.limit = link.limit.min(queue.batch.timeout);
         loop {
@@ -344,7 +347,12 @@ impl Sender {
                 if batch.is_empty() {
                     break;
                 }
-                delivered &= link.export(batch.len(), export(batch)).await;
+                let items = batch.len();
+                let exported = link.export(export(batch)).await;
+                if exported.is_err() {
+                    self.counters.count_dropped(link.signal, DropReason::Failed, items);
+                }
+                delivered &= exported.is_ok();
                 queue.finish_batch();
             }
             if last {
@@ -383,27 +391,82 @@ struct Link<'a> {
 impl Link<'_> {
     async fn export(
         &mut self,
-        items: usize,
-        export: impl Future<Output = Result<(), String>>,
-    ) -> bool {
-        let problem = match timeout(self.limit, export).await {
-            Ok(Ok(())) => None,
-            Ok(Err(problem)) => Some(problem),
-            Err(_) => Some(format!("no response within {:?}", self.limit)),
+        export: impl Future<Output = Result<(), ExportError>>,
+    ) -> Result<(), ExportError> {
+        let exported = match timeout(self.limit, export).await {
+            Ok(exported) => exported,
+            Err(_) => Err(ExportError::timeout(self.limit)),
         };
-        let delivered = problem.is_none();
-        self.counters.count_export(self.signal, delivered);
-        if let Some(problem) = problem {
-            self.counters.count_dropped(self.signal, DropReason::Failed, items);
+        self.counters.count_export(self.signal, exported.is_ok());
+        if let Err(problem) = &exported {
             if self.failures == 0 {
-                self_telemetry::export_failed(self.signal.as_str(), &problem);
+                self_telemetry::export_failed(self.signal.as_str(), &problem.to_string());
             }
             self.failures += 1;
         } else if self.failures > 0 {
             self_telemetry::export_recovered(self.signal.as_str(), self.failures);
             self.failures = 0;
         }
+        exported
+    }
+}
+
+/// Collections of metrics that wait for their export, oldest first.
+///
+/// A cumulative collection includes the one before it, so that at most one waits. A delta does not: if its export
+/// fails, the delta is sent again before the next one.
+struct WaitingCollections<'a> {
+    is_delta: bool,
+    collections: VecDeque<Bytes>,
+    bytes: usize,
+    counters: &'a ExportCounters,
+}
+
+impl<'a> WaitingCollections<'a> {
+    /// Maximum bytes of the deltas that wait. A delta of a busy process takes 100 KiB, so this covers an outage of
+    /// half an hour at the default interval.
+    const MAX_BYTES: usize = 16 << 20;
+
+    fn new(config: &Config, counters: &'a ExportCounters) -> Self {
+        let is_delta = config.temporality != Temporality::Cumulative;
+        Self { is_delta, collections: VecDeque::new(), bytes: 0, counters }
+    }
+
+    /// Adds a collection. Drops the oldest ones beyond the limit.
+    fn push(&mut self, collection: Bytes) {
+        self.bytes += collection.len();
+        self.collections.push_back(collection);
+        while self.bytes > Self::MAX_BYTES && self.collections.len() > 1 {
+            self.remove_first();
+            self.counters.count_dropped(Signal::Metrics, DropReason::QueueFull, 1);
+        }
+    }
+
+    /// Exports all collections in order, up to the first failure. Returns whether all were delivered.
+    async fn send(&mut self, link: &mut Link<'_>, exporter: &MetricExporter) -> bool {
+        let mut delivered = true;
+        while let Some(first) = self.collections.front() {
+            if let Err(problem) = link.export(exporter.export(first.clone())).await {
+                delivered = false;
+                if self.is_delta && problem.is_temporary {
+                    return false;
+                }
+                self.counters.count_dropped(Signal::Metrics, DropReason::Failed, 1);
+            }
+            self.remove_first();
+        }
         delivered
+    }
+
+    fn remove_first(&mut self) {
+        self.bytes -= self.collections.pop_front().map_or(0, |first| first.len());
+    }
+}
+
+impl Drop for WaitingCollections<'_> {
+    fn drop(&mut self) {
+        let left = self.collections.len();
+        self.counters.count_dropped(Signal::Metrics, DropReason::Shutdown, left);
     }
 }
 

@@ -10,7 +10,6 @@ use tokengauge_llm::content::CapturedContent;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::RequestLog;
 use crate::logs::{CONTENT_EVENT, REQUEST_EVENT};
 
 impl Receiver {

@@ -1,7 +1,7 @@
 //! Tests exports to OTLP receivers on loopback that accept, reject, never respond or are down.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,8 +11,15 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use prost::Message;
@@ -23,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 mod logs;
+use crate::RequestLog;
 use crate::config::BatchConfig;
 use crate::instruments::Instruments;
 use crate::sampling::SamplingDecision;
@@ -41,6 +49,10 @@ enum Behaviour {
     RefuseOnce,
     /// Rejects the first export with an error after which a retry is allowed.
     BusyOnce,
+    /// Rejects that many attempts with a retryable error.
+    Busy(u32),
+    /// Accepts each export except for three items.
+    RejectItems,
     /// Accepts connections and requests, and never responds.
     Silent,
 }
@@ -73,13 +85,17 @@ impl Receiver {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (outbox, seen) = channel();
-        let refuses = matches!(behaviour, Behaviour::RefuseOnce | Behaviour::BusyOnce);
-        let refused = Arc::new(AtomicBool::new(!refuses));
+        let refusals = match behaviour {
+            Behaviour::Answer | Behaviour::Silent | Behaviour::RejectItems => 0,
+            Behaviour::RefuseOnce | Behaviour::BusyOnce => 1,
+            Behaviour::Busy(times) => times,
+        };
+        let refusals = Arc::new(AtomicU32::new(refusals));
         runtime.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (outbox, refused) = (outbox.clone(), Arc::clone(&refused));
-                tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refused));
+                let (outbox, refusals) = (outbox.clone(), Arc::clone(&refusals));
+                tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refusals));
             }
         });
         Self { address, seen, _runtime: runtime }
@@ -109,10 +125,10 @@ async fn serve(
     tls: Option<TlsAcceptor>,
     behaviour: Behaviour,
     outbox: Outbox<Seen>,
-    refused: Arc<AtomicBool>,
+    refusals: Arc<AtomicU32>,
 ) {
     let service = hyper::service::service_fn(move |request| {
-        answer(request, behaviour, outbox.clone(), Arc::clone(&refused))
+        answer(request, behaviour, outbox.clone(), Arc::clone(&refusals))
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     match tls {
@@ -131,7 +147,7 @@ async fn answer(
     request: Request<Incoming>,
     behaviour: Behaviour,
     outbox: Outbox<Seen>,
-    refused: Arc<AtomicBool>,
+    refusals: Arc<AtomicU32>,
 ) -> Answer {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { std::future::pending().await };
@@ -143,28 +159,53 @@ async fn answer(
     if grpc {
         drop(body.split_to(5));
     }
+    let mut message = Vec::new();
+    if matches!(behaviour, Behaviour::RejectItems) {
+        message = rejection(head.uri.path());
+    }
     let seen = Seen { path: head.uri.path().to_owned(), headers: head.headers, body };
     outbox.send(seen).ok();
     if matches!(behaviour, Behaviour::Silent) {
         std::future::pending::<()>().await;
     }
-    let (status, grpc_status) = match (refused.swap(true, Ordering::Relaxed), behaviour) {
-        (true, _) => (200, "0"),
-        (false, Behaviour::BusyOnce) => (503, "14"),
-        (false, _) => (400, "3"),
+    let left =
+        refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    let (status, grpc_status) = match (left, behaviour) {
+        (Err(_), _) => (200, "0"),
+        (Ok(_), Behaviour::BusyOnce | Behaviour::Busy(_)) => (503, "14"),
+        (Ok(_), _) => (400, "3"),
     };
-    let mut empty = BytesMut::new();
+    let mut bytes = BytesMut::new();
     let response = Response::builder();
     if !grpc {
-        return Ok(response.status(status).body(Full::new(empty.freeze()).boxed()).unwrap());
+        bytes.put_slice(&message);
+        return Ok(response.status(status).body(Full::new(bytes.freeze()).boxed()).unwrap());
     }
-    empty.put_bytes(0, 5);
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.len()).unwrap());
+    bytes.put_slice(&message);
     let trailers = http::HeaderMap::from_iter([(
         "grpc-status".parse().unwrap(),
         grpc_status.parse().unwrap(),
     )]);
-    let body = Full::new(empty.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let body = Full::new(bytes.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
     Ok(response.header("content-type", "application/grpc").body(body.boxed()).unwrap())
+}
+
+/// Returns the response of a collector that accepts an export except for three items.
+fn rejection(path: &str) -> Vec<u8> {
+    let error_message = "too old".to_owned();
+    let path = path.to_lowercase();
+    if path.contains("trace") {
+        let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message };
+        ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+    } else if path.contains("metrics") {
+        let partial = ExportMetricsPartialSuccess { rejected_data_points: 3, error_message };
+        ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+    } else {
+        let partial = ExportLogsPartialSuccess { rejected_log_records: 3, error_message };
+        ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+    }
 }
 
 fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
@@ -425,6 +466,57 @@ fn metrics_recover_with_the_next_export() {
 }
 
 #[test]
+fn items_that_the_collector_rejects_are_dropped_and_counted() {
+    for protocol in ["http/protobuf", "grpc"] {
+        let receiver = Receiver::start(Behaviour::RejectItems);
+        let variables = [("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_LOGS_EXPORTER", "otlp")];
+        let (telemetry, _) = start(config(receiver.address, &variables));
+        telemetry.record(&testing::streamed());
+        let request_log = RequestLog::start(None, "0123456789abcdef").unwrap();
+        request_log.export_to(telemetry.logs().unwrap().clone());
+        request_log.record(&testing::streamed());
+        assert!(telemetry.shutdown(DEADLINE), "{protocol}: the exports are accepted");
+        for signal in Signal::ALL {
+            let counters = telemetry.metrics_reader.counters();
+            let dropped = DropReason::ALL.map(|reason| counters.dropped(signal, reason));
+            assert_eq!(dropped, [0, 0, 3, 0], "{protocol} {signal:?}");
+        }
+    }
+}
+
+#[test]
+fn deltas_of_a_failed_export_are_kept_for_the_next() {
+    for protocol in ["http/protobuf", "grpc"] {
+        // The first export fails after three retries.
+        let receiver = Receiver::start(Behaviour::Busy(4));
+        let (telemetry, instruments) = start(config(
+            receiver.address,
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
+                ("OTEL_TRACES_EXPORTER", "none"),
+            ],
+        ));
+        instruments.record_start(&testing::route());
+        let refused: Vec<_> = (0..4).map(|_| receiver.next().body).collect();
+        assert!(refused.windows(2).all(|pair| pair[0] == pair[1]), "retries");
+        instruments.record_start(&testing::route());
+        assert!(telemetry.shutdown(DEADLINE), "{protocol}");
+        let (metrics, _) = receiver.all();
+        let first = ExportMetricsServiceRequest::decode(refused[0].clone()).unwrap();
+        assert_eq!(metrics[0], first, "{protocol}: the failed one is first");
+        let started: i64 =
+            metrics.iter().filter_map(|it| counted(it, "tokengauge.requests.started")).sum();
+        assert_eq!(started, 2, "{protocol}");
+        let counters = telemetry.metrics_reader.counters();
+        assert_eq!(counters.retries(Signal::Metrics), 3, "{protocol}");
+        let dropped = DropReason::ALL.map(|reason| counters.dropped(Signal::Metrics, reason));
+        assert_eq!(dropped, [0; 4], "{protocol}");
+    }
+}
+
+#[test]
 fn retries_spans_only_after_retryable_errors() {
     for (behaviour, protocol, delivered) in [
         (Behaviour::BusyOnce, "http/protobuf", true),
@@ -511,7 +603,7 @@ fn without_an_endpoint_nothing_is_exported() {
     telemetry.record(&testing::streamed());
     assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
-    assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
+    assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0; 4]);
 }
 
 #[test]
