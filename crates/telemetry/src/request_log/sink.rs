@@ -4,7 +4,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memchr::memrchr;
@@ -87,12 +87,15 @@ pub(super) struct Rotated {
     rotate: Rotation,
     file: File,
     length: u64,
+    /// Whether the file is known to end with a whole line.
+    whole: bool,
 }
 
 impl Rotated {
     fn open(path: &Path, rotate: Rotation) -> io::Result<Self> {
         let file = open(path)?;
-        Ok(Self { length: file.metadata()?.len(), path: path.to_owned(), rotate, file })
+        let length = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), rotate, file, length, whole: false })
     }
 
     fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
@@ -109,6 +112,7 @@ impl Rotated {
     /// Writes as many lines as fit into the current file, but at least one.
     fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.reopen_if_moved()?;
+        self.end_torn_line()?;
         let room = self.rotate.size.saturating_sub(self.length);
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let mut fits = whole_lines(lines, room);
@@ -128,6 +132,7 @@ impl Rotated {
         if let Err(problem) = written {
             // A full disk can accept a part of a line. This part is removed, so that the file contains only complete
             // lines.
+            self.whole = false;
             self.file.set_len(self.length)?;
             return Err(problem);
         }
@@ -150,6 +155,32 @@ impl Rotated {
         Ok(())
     }
 
+    /// Ends a line that a crash has cut off, so that the next line is not appended to it. Runs before the first write
+    /// rather than when the file is opened, because the previous sink may still write to it then.
+    fn end_torn_line(&mut self) -> io::Result<()> {
+        if self.whole {
+            return Ok(());
+        }
+        let mut last = *b"\n";
+        // Leaves `last` as it is if the file was truncated in the meantime.
+        self.file.read_at(&mut last, self.length.saturating_sub(1))?;
+        if last != *b"\n" {
+            self.file.write_all(b"\n")?;
+            self.length += 1;
+        }
+        self.whole = true;
+        Ok(())
+    }
+
+    /// Removes rotated files that were kept under a higher limit. They are numbered without gaps, so that the first
+    /// missing number ends the search. A file that cannot be removed stays until the next rotation.
+    ///
+    /// Only a rotation does so, because the numbers may belong to logrotate while this log does not rotate itself.
+    fn remove_excess_files(&self) {
+        let mut excess = (self.rotate.keep + 1..).map(|number| numbered(&self.path, number));
+        while excess.next().is_some_and(|path| fs::remove_file(path).is_ok()) {}
+    }
+
     fn rotate_files(&mut self) -> io::Result<()> {
         if self.rotate.keep == 0 {
             fs::remove_file(&self.path)?;
@@ -166,6 +197,7 @@ impl Rotated {
             fs::rename(&self.path, numbered(&self.path, 1))?;
         }
         *self = Self::open(&self.path, self.rotate)?;
+        self.remove_excess_files();
         Ok(())
     }
 }
@@ -180,7 +212,7 @@ fn open(path: &Path) -> io::Result<File> {
         ));
     }
     let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(MODE).open(path)
+    options.create(true).read(true).append(true).mode(MODE).open(path)
 }
 
 fn identity(metadata: &Metadata) -> (u64, u64) {
@@ -255,6 +287,43 @@ mod tests {
         target(&path, 8, 1).write(b"aaa\n").unwrap();
         target(&path, 8, 1).write(b"bbb\nccc\n").unwrap();
         assert_eq!(texts(&path), some(["ccc\n", "aaa\nbbb\n"]));
+    }
+
+    #[test]
+    fn begins_a_line_after_a_torn_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::write(&path, "aaa\nbb").unwrap();
+        let mut first = target(&path, 20, 1);
+        first.write(b"ccc\n").unwrap();
+        assert_eq!(read(&path), Some("aaa\nbb\nccc\n".into()));
+        // A second process that crashed, or an operator, left a part of a line.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "{").unwrap();
+        first.write(b"ddd\n").unwrap();
+        assert_eq!(read(&path), Some("{\nddd\n".into()));
+        // A full file with a torn line is ended before it is rotated.
+        fs::write(&path, "xxx").unwrap();
+        target(&path, 3, 1).write(b"ee\n").unwrap();
+        assert_eq!(texts(&path), some(["ee\n", "xxx\n"]));
+    }
+
+    #[test]
+    fn removes_the_oldest_files_if_fewer_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        target(&path, 4, 5).write(b"aaa\nbbb\nccc\nddd\neee\n").unwrap();
+        assert_eq!(texts(&path), some(["eee\n", "ddd\n", "ccc\n", "bbb\n", "aaa\n", ""]));
+        fs::write(folder.path().join("log.20260101"), "another program's").unwrap();
+        let mut fewer = target(&path, 8, 2);
+        fewer.write(b"fff\n").unwrap();
+        let before = some(["eee\nfff\n", "ddd\n", "ccc\n", "bbb\n", "aaa\n", ""]);
+        assert_eq!(texts(&path), before, "nothing was rotated");
+        fewer.write(b"ggg\n").unwrap();
+        assert_eq!(texts(&path), some(["ggg\n", "eee\nfff\n", "ddd\n", "", "", ""]));
+        target(&path, 4, 0).write(b"hhh\n").unwrap();
+        assert_eq!(texts(&path), some(["hhh\n", "", "", ""]));
+        assert!(folder.path().join("log.20260101").exists());
     }
 
     #[test]
