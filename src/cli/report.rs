@@ -24,7 +24,7 @@ use tokengauge_report::{Compare, Request, Side};
 #[command(after_help = AFTER)]
 pub struct Args {
     /// Read these request logs, in any order, including rotated ones; .gz files are decompressed, and - is standard
-    /// input
+    /// input; of several files with the same content, only the first is used
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -108,7 +108,8 @@ Examples:
   Check a release against limits:
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
-Exit status: 0 if all limits hold, 1 if one is broken, 2 if there is no report.";
+Exit status: 0 if all limits hold, 1 if one is broken or a file could not be read to its end,
+2 if there is no report.";
 
 /// Exit status if there is no report. clap uses the same status for an invalid command line.
 const NO_REPORT: u8 = 2;
@@ -144,7 +145,7 @@ fn confidence(text: &str) -> Result<f64, String> {
     Ok(ratio.0)
 }
 
-/// Evaluates the logs and prints the report. The exit code shows whether all limits hold.
+/// Evaluates the logs and prints the report. The exit code shows whether all limits hold and the logs are complete.
 pub(super) fn run(args: Args) -> ExitCode {
     evaluate(args).unwrap_or_else(|error| {
         write_stderr(error);
@@ -166,9 +167,10 @@ fn evaluate(args: Args) -> anyhow::Result<ExitCode> {
         Format::Text => tokengauge_report::text::render(&report),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
     })?;
+    // Figures of an incomplete file must not pass a gate.
     Ok(match report.accepted() {
-        Some(false) => ExitCode::FAILURE,
-        None | Some(true) => ExitCode::SUCCESS,
+        None | Some(true) if report.is_complete() => ExitCode::SUCCESS,
+        None | Some(true | false) => ExitCode::FAILURE,
     })
 }
 

@@ -1,10 +1,13 @@
 //! Tests the output, the files and the exit status of `tokengauge report`.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 
 /// Writes a log with one call per 100 ms. Every tenth call fails, and the two variants alternate.
@@ -166,6 +169,34 @@ fn skips_invalid_lines_and_rejects_files_without_calls() {
     let output = report(&[], &[&garbage]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no call of a known API"));
+}
+
+#[test]
+fn an_incomplete_file_fails_after_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 600, 0.2, 50.0);
+    let packed = folder.path().join("log.gz");
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(&fs::read(&log).unwrap()).unwrap();
+    let bytes = packer.finish().unwrap();
+    fs::write(&packed, &bytes).unwrap();
+    // The same log twice counts once.
+    let both = json(&[], &[&log, &packed]);
+    assert_eq!(
+        (&both["lines"]["calls"], both["inputs"].as_array().unwrap().len()),
+        (&600.into(), 2)
+    );
+    let output = report(&[], &[&log, &packed]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("left out: the same content as"));
+    fs::write(&packed, &bytes[..bytes.len() / 2]).unwrap();
+    let limits = limits(folder.path(), "ttft: {p95: {max: 500ms}}");
+    for arguments in [&[][..], &["--accept", &limits]] {
+        let output = report(arguments, &[&packed]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("reading stopped before the end of the file"), "{text}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Output TPS"));
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub enum Error {
         "no call of a known API in {0} lines; check that the files are request logs of tokengauge"
     )]
     NoCalls(u64),
+    #[error("none of {calls} calls matches {selectors}")]
+    NoMatch { calls: u64, selectors: String },
     #[error("side {side} has no requests: {is}")]
     NoSide { side: &'static str, is: String },
 }
@@ -28,11 +30,15 @@ pub enum Error {
 /// Reads the files and evaluates them.
 ///
 /// # Errors
-/// Fails if a file cannot be opened, if the files contain no API call, or if one side of a comparison is empty.
+/// Fails if a file cannot be opened, if the files contain no API call, if no call matches the selectors, or if one side
+/// of a comparison is empty.
 pub fn evaluate(request: &Request) -> Result<Report, Error> {
     let log = read::read(request)?;
     if log.rows.is_empty() {
-        return Err(Error::NoCalls(log.lines.read));
+        return Err(match log.lines.filtered {
+            0 => Error::NoCalls(log.lines.read),
+            calls => Error::NoMatch { calls, selectors: selectors(request) },
+        });
     }
     let runs = Runs::of(&log, request)?;
     let subjects = subjects(&log, request, &runs)?;
@@ -68,6 +74,11 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     Ok(report)
 }
 
+fn selectors(request: &Request) -> String {
+    let selectors: Vec<_> = request.only.iter().map(ToString::to_string).collect();
+    selectors.join(" and ")
+}
+
 /// Returns the dimensions whose values form a group key.
 fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
     let side = matches!(request.compare, Compare::Runs).then_some("side");
@@ -94,7 +105,12 @@ impl Runs {
             let rows = of_side(log, side);
             let extent = RunExtent::of(rows.clone()).ok_or_else(|| Error::NoSide {
                 side: side.and_then(Side::name).unwrap_or_default(),
-                is: "its files contain no call of a known API".to_owned(),
+                is: match request.only.as_slice() {
+                    [] => "its files contain no call of a known API".to_owned(),
+                    [..] => {
+                        format!("its files contain no call that matches {}", selectors(request))
+                    }
+                },
             })?;
             let run = Run {
                 side: side.and_then(Side::name),

@@ -27,7 +27,8 @@ pub mod window;
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
 pub use evaluate::{Error, evaluate};
@@ -142,13 +143,20 @@ const UNKNOWN: &str = "unknown";
 
 /// Returns the JSON Schema of a [`Report`].
 pub fn schema() -> Schema {
-    schema_for!(Report)
+    // The schema of what is written: a field that may be left out is not required.
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<Report>()
 }
 
 impl Report {
     /// Returns whether all limits hold, or `None` without limits.
     pub fn accepted(&self) -> Option<bool> {
         self.acceptance.as_ref().map(|judgement| judgement.accepted)
+    }
+
+    /// Returns whether every file was read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.inputs.iter().all(|input| input.broken.is_none())
     }
 
     /// Returns the subject that absolute limits apply to: B if there is one, otherwise the first.
@@ -176,8 +184,15 @@ impl Report {
             let why = input.broken.as_ref()?;
             Some(format!("{}: reading stopped before the end of the file: {why}", input.path))
         });
+        let duplicates = self.inputs.iter().filter_map(|input| {
+            let of = input.duplicate_of.as_ref()?;
+            Some(format!("{}: left out: the same content as {of}", input.path))
+        });
         let other = (self.in_other > 0)
             .then(|| format!("{} requests are in the group `other`", self.in_other));
-        lines.chain(broken).chain(other).collect()
+        lines.chain(broken).chain(duplicates).chain(other).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 mod batch;
 mod blocks;
+mod duplicates;
 mod source;
 
 use std::collections::BTreeSet;
@@ -23,7 +24,8 @@ use crate::row::{Row, Rows, Side};
 pub use source::sha256;
 
 use blocks::Blocks;
-use source::Source;
+use duplicates::Duplicate;
+use source::{Source, Stored};
 
 /// Maximum number of groups. A log with one session per line must not exhaust memory, and a longer table is not useful.
 pub const MAX_GROUPS: usize = 10_000;
@@ -57,6 +59,9 @@ pub struct Input {
     /// Error that stopped reading before the end of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+    /// Path of an earlier file of the same side with the same content. The lines of this one do not count again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate_of: Option<String>,
 }
 
 /// Counts of log lines.
@@ -104,12 +109,16 @@ pub struct ReadError {
     error: io::Error,
 }
 
-/// Reads the files of `request` in order. The path `-` is standard input.
+/// Reads the files of `request` in order. The path `-` is standard input. Of several files with the same content, such
+/// as a rotated file and its compressed copy, only the first is used.
 ///
 /// # Errors
 /// Fails if a file cannot be opened. A later read error is reported in the file's [`Input`].
 pub fn read(request: &Request) -> Result<Log, ReadError> {
-    let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let duplicates = duplicates::find(&request.files);
+    let sources =
+        request.files.iter().zip(duplicates).map(|(file, duplicate)| open(file, duplicate));
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let parsers = thread::available_parallelism().map_or(1, usize::from).min(MAX_PARSERS);
     let mut log = Log::new();
     thread::scope(|scope| {
@@ -135,10 +144,21 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
     Ok(log)
 }
 
-fn open(file: &File) -> Result<(File, Source), ReadError> {
-    let source =
-        Source::open(&file.path).map_err(|error| ReadError { path: file.path.clone(), error })?;
-    Ok((file.clone(), source))
+/// What to do with a file.
+enum Content {
+    New(Source),
+    Duplicate(Duplicate),
+}
+
+fn open(file: &File, duplicate: Option<Duplicate>) -> Result<(File, Content), ReadError> {
+    let content = match duplicate {
+        Some(duplicate) => Content::Duplicate(duplicate),
+        None => Content::New(
+            Source::open(&file.path)
+                .map_err(|error| ReadError { path: file.path.clone(), error })?,
+        ),
+    };
+    Ok((file.clone(), content))
 }
 
 /// Complete lines of one file, at most 1 MiB.
@@ -149,11 +169,19 @@ struct Block {
 
 /// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file, and the number of lines that
 /// were too long.
-fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
+fn read_blocks(sources: Vec<(File, Content)>, parsers: &[SyncSender<Block>]) -> (Vec<Input>, u64) {
     let mut turns = parsers.iter().cycle();
     let mut too_long = 0;
     let mut inputs = Vec::new();
-    for (file, source) in sources {
+    for (file, content) in sources {
+        let source = match content {
+            Content::New(source) => source,
+            Content::Duplicate(Duplicate { of, stored }) => {
+                let duplicate_of = Some(of.to_string_lossy().into_owned());
+                inputs.push(Input { duplicate_of, ..Input::new(&file, stored) });
+                continue;
+            }
+        };
         let mut blocks = Blocks::new(source);
         let broken = loop {
             match blocks.next() {
@@ -168,11 +196,22 @@ fn read_blocks(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (
             }
         };
         too_long += blocks.too_long();
-        let (bytes, sha256) = blocks.into_source().finish();
-        let path = file.path.to_string_lossy().into_owned();
-        inputs.push(Input { path, side: file.side.name(), bytes, sha256, broken });
+        inputs.push(Input { broken, ..Input::new(&file, blocks.into_source().finish()) });
     }
     (inputs, too_long)
+}
+
+impl Input {
+    fn new(file: &File, Stored { bytes, sha256 }: Stored) -> Self {
+        Self {
+            path: file.path.to_string_lossy().into_owned(),
+            side: file.side.name(),
+            bytes,
+            sha256,
+            broken: None,
+            duplicate_of: None,
+        }
+    }
 }
 
 fn parse(blocks: &Receiver<Block>, logs: &SyncSender<(Log, Vec<Row>)>, request: &Request) {

@@ -9,36 +9,48 @@ use ring::digest::{Context, SHA256};
 
 /// A stream of log bytes. It hashes the bytes as stored, before decompression.
 pub(super) enum Source {
-    Plain(Box<HashingReader>),
-    Gzip(Box<MultiGzDecoder<HashingReader>>),
+    Plain(Box<HashingReader<StoredBytes>>),
+    Gzip(Box<MultiGzDecoder<HashingReader<StoredBytes>>>),
+}
+
+type StoredBytes = Box<dyn Read + Send>;
+
+/// Size of a file, and its SHA-256 in hexadecimal digits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Stored {
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
 }
 
 impl Source {
     /// Opens `path`. A file whose name ends in `.gz` is decompressed. The path `-` is standard input.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
-            return Ok(Self::Plain(Box::new(HashingReader::new(io::stdin()))));
+            return Ok(Self::plain(io::stdin()));
         }
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        let stored = HashingReader::new(file);
         let packed = path.extension().is_some_and(|extension| extension == "gz");
         Ok(if packed {
-            Self::Gzip(Box::new(MultiGzDecoder::new(stored)))
+            Self::Gzip(Box::new(MultiGzDecoder::new(HashingReader::new(Box::new(file)))))
         } else {
-            Self::Plain(Box::new(stored))
+            Self::plain(file)
         })
     }
 
-    /// Returns the number of stored bytes and their SHA-256 in hexadecimal digits.
-    pub(super) fn finish(self) -> (u64, String) {
+    fn plain(bytes: impl Read + Send + 'static) -> Self {
+        Self::Plain(Box::new(HashingReader::new(Box::new(bytes))))
+    }
+
+    /// Returns the size and the hash of the stored bytes that were read.
+    pub(super) fn finish(self) -> Stored {
         let stored = match self {
             Self::Plain(stored) => *stored,
             Self::Gzip(inflater) => inflater.into_inner(),
         };
-        (stored.bytes, hex(stored.hash.finish().as_ref()))
+        stored.finish().1
     }
 }
 
@@ -52,19 +64,23 @@ impl Read for Source {
 }
 
 /// A reader that hashes and counts the bytes of another reader.
-pub(super) struct HashingReader {
-    inner: Box<dyn Read + Send>,
+pub(super) struct HashingReader<R> {
+    inner: R,
     hash: Context,
     bytes: u64,
 }
 
-impl HashingReader {
-    fn new(inner: impl Read + Send + 'static) -> Self {
-        Self { inner: Box::new(inner), hash: Context::new(&SHA256), bytes: 0 }
+impl<R> HashingReader<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, hash: Context::new(&SHA256), bytes: 0 }
+    }
+
+    pub(super) fn finish(self) -> (R, Stored) {
+        (self.inner, Stored { bytes: self.bytes, sha256: hex(self.hash.finish().as_ref()) })
     }
 }
 
-impl Read for HashingReader {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.hash.update(buffer.get(..count).unwrap_or_default());
@@ -91,9 +107,9 @@ mod tests {
         // FIPS 180-2, appendix B.1.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc"), expected);
-        let mut source = Source::Plain(Box::new(HashingReader::new(&b"abc"[..])));
+        let mut source = Source::plain(&b"abc"[..]);
         let mut text = String::new();
         source.read_to_string(&mut text).unwrap();
-        assert_eq!(source.finish(), (3, expected.to_owned()));
+        assert_eq!(source.finish(), Stored { bytes: 3, sha256: expected.to_owned() });
     }
 }

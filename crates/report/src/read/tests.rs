@@ -33,10 +33,8 @@ fn by_variant(files: &[File]) -> Request {
 #[test]
 fn reads_plain_and_gzip_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-    packer.write_all(format!("{}\n\n", line(2, "b", 2.0)).as_bytes()).unwrap();
     let files = [
-        file(&folder, "log.1.gz", &packer.finish().unwrap()),
+        file(&folder, "log.1.gz", &packed(&format!("{}\n\n", line(2, "b", 2.0)))),
         file(&folder, "log", line(1, "a", 1.0).as_bytes()),
     ];
     let log = read(&by_variant(&files)).unwrap();
@@ -46,6 +44,40 @@ fn reads_plain_and_gzip_files_in_order() {
     assert_eq!((log.lines.read, log.lines.calls), (2, 2));
     assert_eq!(log.inputs[1].bytes, line(1, "a", 1.0).len() as u64);
     assert_ne!(log.inputs[0].sha256, log.inputs[1].sha256);
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(text.as_bytes()).unwrap();
+    packer.finish().unwrap()
+}
+
+#[test]
+fn counts_a_log_once_that_is_given_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second log differs from the first only after the prefix that selects candidates.
+    let text: String = (0..1_000).map(|_| line(1, "a", 1.0) + "\n").collect();
+    let longer = text.clone() + &line(2, "a", 1.0);
+    let plain = file(&folder, "log.1", text.as_bytes());
+    let files = [
+        plain.clone(),
+        file(&folder, "log.1.gz", &packed(&text)),
+        file(&folder, "log.2.gz", &packed(&longer)),
+        plain.clone(),
+        file(&folder, "empty", b""),
+        file(&folder, "empty too", b""),
+    ];
+    let log = read(&by_variant(&files)).unwrap();
+    assert_eq!(log.lines.calls, 2_001);
+    let of: Vec<bool> = log.inputs.iter().map(|input| input.duplicate_of.is_some()).collect();
+    assert_eq!(of, [false, true, false, true, false, false]);
+    assert_eq!(log.inputs[1].duplicate_of.as_deref(), plain.path.to_str());
+    assert_eq!(log.inputs[1].bytes, packed(&text).len() as u64);
+    assert_eq!(log.inputs[1].sha256, sha256(&packed(&text)));
+    // Both sides of a comparison may be the same run.
+    let sides = [Side::A, Side::B].map(|side| File { side, ..plain.clone() });
+    let request = Request { compare: Compare::Runs, ..by_variant(&sides) };
+    assert_eq!(read(&request).unwrap().lines.calls, 2_000);
 }
 
 #[test]

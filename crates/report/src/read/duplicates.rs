@@ -1,0 +1,65 @@
+//! Finds files that hold the same log, such as a rotated file and its compressed copy.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::File;
+use super::source::{HashingReader, Source, Stored};
+use crate::row::Side;
+
+/// Bytes of content that select the files to compare in full. Different logs differ in the time of their first line,
+/// so files are read twice only if they are very likely copies.
+const PREFIX_BYTES: u64 = 64 << 10;
+
+/// A file with the content of an earlier file of the same side.
+#[derive(Debug)]
+pub(super) struct Duplicate {
+    pub(super) of: PathBuf,
+    pub(super) stored: Stored,
+}
+
+/// Returns one entry for each file. A file that cannot be read to its end is no duplicate.
+pub(super) fn find(files: &[File]) -> Vec<Option<Duplicate>> {
+    let prefixes: Vec<_> =
+        files.iter().map(|file| Some((file.side, prefix(&file.path)?))).collect();
+    let mut count = BTreeMap::<&(Side, String), usize>::new();
+    for prefix in prefixes.iter().flatten() {
+        *count.entry(prefix).or_default() += 1;
+    }
+    let mut seen = BTreeMap::<(Side, String), &Path>::new();
+    let mut duplicates = Vec::new();
+    for (file, prefix) in files.iter().zip(&prefixes) {
+        let is_shared = |prefix| count.get(&prefix).is_some_and(|count| *count > 1);
+        let content = prefix.as_ref().filter(|prefix| is_shared(*prefix));
+        let content = content.and_then(|_| content_of(&file.path, u64::MAX).ok());
+        duplicates.push(content.and_then(|(content, stored)| {
+            match seen.entry((file.side, content.sha256)) {
+                Entry::Occupied(first) => Some(Duplicate { of: first.get().to_path_buf(), stored }),
+                Entry::Vacant(entry) => {
+                    entry.insert(&file.path);
+                    None
+                }
+            }
+        }));
+    }
+    duplicates
+}
+
+/// Returns a hash of the first bytes of the content. Pipes can be read only once, and an empty file has no lines that
+/// could count twice.
+fn prefix(path: &Path) -> Option<String> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let (content, _) = content_of(path, PREFIX_BYTES).ok()?;
+    (content.bytes > 0).then_some(content.sha256)
+}
+
+/// Reads and hashes at most `limit` bytes of the decompressed content, and the stored bytes behind it.
+fn content_of(path: &Path, limit: u64) -> io::Result<(Stored, Stored)> {
+    let mut content = HashingReader::new(Source::open(path)?.take(limit));
+    io::copy(&mut content, &mut io::sink())?;
+    let (source, hashed) = content.finish();
+    Ok((hashed, source.into_inner().finish()))
+}
