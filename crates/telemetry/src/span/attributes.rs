@@ -151,7 +151,7 @@ pub(super) fn request(to: &mut impl AttributeWriter, call: &Call) {
     to.integer(key::MAX_TOKENS, request.max_tokens);
     to.number(key::TEMPERATURE, request.temperature);
     to.number(key::TOP_P, request.top_p);
-    to.integer(key::TOP_K, request.top_k);
+    to.number(key::TOP_K, request.top_k.map(|top_k| top_k as f64));
     to.number(key::FREQUENCY_PENALTY, request.frequency_penalty);
     to.number(key::PRESENCE_PENALTY, request.presence_penalty);
     to.integer(key::SEED, request.seed);

@@ -506,6 +506,22 @@ mod tests {
         assert_eq!(attributes(SamplingReason::Error, true), words(["error", "", "true"]));
     }
 
+    /// The registry of the semantic conventions defines `gen_ai.request.top_k` as a double, like the other parameters of
+    /// sampling.
+    #[test]
+    fn parameters_of_sampling_are_doubles() {
+        let mut record = testing::streamed();
+        let request = &mut record.call.as_mut().unwrap().request;
+        (request.top_k, request.top_p, request.temperature) = (Some(40), Some(1.0), Some(0.0));
+        let [_, client] = of(&record);
+        for (key, expected) in [("top_k", 40.0), ("top_p", 1.0), ("temperature", 0.0)] {
+            let key = format!("gen_ai.request.{key}");
+            let found = client.attributes.iter().find(|kv| kv.key == key).expect(&key);
+            let value = found.value.as_ref().unwrap().value.as_ref();
+            assert_eq!(value, Some(&Value::DoubleValue(expected)), "{key}");
+        }
+    }
+
     #[test]
     fn without_a_parent_the_server_span_is_a_root() {
         let mut record = testing::plain();
