@@ -1,8 +1,11 @@
 //! Installs the log of the process: lines on standard error, and OTLP export if configured.
 
-use std::io;
+use std::any::Any;
+use std::panic::{self, PanicHookInfo};
+use std::{io, thread};
 
 use tokengauge_telemetry::logs::{LogEmitter, TracingLayer};
+use tokengauge_telemetry::self_telemetry;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -26,7 +29,21 @@ impl LogExport {
 pub fn start(log: Log) -> LogExport {
     let (subscriber, export) = subscriber(log, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));
+    panic::set_hook(Box::new(log_panic));
     export
+}
+
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let location = info.location().map(ToString::to_string).unwrap_or_default();
+    let thread = thread::current();
+    let message = fixed_message(info.payload());
+    self_telemetry::panicked(thread.name().unwrap_or_default(), &location, message);
+}
+
+/// Returns the message of a panic if it is part of the program. A formatted message may contain text of a prompt, such
+/// as that of an index into a string.
+fn fixed_message(payload: &dyn Any) -> &'static str {
+    payload.downcast_ref().copied().unwrap_or_default()
 }
 
 fn subscriber<W>(log: Log, writer: W) -> (impl Subscriber + Send + Sync, LogExport)
@@ -70,6 +87,17 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn formatted_panic_messages_are_not_logged() {
+        let message = |panic: fn()| fixed_message(&*panic::catch_unwind(panic).unwrap_err());
+        assert_eq!(
+            message(|| unreachable!("a bug")),
+            "internal error: entered unreachable code: a bug"
+        );
+        assert_eq!(message(|| assert_eq!("prompt", "text")), "");
+        assert_eq!(message(|| assert_eq!("prompt".parse::<u8>().unwrap(), 1)), "");
     }
 
     fn logged(log: Log) -> String {

@@ -51,6 +51,11 @@ pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
 }
 
+/// A thread panicked. `message` is empty if the message may contain data.
+pub fn panicked(thread: &str, location: &str, message: &'static str) {
+    error!(thread, location, reason = message, "a thread panicked");
+}
+
 /// The observer thread panicked and continues. Metrics may miss requests. `restarts` counts since the process started.
 pub fn observer_restarted(restarts: u64) {
     error!(restarts, "the observer thread panicked and was restarted");
