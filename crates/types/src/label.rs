@@ -6,7 +6,7 @@
 //! others by `other`. A [`GlobPattern`] matches names in the configuration.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,28 +194,71 @@ pub struct Admitted {
     pub values: Vec<Label>,
 }
 
+/// Number of uses after which a value may take a reserved place. A request uses its model twice: as the requested model
+/// and as that of the response.
+const FREQUENT_USES: usize = 8;
+
 /// Admits untrusted label values up to a limit per dimension.
+///
+/// Admitted values stay admitted, because their series exist until the process ends. The first values to arrive take
+/// three quarters of the places. The rest is reserved for values that are used often, so that many names that are used
+/// once do not exclude a name that is used all the time.
 #[derive(Debug)]
 pub struct CardinalityLimiter {
     /// In the order of [`Dimension::ALL`].
     sets: [LabelSet; Dimension::ALL.len()],
 }
 
-/// The admitted values of one dimension.
+/// The values of one dimension.
 #[derive(Debug)]
 struct LabelSet {
     limit: usize,
-    admitted: Mutex<HashSet<Label>>,
+    values: Mutex<LabelValues>,
     refused: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+struct LabelValues {
+    admitted: HashSet<Label>,
+    /// Uses of values that are not admitted. If as many values wait as the limit allows, each new one takes a use from
+    /// all of them (the algorithm of Misra and Gries), so that only values that are used often stay.
+    waiting: HashMap<Label, usize>,
+}
+
 impl LabelSet {
-    fn admitted(&self) -> MutexGuard<'_, HashSet<Label>> {
-        self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn values(&self) -> MutexGuard<'_, LabelValues> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl LabelValues {
+    /// Returns whether a value that is not admitted gets a place. Counts the use if it does not.
+    fn has_place(&mut self, text: &str, limit: usize) -> bool {
+        let is_full = self.admitted.len() >= limit;
+        if is_full || self.admitted.len() < limit - limit / 4 {
+            return !is_full;
+        }
+        if let Some(uses) = self.waiting.get_mut(text) {
+            *uses += 1;
+            let is_frequent = *uses >= FREQUENT_USES;
+            if is_frequent {
+                self.waiting.remove(text);
+            }
+            return is_frequent;
+        }
+        if self.waiting.len() < limit {
+            self.waiting.insert(Label::known(text), 1);
+        } else {
+            self.waiting.retain(|_, uses| {
+                *uses -= 1;
+                *uses > 0
+            });
+        }
+        false
     }
 }
 
@@ -227,37 +270,37 @@ impl CardinalityLimiter {
     ) -> Self {
         let sets = Dimension::ALL.map(|dimension| LabelSet {
             limit: limits.of(dimension),
-            admitted: Mutex::default(),
+            values: Mutex::default(),
             refused: AtomicU64::new(0),
         });
         let limiter = Self { sets };
         for (dimension, label) in reserved {
-            limiter.set(dimension).admitted().insert(label);
+            limiter.set(dimension).values().admitted.insert(label);
         }
         limiter
     }
 
-    /// Returns the label for `text` if the value is already admitted, or admits it if the limit allows. Otherwise
-    /// returns [`OTHER`] and counts the refusal.
+    /// Returns the label for `text` if the value is already admitted, or admits it if it gets a place. Otherwise returns
+    /// [`OTHER`] and counts the refusal.
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
         let set = self.set(dimension);
-        let mut admitted = set.admitted();
-        if let Some(known) = admitted.get(text.as_str()) {
+        let mut values = set.values();
+        if let Some(known) = values.admitted.get(text.as_str()) {
             return known.clone();
         }
-        if admitted.len() >= set.limit {
+        if !values.has_place(text.as_str(), set.limit) {
             set.refused.fetch_add(1, Ordering::Relaxed);
             return Label::known(OTHER);
         }
         let label = Label::known(text.as_str());
-        admitted.insert(label.clone());
+        values.admitted.insert(label.clone());
         label
     }
 
     /// Returns the label for `text` if the value is already admitted. Never admits a new value, because no upstream has
     /// accepted this name yet.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
-        self.set(dimension).admitted().get(text.as_str()).cloned()
+        self.set(dimension).values().admitted.get(text.as_str()).cloned()
     }
 
     /// Returns the number of refused values per dimension since the process started.
@@ -269,7 +312,7 @@ impl CardinalityLimiter {
     pub fn admitted(&self) -> [Admitted; Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| {
             let set = self.set(dimension);
-            let mut values: Vec<Label> = set.admitted().iter().cloned().collect();
+            let mut values: Vec<Label> = set.values().admitted.iter().cloned().collect();
             values.sort_unstable();
             Admitted {
                 dimension: dimension.as_str(),
@@ -401,7 +444,26 @@ mod tests {
         for n in 0..1_000_000 {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
-        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 100, 0, 0, 0]);
+        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0]);
+        assert!(gate.set(Dimension::Model).values().waiting.len() <= 100);
+    }
+
+    #[test]
+    fn names_that_are_used_once_do_not_exclude_a_frequent_one() {
+        let gate = CardinalityLimiter::new(CardinalityLimits::default(), []);
+        let label = |text: &str| gate.admit(Dimension::Model, &Name::new(text).unwrap());
+        (0..120).for_each(|n| drop(label(&n.to_string())));
+        let uses: Vec<_> = (0..FREQUENT_USES).map(|_| label("real").to_string()).collect();
+        assert_eq!(uses.iter().filter(|label| *label == OTHER).count(), FREQUENT_USES - 1);
+        assert_eq!(label("real").as_str(), "real");
+        // Between two uses of the frequent name, there are ten other names.
+        for n in 0..200 {
+            (0..10).for_each(|junk| drop(label(&format!("{n} {junk}"))));
+            label("second");
+        }
+        assert_eq!(label("second").as_str(), "second");
+        let [_, _, models, ..] = gate.admitted();
+        assert_eq!(models.values.len(), 77);
     }
 
     #[test]
