@@ -276,6 +276,14 @@ impl Watched {
         }
     }
 
+    /// Waits until the observer has applied `requests` requests to their end. An overloaded observer and the shutdown give
+    /// up bodies that wait for too long.
+    async fn await_finished(&self, requests: u64) {
+        let finished =
+            async { while self.process.count(&["requests_finished_total"]).await < requests {} };
+        within("the requests to be observed", finished).await;
+    }
+
     /// Stops the program. Returns all outputs except spans, and separately the spans.
     async fn told(mut self) -> (Vec<(&'static str, String)>, Vec<Span>) {
         self.look().await;
@@ -483,11 +491,7 @@ async fn captured_content_is_only_on_spans_of_its_route() {
             let answer = watched.exchange(&request).await;
             assert!(String::from_utf8_lossy(&answer).contains("planted-in-"));
             requests += 1;
-            // An overloaded observer and the shutdown give up bodies that wait for too long.
-            let finished = async {
-                while watched.process.count(&["requests_finished_total"]).await < requests {}
-            };
-            within("the request to be observed", finished).await;
+            watched.await_finished(requests).await;
         }
     }
     let (told, mut spans) = watched.told().await;
