@@ -11,6 +11,9 @@
     reason = "a test may panic"
 )]
 
+#[path = "pages/admin_fields.rs"]
+mod admin_fields;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,8 +50,16 @@ fn current() -> BTreeSet<Name> {
         }
     }
     // A test compares this page with the schema.
-    for key in table_keys(&read("docs/reference/configuration.md")) {
+    for key in table_keys(&read("docs/reference/configuration.md"), 5) {
         add("config", key);
+    }
+    // A test compares this page with the schema.
+    for field in table_keys(&read("docs/reference/request-log.md"), 4) {
+        add("field", field);
+    }
+    // A test compares these examples with real pages.
+    for field in admin_fields::documented() {
+        add("field", field);
     }
     let run = RunArgs::augment_args(Command::new("run"));
     for flag in run.get_arguments().filter_map(|flag| flag.get_long()) {
@@ -60,10 +71,10 @@ fn current() -> BTreeSet<Name> {
     names
 }
 
-/// Returns the keys in the first column of the tables of a page.
-fn table_keys(page: &str) -> Vec<String> {
+/// Returns the keys in the first column of the tables of a page that have this number of columns.
+fn table_keys(page: &str, columns: usize) -> Vec<String> {
     let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
-    let keys = cells.filter(|(_, rest)| rest.matches(" | ").count() == 3);
+    let keys = cells.filter(|(_, rest)| rest.matches(" | ").count() + 2 == columns);
     keys.map(|(key, _)| key.to_owned()).collect()
 }
 

@@ -22,9 +22,9 @@ use tokengauge_types::label::Label;
 #[derive(Debug, Serialize)]
 pub struct Stats<'a> {
     process: Process,
-    lanes: Vec<Lane<'a>>,
+    routes: Vec<RouteView<'a>>,
     total: Traffic,
-    flows: Vec<FlowView<'a>>,
+    models: Vec<ModelView<'a>>,
     drift: Vec<DriftView<'a>>,
     /// Metrics of the engines.
     backends: &'a [BackendReading],
@@ -50,33 +50,33 @@ struct Process {
 }
 
 #[derive(Debug, Serialize)]
-struct Lane<'a> {
+struct RouteView<'a> {
     route: &'a Label,
-    vantage: ProxyPosition,
+    position: ProxyPosition,
     /// Exchanges in flight, by state.
     in_flight: BTreeMap<&'static str, u64>,
     queue_depth: u64,
     stalled: u64,
 }
 
-/// The names of a flow.
+/// The names of a model on a route.
 #[derive(Debug, Serialize)]
 struct Names<'a> {
     provider: &'a Label,
     model: &'a Label,
     route: &'a Label,
-    vantage: ProxyPosition,
+    position: ProxyPosition,
 }
 
 #[derive(Debug, Serialize)]
-struct FlowView<'a> {
+struct ModelView<'a> {
     #[serde(flatten)]
     names: Names<'a>,
     #[serde(flatten)]
     traffic: Traffic,
 }
 
-/// Traffic of one flow, or the total of all flows.
+/// Traffic of one model on a route, or the total.
 #[derive(Debug, Serialize)]
 struct Traffic {
     throughput_tokens_per_second: BTreeMap<&'static str, Windows>,
@@ -94,7 +94,7 @@ struct Recent {
     output_tokens_per_second: Option<Percentiles>,
     duration_seconds: Option<Percentiles>,
     time_per_output_token_seconds: Option<Percentiles>,
-    bands: BTreeMap<&'static str, u64>,
+    output_rate_ranges: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,31 +115,31 @@ impl<'a> Stats<'a> {
                 started: rfc3339(started.unix_nanos()),
                 uptime_seconds: uptime.as_secs_f64(),
             },
-            lanes: load.lanes.iter().map(Lane::of).collect(),
+            routes: load.lanes.iter().map(RouteView::of).collect(),
             total: Traffic::of(&total.input, &total.output, &total.recent),
-            flows: flows(load),
+            models: models(load),
             drift: drift.flows.iter().map(DriftView::of).collect(),
             backends,
         }
     }
 }
 
-fn flows<'a>(load: &'a load::Reading) -> Vec<FlowView<'a>> {
+fn models<'a>(load: &'a load::Reading) -> Vec<ModelView<'a>> {
     let mut flows: Vec<_> = load.flows.iter().collect();
     flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
-    let view = |reading: &'a load::ModelReading| FlowView {
+    let view = |reading: &'a load::ModelReading| ModelView {
         names: Names::of(&reading.flow),
         traffic: Traffic::of(&reading.input, &reading.output, &reading.recent),
     };
     flows.into_iter().map(view).collect()
 }
 
-impl<'a> Lane<'a> {
+impl<'a> RouteView<'a> {
     fn of(reading: &'a RouteReading) -> Self {
         let counts = RequestPhase::ALL.into_iter().zip(reading.active);
         Self {
             route: &reading.lane.route,
-            vantage: reading.lane.vantage,
+            position: reading.lane.position,
             in_flight: counts.map(|(state, count)| (state.as_str(), count)).collect(),
             queue_depth: reading.queue_depth(),
             stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),
@@ -153,7 +153,7 @@ impl<'a> Names<'a> {
             provider: &flow.provider,
             model: &flow.model,
             route: &flow.route,
-            vantage: flow.vantage,
+            position: flow.position,
         }
     }
 }
@@ -194,7 +194,7 @@ fn windows(throughput: &Throughput) -> Windows {
 
 impl Recent {
     fn of(summary: &Summary) -> Self {
-        let bands =
+        let ranges =
             OutputRateRange::ALL.into_iter().map(OutputRateRange::as_str).zip(summary.bands);
         Self {
             finished: summary.finished,
@@ -203,7 +203,7 @@ impl Recent {
             output_tokens_per_second: summary.output_rate,
             duration_seconds: summary.duration,
             time_per_output_token_seconds: summary.time_per_output_token,
-            bands: bands.chain([("voice", summary.voice)]).collect(),
+            output_rate_ranges: ranges.chain([("voice", summary.voice)]).collect(),
         }
     }
 }
@@ -218,12 +218,12 @@ impl<'a> DriftView<'a> {
     }
 }
 
-/// One objective on `/slo`.
+/// One SLO on `/slo`.
 #[derive(Debug, Serialize)]
 pub struct Objective<'a> {
     name: &'a Label,
     /// The value of the attribute `tokengauge.sli`.
-    indicator: &'static str,
+    sli: &'static str,
     threshold: Option<Threshold>,
     scope: &'a Scope,
     counting: &'a CountingRules,
@@ -232,10 +232,10 @@ pub struct Objective<'a> {
     good: u64,
     bad: u64,
     excluded: u64,
-    budget: Option<f64>,
-    burn: BTreeMap<&'static str, Option<f64>>,
-    covered_seconds: u64,
-    exhaustion_seconds: Option<u64>,
+    error_budget_remaining: Option<f64>,
+    burn_rate: BTreeMap<&'static str, Option<f64>>,
+    window_covered_seconds: u64,
+    time_to_exhaustion_seconds: Option<u64>,
 }
 
 /// The limit between good and bad.
@@ -254,7 +254,7 @@ impl<'a> Objective<'a> {
         let objective = &reading.objective;
         Self {
             name: &objective.name,
-            indicator: objective.indicator.as_str(),
+            sli: objective.indicator.as_str(),
             threshold: threshold(objective.indicator),
             scope: &objective.scope,
             counting: &objective.counting,
@@ -263,14 +263,14 @@ impl<'a> Objective<'a> {
             good: reading.good,
             bad: reading.bad,
             excluded: reading.excluded,
-            budget: reading.budget,
-            burn: slo::BURN_WINDOWS
+            error_budget_remaining: reading.budget,
+            burn_rate: slo::BURN_WINDOWS
                 .iter()
                 .zip(reading.burn)
                 .map(|((name, _), burn)| (*name, burn))
                 .collect(),
-            covered_seconds: reading.covered.as_secs(),
-            exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
+            window_covered_seconds: reading.covered.as_secs(),
+            time_to_exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn route_table(
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts {
         name: Label::known(UNROUTED),
-        position: config.vantage,
+        position: config.position,
         server_address: Label::known(UNROUTED),
         server_port: 0,
         provider: None,
@@ -61,7 +61,7 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
 }
 
 pub(super) fn lane(facts: &RouteFacts) -> RouteKey {
-    RouteKey { route: facts.name.clone(), vantage: facts.position }
+    RouteKey { route: facts.name.clone(), position: facts.position }
 }
 
 /// Returns the upstreams that are scraped or whose warm-up is tracked, each with its routes.

@@ -96,8 +96,8 @@ pub struct Config {
     pub observer_memory: usize,
     /// Grace period: how long open streams may continue after SIGTERM.
     pub drain: Duration,
-    /// The default vantage of routes.
-    pub vantage: ProxyPosition,
+    /// The default position of routes.
+    pub position: ProxyPosition,
     /// The default handling of trace headers.
     pub trace: TraceHeaders,
     /// Trace header formats, in order of precedence.

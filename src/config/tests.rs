@@ -642,7 +642,7 @@ log: {level: warn, format: json}
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
     assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
-    assert_eq!((config.drain, config.vantage), (Duration::from_secs(11), ProxyPosition::Gateway));
+    assert_eq!((config.drain, config.position), (Duration::from_secs(11), ProxyPosition::Gateway));
     assert_eq!(config.routes[0].facts.position, ProxyPosition::Gateway);
     assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 

@@ -168,7 +168,7 @@ mod tests {
                 provider: Label::known("p"),
                 model: Label::known(model),
                 route: Label::known(route),
-                vantage: ProxyPosition::Outbound,
+                position: ProxyPosition::Outbound,
             },
             input: Throughput::default(),
             output: Throughput { latest, ..Throughput::default() },
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn merges_routes_of_a_model_and_sorts_by_output() {
-        let lane = RouteKey { route: Label::known("a"), vantage: ProxyPosition::Outbound };
+        let lane = RouteKey { route: Label::known("a"), position: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
             lanes: vec![RouteReading {

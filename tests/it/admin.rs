@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::stats::assert_documented;
 use crate::support::process::{CALL, CHUNK, DONE, Process};
 use crate::support::{Backend, Raw};
 
@@ -60,6 +61,7 @@ async fn shows_open_streams() {
     let [stream] = streams.as_slice() else {
         panic!("expected one open stream: {streams:?}");
     };
+    assert_documented("/streams", stream);
     assert_eq!(stream["model"], "gpt-4o", "{stream}");
     assert_eq!(stream["route"], "default");
     assert_eq!(stream["path"], CALL, "the path has no query");
@@ -67,8 +69,8 @@ async fn shows_open_streams() {
     assert_eq!(stream["tokens"], 2);
     assert_eq!(stream["waiting_for"], "upstream");
     let seconds = |key: &str| stream[key].as_f64().unwrap();
-    assert!(seconds("idle") > 0.0 && seconds("idle") < seconds("age"));
-    assert!(seconds("time_to_first_token") < seconds("age"));
+    assert!(seconds("idle_seconds") > 0.0 && seconds("idle_seconds") < seconds("age_seconds"));
+    assert!(seconds("time_to_first_token_seconds") < seconds("age_seconds"));
 
     upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;

@@ -321,6 +321,6 @@ async fn calls_to_a_warming_backend_are_labelled() {
     };
     let lines = within("three lines", lines).await;
     let found: Vec<&str> =
-        lines.iter().map(|line| line["call"]["warm"].as_str().unwrap()).collect();
+        lines.iter().map(|line| line["call"]["warmup_state"].as_str().unwrap()).collect();
     assert_eq!(found, ["warming", "warming", "warm"]);
 }

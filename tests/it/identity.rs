@@ -77,14 +77,14 @@ async fn exports_identity_only_where_allowed() {
     {
         call(&process, &backend, tenant, status).await;
         let told = lines(&log, number + 1).await.pop().unwrap();
-        assert_eq!(told["who"]["tenant"], tenant);
+        assert_eq!(told["identity"]["tenant"], tenant);
         let hash = told["config"]["hash"].as_str().unwrap();
         assert!(hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        assert_eq!(told["who"]["session"], "run-7");
-        assert_eq!(told["call"]["series"]["tenant"], label);
+        assert_eq!(told["identity"]["session"], "run-7");
+        assert_eq!(told["call"]["labels"]["tenant"], label);
     }
     let logged = lines(&log, 4).await;
-    let variant = logged[0]["who"]["variant"].as_str().unwrap();
+    let variant = logged[0]["identity"]["variant"].as_str().unwrap();
     assert_eq!(variant.len(), 16, "a hash has 32 hexadecimal digits");
 
     for (tenant, calls) in [("acme", 1), ("globex", 1), ("other", 2), ("third", 0)] {

@@ -10,6 +10,8 @@
 
 mod aborts;
 mod admin;
+#[path = "../pages/admin_fields.rs"]
+mod admin_fields;
 mod admission;
 mod bounds;
 mod budgets;

@@ -25,7 +25,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
         let itl = 1.0 / rate;
         writeln!(
             text,
-            r#"{{"time":"2026-01-01T10:{minutes:02}:{seconds:02}.{tenths}Z","exchange":{n},"outcome":"{outcome}","points":{{"token":{first},"last":{last},"end":{last}}},"route":{{"name":"main","vantage":"gateway"}},"who":{{"variant":"{variant}","session":"s{}"}},"call":{{"complete":"true","series":{{"model":"m & n","stream":true,"provider":"p","operation":"chat"}},"rates":{{"output":{rate},"time_per_output_token":{itl}}},"usage":{{"input":50,"output":100}},"output":{{"tokens":100,"source":"reported"}},"response":{{"streamed":true,"finish_reasons":["stop"]}},"choices":{{"complete":1}},"cost":{{"amount":0.001,"currency":"USD"}}}}}}"#,
+            r#"{{"time":"2026-01-01T10:{minutes:02}:{seconds:02}.{tenths}Z","request_number":{n},"outcome":"{outcome}","times":{{"first_token":{first},"last":{last},"end":{last}}},"route":{{"name":"main","position":"gateway"}},"identity":{{"variant":"{variant}","session":"s{}"}},"call":{{"complete":"true","labels":{{"model":"m & n","stream":true,"provider":"p","operation":"chat"}},"rates":{{"output":{rate},"time_per_output_token":{itl}}},"usage":{{"input":50,"output":100}},"output":{{"tokens":100,"source":"reported"}},"response":{{"streamed":true,"finish_reasons":["stop"]}},"choices":{{"complete":1}},"cost":{{"amount":0.001,"currency":"USD"}}}}}}"#,
             n % 7
         )
         .unwrap();

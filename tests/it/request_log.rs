@@ -71,10 +71,10 @@ async fn writes_one_line_per_exchange_in_the_order_of_ends() {
     let told = lines(&log, 3).await;
     drop(upstream);
     let short = |line: &Value| {
-        let ending = &line["ending"]["how"];
+        let ending = &line["ending"]["kind"];
         format!(
             "{} {} {} {} {}",
-            line["exchange"],
+            line["request_number"],
             line["http"]["status"],
             line["outcome"],
             ending,
@@ -89,8 +89,9 @@ async fn writes_one_line_per_exchange_in_the_order_of_ends() {
             r#"1 200 "cancelled" "client_gone" "cut""#,
         ]
     );
-    let points = &told[2]["points"];
-    let [token, last, end] = ["token", "last", "end"].map(|point| points[point].as_f64().unwrap());
+    let points = &told[2]["times"];
+    let [token, last, end] =
+        ["first_token", "last_token", "end"].map(|point| points[point].as_f64().unwrap());
     assert!(0.0 < token && token <= last && last <= end, "{points}");
     assert_eq!(told[2]["call"]["response"]["finish_reasons"][0], "error");
     documented(&told);
@@ -159,14 +160,14 @@ async fn opens_a_new_file_after_a_rename_with_or_without_a_signal() {
     lines(&log, 1).await;
     fs::rename(&log, &one).unwrap();
     refused(&process).await;
-    assert_eq!(lines(&log, 1).await[0]["exchange"], 2);
+    assert_eq!(lines(&log, 1).await[0]["request_number"], 2);
     fs::rename(&log, &two).unwrap();
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
     assert!(log.exists(), "the file exists before its first line");
     fs::remove_file(&log).unwrap();
     refused(&process).await;
-    assert_eq!(lines(&log, 1).await[0]["exchange"], 3);
+    assert_eq!(lines(&log, 1).await[0]["request_number"], 3);
     assert_eq!((read(&one).len(), read(&two).len()), (1, 1));
 }
 

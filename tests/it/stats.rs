@@ -13,6 +13,7 @@ use tokengauge_simulator::{Ledger, Profile};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::admin_fields::{documented, fields};
 use crate::support::process::{CALL, Process};
 use crate::support::{Raw, within};
 
@@ -145,8 +146,9 @@ async fn after_25_calls() -> (Value, Vec<Value>) {
 #[tokio::test]
 async fn percentiles_and_counts_equal_the_request_log() {
     let (stats, mut lines) = after_25_calls().await;
-    lines.retain(|line| line["call"]["series"]["model"] == "steady");
-    let flows = stats["flows"].as_array().unwrap();
+    assert_documented("/stats", &stats);
+    lines.retain(|line| line["call"]["labels"]["model"] == "steady");
+    let flows = stats["models"].as_array().unwrap();
     let flow = flows.iter().find(|flow| flow["model"] == "steady").unwrap();
     let recent = &flow["last_five_minutes"];
     assert_eq!((&recent["finished"], &recent["failed"]), (&24.into(), &0.into()));
@@ -165,7 +167,7 @@ async fn percentiles_and_counts_equal_the_request_log() {
     ] {
         agree(&recent[field], values(pointer), unit);
     }
-    let bands = &recent["bands"];
+    let bands = &recent["output_rate_ranges"];
     for (band, from, to) in [
         ("<5", 0.0, 5.0),
         ("5-15", 5.0, 15.0),
@@ -188,7 +190,7 @@ async fn the_total_includes_every_model_and_the_page_identifies_the_process() {
     assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
     let throughput = &stats["total"]["throughput_tokens_per_second"];
     assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
-    let lane = &stats["lanes"][0];
+    let lane = &stats["routes"][0];
     assert_eq!((&lane["route"], &lane["queue_depth"]), (&"sim".into(), &0.into()));
     assert_eq!(lane["in_flight"]["streaming"], 0);
     let process = &stats["process"];
@@ -213,7 +215,7 @@ async fn reports_the_peak_after_the_first_full_second() {
     let (throughput, stats) = within("a peak", told).await;
     assert_eq!(throughput["input"]["peak"], Value::Null, "no stream");
     assert_eq!(throughput["total"]["peak"], Value::Null, "no total of the two");
-    let flow = &stats["flows"][0]["throughput_tokens_per_second"];
+    let flow = &stats["models"][0]["throughput_tokens_per_second"];
     assert_eq!(flow["output"]["peak"], throughput["output"]["peak"]);
 }
 
@@ -229,15 +231,28 @@ async fn reports_requests_in_flight_by_phase() {
     let waits = async {
         loop {
             let stats = rig.page("/stats").await;
-            if stats["lanes"][0]["in_flight"]["waiting"] == 1 {
+            if stats["routes"][0]["in_flight"]["waiting"] == 1 {
                 break stats;
             }
         }
     };
     let stats = within("a waiting stream", waits).await;
-    assert_eq!(stats["lanes"][0]["queue_depth"], 1);
-    assert_eq!(stats["flows"], Value::Array(Vec::new()));
+    assert_eq!(stats["routes"][0]["queue_depth"], 1);
+    assert_eq!(stats["models"], Value::Array(Vec::new()));
     drop(client);
+}
+
+/// Fails if a page has a field that the examples in the admin API lack.
+pub fn assert_documented(page: &str, value: &Value) {
+    let found = fields(value);
+    assert!(found.len() > 3, "{page}: {value}");
+    let documented = documented();
+    let missing: Vec<_> = found
+        .iter()
+        .map(|field| format!("{page}:{field}"))
+        .filter(|it| !documented.contains(it))
+        .collect();
+    assert!(missing.is_empty(), "not in the examples of docs/reference/admin-api.md: {missing:?}");
 }
 
 #[tokio::test]
@@ -250,21 +265,25 @@ async fn reports_slos_with_their_definition() {
     call(rig.process.address, "sim-fast", false, 1).await;
     rig.logged(1).await;
     let page = rig.page("/slo").await;
+    assert_documented("/slo", &page);
     let [up, quick, steady] = page.as_array().unwrap().as_slice() else {
         panic!("{page}");
     };
-    assert_eq!((&up["indicator"], &up["threshold"]), (&"availability".into(), &Value::Null));
-    assert_eq!((&up["good"], &up["bad"], &up["budget"]), (&1.into(), &0.into(), &1.0.into()));
+    assert_eq!((&up["sli"], &up["threshold"]), (&"availability".into(), &Value::Null));
+    assert_eq!(
+        (&up["good"], &up["bad"], &up["error_budget_remaining"]),
+        (&1.into(), &0.into(), &1.0.into())
+    );
     assert_eq!(up["window_seconds"], 30 * 86_400);
     assert_eq!(quick["target"], 0.9);
-    assert_eq!(quick["indicator"], "time_to_first_token");
+    assert_eq!(quick["sli"], "time_to_first_token");
     let threshold = serde_json::json!({"value": 0.25, "unit": "s", "good": "up to"});
     assert_eq!(quick["threshold"], threshold);
     assert_eq!(quick["scope"], serde_json::json!({"route": "sim", "model": "s*"}));
-    assert_eq!((&quick["good"], &quick["budget"]), (&0.into(), &Value::Null));
+    assert_eq!((&quick["good"], &quick["error_budget_remaining"]), (&0.into(), &Value::Null));
     let threshold = serde_json::json!({"value": 15.0, "unit": "{token}/s", "good": "from"});
     assert_eq!(steady["threshold"], threshold);
-    let burn = up["burn"].as_object().unwrap();
+    let burn = up["burn_rate"].as_object().unwrap();
     assert_eq!(burn.len(), 7);
     assert!(burn.values().all(Value::is_null), "no window is fully covered: {up}");
 }
@@ -297,6 +316,8 @@ async fn longer_prompts_are_drift_unless_a_saved_baseline_has_them() {
     let exported = ["tokengauge_workload_drift_ratio{", "type=\"input\"", "model=\"at-once\""];
     assert!(rig.process.seconds(&exported).await > 0.25);
 
+    assert_documented("/stats", &rig.page("/stats").await);
+    assert_documented("/drift", &rig.page("/drift").await);
     let (_, saved) = rig.process.page("/drift").await;
     assert!(!saved.contains("planted"), "{saved}");
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +341,7 @@ async fn without_drift_no_lengths_are_kept() {
         Rig::start(&["at-once:prefill-ms=0,step-ms=0,tokens=1"], "drift: {baseline: off}").await;
     call(rig.process.address, "at-once", false, 1).await;
     assert_eq!(rig.page("/stats").await["drift"], Value::Array(Vec::new()));
-    assert_eq!(rig.page("/drift").await["flows"], Value::Array(Vec::new()));
+    assert_eq!(rig.page("/drift").await["models"], Value::Array(Vec::new()));
 }
 
 #[tokio::test]

@@ -35,22 +35,22 @@ QUALITIES = ["complete", "empty", "refused", "filtered", "tool_json_invalid", "u
 
 # As long as a real log line, with fields that the report does not read.
 LINE = (
-    '{"time":"%s","exchange":%d,"route":{"name":"%s","vantage":"gateway","server_address":"llm.example.com",'
-    '"server_port":443,"stripped":3,"stall_after":2.0,"hung_after":30.0,"provider":"openai"},"trace":{"trace_id":'
+    '{"time":"%s","request_number":%d,"route":{"name":"%s","position":"gateway","server_address":"llm.example.com",'
+    '"server_port":443,"stripped_prefix_bytes":3,"inter_token_stall_after":2.0,"first_token_stall_after":30.0,"provider":"openai"},"trace":{"trace_id":'
     '"%032x","server_span_id":"%016x","client_span_id":"%016x"},"http":{"method":"POST","path":"/v1/chat/completions",'
-    '"scheme":"https","version":"1.1","own_response":false,"request_bytes":18234,"response_bytes":40211,'
+    '"scheme":"https","version":"1.1","proxy_response":false,"request_bytes":18234,"response_bytes":40211,'
     '"request_headers":{"content-type":"application/json","user-agent":"OpenAI/Python 2.1.0"},"response_headers":'
     '{"content-type":"text/event-stream; charset=utf-8","x-request-id":"req_0123456789abcdef"},"host":"127.0.0.1:4000",'
-    '"status":200,"client_address":"10.0.0.1:52114"},"points":{"admit":0.0000021,"sent":0.000312,"uploaded":0.000419,'
-    '"head":0.0612,"byte":0.0613,"event":0.0614%s,"end":%r},"stages":{"admission":0.0000021,"connect":0.0003099,'
+    '"status":200,"client_address":"10.0.0.1:52114"},"times":{"admitted":0.0000021,"request_headers_sent":0.000312,"request_sent":0.000419,'
+    '"response_headers":0.0612,"first_byte":0.0613,"first_event":0.0614%s,"end":%r},"stages":{"admission":0.0000021,"connect":0.0003099,'
     '"upload":0.000107,"headers":0.060781,"first_byte":0.0001,"first_event":0.0001,"decode":1.5,"tail":0.0002},'
-    '"outcome":"%s","ending":{"how":"complete"},"fault":"none","blocked":0.0,"who":{"tenant":"tenant-%d",'
+    '"outcome":"%s","ending":{"kind":"complete"},"error_source":"none","client_backpressure":0.0,"identity":{"tenant":"tenant-%d",'
     '"variant":"%s","session":"session-%d"},"connection":{"reused":true},"call":{"complete":"true","queue_depth":12,'
     '"request":{"prompt_bytes":17011,"tools":false,"max_tokens":2048,"model":"%s","stream":true,"temperature":0.7},'
-    '"response":{"streamed":true,"finish_reasons":["%s"],"id":"chatcmpl-0123456789","model":"%s"},"series":{"model":'
+    '"response":{"streamed":true,"finish_reasons":["%s"],"id":"chatcmpl-0123456789","model":"%s"},"labels":{"model":'
     '"%s","operation":"chat","provider":"openai","route":"%s","server_address":"llm.example.com","server_port":443,'
-    '"stream":%s,"vantage":"gateway"},"rates":{%s},"objectives":{"ttft":"good","output_tps":"good"},"output":{"tokens":'
-    '%d,"counted":%d,"counted_first":1,"hidden":0,"source":"reported","counted_source":"counted","tokenizer":'
+    '"stream":%s,"position":"gateway"},"rates":{%s},"slos":{"ttft":"good","output_tps":"good"},"output":{"tokens":'
+    '%d,"counted":%d,"counted_in_first_chunk":1,"hidden_reasoning":0,"source":"reported","counted_source":"counted","tokenizer":'
     '"o200k_base"},"usage":{"input":%d,"output":%d,"cache_read":%d%s},"choices":{"%s":1}%s}}\n'
 )
 
@@ -76,7 +76,7 @@ def write(folder, lines, seed):
                 out.write('{"time":"2026-01-01T1\n' if n % 100_000 == 7 else "no json at all\n")
                 continue
             if n % 1_000 == 11:
-                out.write('{"time":"2026-01-01T10:00:00Z","outcome":"ok","points":{"end":0.1},"http":{"path":"/"}}\n')
+                out.write('{"time":"2026-01-01T10:00:00Z","outcome":"ok","times":{"end":0.1},"http":{"path":"/"}}\n')
                 continue
             variant = "a" if chance() < 0.5 else "b"
             model = ("gpt-4o", "gpt-4o-mini", 'llama \\"3\\"')[int(chance() * 3)]
@@ -91,7 +91,7 @@ def write(folder, lines, seed):
             draw = chance()
             outcome = "ok" if draw < 0.96 else "error" if draw < 0.975 else "cancelled" if draw < 0.99 else "truncated"
             stream = chance() < 0.9
-            points = ',"token":%r,"last":%r' % (first, last) if outcome != "error" else ""
+            points = ',"first_token":%r,"last_token":%r' % (first, last) if outcome != "error" else ""
             rates = '"output":%r,"time_per_output_token":%r' % (rate, 1 / rate) if stream and outcome != "error" else ""
             start = ORIGIN * 10**9 + n * gap + int(chance() * gap)
             quality = "complete" if chance() < 0.97 else "empty"
@@ -137,20 +137,20 @@ def row(line, call):
     seconds, nanos = clock.split(".")
     hour, minute, second = map(int, seconds.split(":"))
     start = (((20_454 + day - 1) * 24 + hour) * 60 + minute) * 60 + second
-    points, usage, ok = line["points"], call["usage"], line["outcome"] == "ok"
-    streams = call["series"]["stream"]
+    points, usage, ok = line["times"], call["usage"], line["outcome"] == "ok"
+    streams = call["labels"]["stream"]
     cost = call.get("cost")
     return {
         "start": start * 10**9 + int(nanos),
         "end": points["end"],
-        "first": points.get("token"),
-        "last": points.get("last"),
+        "first": points.get("first_token"),
+        "last": points.get("last_token"),
         "outcome": line["outcome"],
-        "key": (call["series"]["model"], line["route"]["name"], line["who"]["variant"], line["who"]["tenant"]),
-        "variant": line["who"]["variant"],
+        "key": (call["labels"]["model"], line["route"]["name"], line["identity"]["variant"], line["identity"]["tenant"]),
+        "variant": line["identity"]["variant"],
         "output_tps": call["rates"].get("output") if ok else None,
         "itl": call["rates"].get("time_per_output_token") if ok else None,
-        "ttft": points.get("token") if ok and streams else None,
+        "ttft": points.get("first_token") if ok and streams else None,
         "duration": points["end"] if ok else None,
         "tokens": {
             "generated": call["output"]["tokens"],

@@ -449,7 +449,7 @@ impl ApiCall {
             model,
             stream: self.is_stream(),
             route: route.name.clone(),
-            vantage: route.position,
+            position: route.position,
             server_address: route.server_address.clone(),
             server_port: route.server_port,
             tenant: identity.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),

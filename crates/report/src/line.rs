@@ -29,18 +29,21 @@ pub struct Line<'a> {
     time: Text<'a>,
     pub outcome: Text<'a>,
     pub error_type: Option<Text<'a>>,
-    #[serde(default)]
-    points: Points,
+    #[serde(default, alias = "points")]
+    times: Times,
     route: Option<Route<'a>>,
-    pub who: Option<Identity<'a>>,
+    #[serde(alias = "who")]
+    pub identity: Option<Identity<'a>>,
     pub call: Option<Call<'a>>,
     pub config: Option<Config<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Points {
-    token: Option<f64>,
-    last: Option<f64>,
+struct Times {
+    #[serde(alias = "token")]
+    first_token: Option<f64>,
+    #[serde(alias = "last")]
+    last_token: Option<f64>,
     end: Option<f64>,
 }
 
@@ -67,11 +70,12 @@ pub struct Config<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Call<'a> {
-    series: Option<Series<'a>>,
+    #[serde(alias = "series")]
+    labels: Option<Labels<'a>>,
     request: Option<Request<'a>>,
     response: Option<Response<'a>>,
-    #[serde(rename = "bands")]
-    buckets: Option<LengthBuckets<'a>>,
+    #[serde(alias = "bands")]
+    length_buckets: Option<LengthBuckets<'a>>,
     pub cost: Option<Cost<'a>>,
     #[serde(default)]
     rates: Rates,
@@ -84,7 +88,7 @@ pub struct Call<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub struct Series<'a> {
+pub struct Labels<'a> {
     pub model: Option<Text<'a>>,
     pub provider: Option<Text<'a>>,
     pub operation: Option<Text<'a>>,
@@ -168,8 +172,8 @@ impl<'a> Line<'a> {
         serde_json::from_slice(text).ok()
     }
 
-    pub fn series(&self) -> Option<&Series<'a>> {
-        self.call.as_ref()?.series.as_ref()
+    pub fn labels(&self) -> Option<&Labels<'a>> {
+        self.call.as_ref()?.labels.as_ref()
     }
 
     pub fn route(&self) -> Option<&str> {
@@ -189,7 +193,7 @@ impl<'a> Line<'a> {
     /// Returns the length bucket of the prompt. Uses the bucket in the log, or computes one from the input token count.
     pub fn input_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
-        let logged = call.buckets.as_ref().and_then(|buckets| buckets.input.as_deref());
+        let logged = call.length_buckets.as_ref().and_then(|buckets| buckets.input.as_deref());
         logged.or_else(|| call.usage.input.map(length_bucket))
     }
 
@@ -197,7 +201,7 @@ impl<'a> Line<'a> {
     /// count.
     pub fn output_bucket(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
-        let logged = call.buckets.as_ref().and_then(|buckets| buckets.output.as_deref());
+        let logged = call.length_buckets.as_ref().and_then(|buckets| buckets.output.as_deref());
         logged.or_else(|| call.output.tokens.map(length_bucket))
     }
 
@@ -206,14 +210,14 @@ impl<'a> Line<'a> {
     pub fn row(&self) -> Option<Row> {
         let call = self.call.as_ref()?;
         let mut row = Row::new(time::parse(&self.time)?, Outcome::parse(&self.outcome)?);
-        let streams = call.series.as_ref().is_some_and(|series| series.stream == Some(true));
-        let Points { token, last, end } = self.points;
+        let streams = call.labels.as_ref().is_some_and(|labels| labels.stream == Some(true));
+        let Times { first_token, last_token, end } = self.times;
         row.set(NumericField::OutputTps, call.rates.output);
-        row.set(NumericField::Ttft, token.filter(|_| streams));
+        row.set(NumericField::Ttft, first_token.filter(|_| streams));
         row.set(NumericField::Itl, call.rates.time_per_output_token);
         row.set(NumericField::Duration, end);
-        row.set(NumericField::First, token);
-        row.set(NumericField::Last, last);
+        row.set(NumericField::First, first_token);
+        row.set(NumericField::Last, last_token);
         row.set(NumericField::Generated, call.output.tokens);
         row.set(NumericField::Input, call.usage.input);
         row.set(NumericField::Output, call.usage.output);
@@ -248,12 +252,12 @@ mod tests {
     use super::*;
 
     const FULL: &str = r#"{"time":"2026-01-02T03:04:05.000000006Z","outcome":"ok","unknown":{"deep":[1,{"a":null}]},
-        "points":{"token":0.5,"last":2.5,"end":3},"route":{"name":"main","vantage":"gateway"},
-        "who":{"variant":"b","session":"s\u0041"},"config":{"hash":"abc"},
-        "call":{"series":{"model":"m","stream":true},"rates":{"output":40.5,"time_per_output_token":0.025},
+        "times":{"first_token":0.5,"last_token":2.5,"end":3},"route":{"name":"main","position":"gateway"},
+        "identity":{"variant":"b","session":"s\u0041"},"config":{"hash":"abc"},
+        "call":{"labels":{"model":"m","stream":true},"rates":{"output":40.5,"time_per_output_token":0.025},
         "usage":{"input":100,"output":90,"reasoning":10,"cache_read":7},"output":{"tokens":81.0},
         "response":{"streamed":true,"finish_reasons":["stop","length"]},
-        "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD"},"bands":{"output":"1k-4k"}}}"#;
+        "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD"},"length_buckets":{"output":"1k-4k"}}}"#;
 
     #[test]
     fn reads_numbers_and_strings() {
@@ -279,19 +283,32 @@ mod tests {
         assert_eq!(row.qualities.contains(Quality::Complete), Some(false));
         assert_eq!((line.finish_reason(), line.route()), (Some("stop"), Some("main")));
         assert_eq!((line.input_bucket(), line.output_bucket()), (Some("<128"), Some("1k-4k")));
-        assert_eq!(line.who.unwrap().session.as_deref(), Some("sA"));
+        assert_eq!(line.identity.unwrap().session.as_deref(), Some("sA"));
+    }
+
+    #[test]
+    fn former_names_of_fields_are_read() {
+        let former = FULL
+            .replace("first_token", "token")
+            .replace("last_token", "last")
+            .replace("times", "points")
+            .replace("identity", "who")
+            .replace("labels", "series")
+            .replace("length_buckets", "bands");
+        let [former, current] = [&former, FULL].map(|text| Line::parse(text.as_bytes()).unwrap());
+        assert_eq!(format!("{former:?}"), format!("{current:?}"));
     }
 
     #[test]
     fn missing_fields_are_undefined() {
-        let old = r#"{"time":"2026-01-02T03:04:05Z","outcome":"error","points":{"end":3},"call":{"series":{"model":"m","stream":false}}}"#;
+        let old = r#"{"time":"2026-01-02T03:04:05Z","outcome":"error","times":{"end":3},"call":{"labels":{"model":"m","stream":false}}}"#;
         let line = Line::parse(old.as_bytes()).unwrap();
         let row = line.row().unwrap();
         assert_eq!(row.value(NumericField::Ttft), None);
         assert_eq!(row.value(NumericField::Cost), None);
         assert_eq!(row.qualities.contains(Quality::Empty), None);
         assert_eq!((line.finish_reason(), line.output_bucket()), (None, None));
-        let plain = r#"{"time":"2026-01-02T03:04:05Z","outcome":"ok","points":{"end":3}}"#;
+        let plain = r#"{"time":"2026-01-02T03:04:05Z","outcome":"ok","times":{"end":3}}"#;
         assert!(Line::parse(plain.as_bytes()).unwrap().row().is_none());
     }
 

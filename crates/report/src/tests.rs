@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::*;
 use crate::read::File;
 
-const LINE: &str = r#"{"time":"2026-01-01T00:00:00Z","outcome":"ok","points":{"token":0.1,"last":1,"end":1},"call":{"series":{"model":"m","stream":true}}}"#;
-const COMPLETE_LINE: &str = r#"{"time":"2026-01-01T00:00:05Z","outcome":"ok","points":{"token":0.1,"last":1,"end":1},"who":{"variant":"a"},"call":{"series":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2,"cached":1},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}"#;
+const LINE: &str = r#"{"time":"2026-01-01T00:00:00Z","outcome":"ok","times":{"first_token":0.1,"last_token":1,"end":1},"call":{"labels":{"model":"m","stream":true}}}"#;
+const COMPLETE_LINE: &str = r#"{"time":"2026-01-01T00:00:05Z","outcome":"ok","times":{"first_token":0.1,"last_token":1,"end":1},"identity":{"variant":"a"},"call":{"labels":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2,"cached":1},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}"#;
 
 /// Returns the report of `text` in JSON.
 fn json(text: &str, request: Request) -> Value {

@@ -41,7 +41,7 @@ pub fn of_series(series: &MetricLabels) -> Vec<KeyValue> {
         label(key::SERVER_ADDRESS, &series.server_address),
         pair(key::SERVER_PORT, i64::from(series.server_port)),
         label(key::ROUTE, &series.route),
-        word(key::POSITION, series.vantage.as_str()),
+        word(key::POSITION, series.position.as_str()),
     ];
     let optional = [(key::TENANT, &series.tenant), (key::VARIANT, &series.variant)];
     let present = optional.into_iter().filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
@@ -54,12 +54,12 @@ pub fn of_flow(flow: &ModelKey) -> Vec<KeyValue> {
         label(key::PROVIDER, &flow.provider),
         label(key::REQUEST_MODEL, &flow.model),
         label(key::ROUTE, &flow.route),
-        word(key::POSITION, flow.vantage.as_str()),
+        word(key::POSITION, flow.position.as_str()),
     ])
 }
 
 pub fn of_lane(lane: &RouteKey) -> Vec<KeyValue> {
-    sorted(vec![label(key::ROUTE, &lane.route), word(key::POSITION, lane.vantage.as_str())])
+    sorted(vec![label(key::ROUTE, &lane.route), word(key::POSITION, lane.position.as_str())])
 }
 
 pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
@@ -67,5 +67,5 @@ pub fn of_budget(name: &Label, unit: &Label) -> Vec<KeyValue> {
 }
 
 pub fn lane_of(route: &RouteFacts) -> RouteKey {
-    RouteKey { route: route.name.clone(), vantage: route.position }
+    RouteKey { route: route.name.clone(), position: route.position }
 }

@@ -60,7 +60,7 @@ pub fn series() -> MetricLabels {
         model: Label::known("gpt-4o"),
         stream: true,
         route: Label::known("default"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
         server_address: Label::known("api.example.com"),
         server_port: 443,
         tenant: None,

@@ -65,7 +65,7 @@ pub(super) fn resolve(
     let mut file = file.map(|file| file.value).unwrap_or_default();
     check_version(&mut file.version, errors);
     let (listeners, admin) = listeners::resolve(&mut file, layers, errors);
-    let vantage = file.position.merge(args.position);
+    let position = file.position.merge(args.position);
     let trace = file.trace_context.merge(args.trace_context);
     let mut routing = routes::resolve(&mut file, root, args, errors);
     apply_proxies(&mut routing, environment, errors);
@@ -80,7 +80,7 @@ pub(super) fn resolve(
     Config {
         listeners,
         admin,
-        vantage,
+        position,
         trace,
         propagators,
         ignored_propagators,

@@ -14,7 +14,8 @@ use tokengauge_types::label::{LONGEST_NAME, Label};
 #[serde(deny_unknown_fields)]
 pub struct SavedBaseline {
     version: u64,
-    flows: Vec<Entry>,
+    #[serde(alias = "flows")]
+    models: Vec<Entry>,
 }
 
 /// Reason why a file is not a valid baseline, with a hint. The message does not quote the file. If the path is wrong,
@@ -22,17 +23,21 @@ pub struct SavedBaseline {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BaselineError {
     #[error(
-        "this is no saved baseline (line {line}, column {column}); save one with `curl http://127.0.0.1:4001/drift`"
+        "not a saved baseline (line {line}, column {column}); save one with `curl http://127.0.0.1:4001/drift`"
     )]
     Malformed { line: usize, column: usize },
-    #[error("its version is {0}, and this program reads version {VERSION}; save it anew")]
+    #[error(
+        "the version is {0}, but this program reads version {VERSION}; save the baseline again"
+    )]
     Version(u64),
-    #[error("it holds more than {MOST_FLOWS} flows, which no baseline does; save it anew")]
+    #[error(
+        "it has more than {MOST_FLOWS} models, the maximum of a baseline; save the baseline again"
+    )]
     TooMany,
-    #[error("its flow {0} is there twice, or has a name that no flow has; save it anew")]
+    #[error("model {0} is listed twice or has an invalid name; save the baseline again")]
     Flow(usize),
     #[error(
-        "none of its flows has {FEWEST} exchanges, and nothing can be told from fewer; save it when there are more"
+        "no model has {FEWEST} requests, the minimum for a comparison; save the baseline after more requests"
     )]
     TooFew,
 }
@@ -46,7 +51,8 @@ struct Entry {
     provider: String,
     model: String,
     route: String,
-    vantage: ProxyPosition,
+    #[serde(alias = "vantage")]
+    position: ProxyPosition,
     /// Pairs of a length in tokens and a number of exchanges. The exchanges have this length or a slightly greater one
     /// in the same bucket.
     input: Vec<(u64, u32)>,
@@ -62,12 +68,12 @@ impl SavedBaseline {
                 provider: flow.provider.to_string(),
                 model: flow.model.to_string(),
                 route: flow.route.to_string(),
-                vantage: flow.vantage,
+                position: flow.position,
                 input,
                 output,
             }
         };
-        Self { version: VERSION, flows: flows.into_iter().map(entry).collect() }
+        Self { version: VERSION, models: flows.into_iter().map(entry).collect() }
     }
 
     /// Parses a saved baseline.
@@ -109,7 +115,7 @@ impl SavedBaseline {
     pub(super) fn lengths(&self, flow: &ModelKey, direction: Direction) -> Option<Lengths> {
         let labels = [&flow.provider, &flow.model, &flow.route].map(Label::as_str);
         let mut flows = self.flows.iter();
-        let saved = flows.find(|entry| entry.names() == (flow.vantage, labels))?;
+        let saved = flows.find(|entry| entry.names() == (flow.position, labels))?;
         Some(lengths(match direction {
             Direction::Input => &saved.input,
             Direction::Output => &saved.output,
@@ -119,7 +125,7 @@ impl SavedBaseline {
 
 impl Entry {
     fn names(&self) -> (ProxyPosition, [&str; 3]) {
-        (self.vantage, [&self.provider, &self.model, &self.route])
+        (self.position, [&self.provider, &self.model, &self.route])
     }
 }
 

@@ -11,7 +11,7 @@ fn flow(model: &str) -> ModelKey {
         provider: Label::known("openai"),
         model: Label::known(model),
         route: Label::known("default"),
-        vantage: ProxyPosition::Gateway,
+        position: ProxyPosition::Gateway,
     }
 }
 
@@ -143,7 +143,7 @@ fn what_is_saved_is_the_latest_or_the_baseline_while_that_is_short() {
 fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
     let entry = |model: &str, count: u32| {
         format!(
-            "{{\"provider\":\"p\",\"model\":\"{model}\",\"route\":\"r\",\"vantage\":\"gateway\",\
+            "{{\"provider\":\"p\",\"model\":\"{model}\",\"route\":\"r\",\"position\":\"gateway\",\
              \"input\":[[10,{count}]],\"output\":[]}}"
         )
     };

@@ -38,16 +38,20 @@ pub struct Reading {
     /// Engine whose metric names were last recognised.
     pub engine: Option<Engine>,
     /// Seconds since the last successful scrape. `None` before the first successful scrape.
+    #[serde(rename = "scrape_age_seconds")]
     pub scrape_age: Option<f64>,
     /// Requests that wait in the engine.
     pub waiting: Option<u64>,
     /// Requests that the engine is processing.
     pub running: Option<u64>,
     /// Ratio of the KV cache that is in use, from 0 to 1.
+    #[serde(rename = "kv_cache_utilization")]
     pub kv_cache: Option<f64>,
     /// Hit ratio of the prefix cache between the last two readings, from 0 to 1.
+    #[serde(rename = "prefix_cache_hit_ratio")]
     pub prefix_cache: Option<f64>,
     pub asleep: Option<bool>,
+    #[serde(rename = "warmup_state")]
     pub warm: Option<WarmupState>,
     /// Number of scrapes by result, in the order of [`ScrapeResult::ALL`]; `None` if the backend is not scraped.
     #[serde(skip)]

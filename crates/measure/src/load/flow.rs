@@ -166,7 +166,7 @@ mod tests {
             provider: Label::known("openai"),
             model: Label::known("gpt-4o"),
             route: Label::known("default"),
-            vantage: ProxyPosition::Gateway,
+            position: ProxyPosition::Gateway,
         }
     }
 

@@ -55,7 +55,7 @@ impl Load {
         };
         let mut lanes: Vec<_> = self.lanes.iter().map(reading).collect();
         lanes.sort_by(|a, b| {
-            let key = |lane: &RouteKey| (lane.route.clone(), lane.vantage.as_str());
+            let key = |lane: &RouteKey| (lane.route.clone(), lane.position.as_str());
             key(&a.lane).cmp(&key(&b.lane))
         });
         lanes
@@ -86,7 +86,7 @@ mod tests {
     use tokengauge_types::label::Label;
 
     fn lane(route: &str) -> RouteKey {
-        RouteKey { route: Label::known(route), vantage: ProxyPosition::Outbound }
+        RouteKey { route: Label::known(route), position: ProxyPosition::Outbound }
     }
 
     #[test]

@@ -55,7 +55,7 @@ label_values!(RequestPhase {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RouteKey {
     pub route: Label,
-    pub vantage: ProxyPosition,
+    pub position: ProxyPosition,
 }
 
 /// Labels of the throughput metrics.
@@ -64,7 +64,7 @@ pub struct ModelKey {
     pub provider: Label,
     pub model: Label,
     pub route: Label,
-    pub vantage: ProxyPosition,
+    pub position: ProxyPosition,
 }
 
 impl ModelKey {
@@ -73,14 +73,14 @@ impl ModelKey {
             provider: series.provider.clone(),
             model: series.model.clone(),
             route: series.route.clone(),
-            vantage: series.vantage,
+            position: series.position,
         }
     }
 
     /// Returns a sort key that orders model keys by name for display.
     pub fn by_name(&self) -> impl Ord + use<'_> {
-        let Self { provider, model, route, vantage } = self;
-        (model, provider, route, vantage.as_str())
+        let Self { provider, model, route, position } = self;
+        (model, provider, route, position.as_str())
     }
 }
 
@@ -283,7 +283,7 @@ impl Load {
             provider: other.clone(),
             model: other.clone(),
             route: other,
-            vantage: flow.vantage,
+            position: flow.position,
         };
         match self.places.get(&other) {
             Some(known) => *known,
@@ -372,17 +372,17 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn flow(model: &str, vantage: ProxyPosition) -> ModelKey {
+    fn flow(model: &str, position: ProxyPosition) -> ModelKey {
         ModelKey {
             provider: Label::known("openai"),
             model: Label::known(model),
             route: Label::known("default"),
-            vantage,
+            position,
         }
     }
 
     fn lane() -> RouteKey {
-        RouteKey { route: Label::known("default"), vantage: ProxyPosition::Outbound }
+        RouteKey { route: Label::known("default"), position: ProxyPosition::Outbound }
     }
 
     #[test]
@@ -462,8 +462,8 @@ mod tests {
     fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
         let mut load = Load::default();
         for number in 0..10 * MOST_FLOWS {
-            for vantage in ProxyPosition::ALL {
-                let id = load.flow(&flow(&number.to_string(), vantage));
+            for position in ProxyPosition::ALL {
+                let id = load.flow(&flow(&number.to_string(), position));
                 load.output(MonotonicInstant::from_secs(1), id, 1);
             }
         }

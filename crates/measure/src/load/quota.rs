@@ -144,7 +144,7 @@ mod tests {
             provider: Label::known("openai"),
             model: Label::known(model),
             route: Label::known("default"),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
         }
     }
 

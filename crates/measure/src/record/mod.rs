@@ -265,7 +265,7 @@ pub struct MetricLabels {
     pub model: Label,
     pub stream: bool,
     pub route: Label,
-    pub vantage: ProxyPosition,
+    pub position: ProxyPosition,
     pub server_address: Label,
     pub server_port: u16,
     /// `None` if the configuration names no tenant header or the request does not have the header.

@@ -109,7 +109,7 @@ fn call() -> Call {
             model: Label::known("gpt-4o"),
             stream: true,
             route: Label::known("default"),
-            vantage: ProxyPosition::Outbound,
+            position: ProxyPosition::Outbound,
             server_address: Label::known("api.openai.com"),
             server_port: 443,
             tenant: None,

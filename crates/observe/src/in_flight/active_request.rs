@@ -261,16 +261,18 @@ impl ActiveRequest {
             (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
         });
         StreamView {
-            exchange: self.exchange.id(),
+            request_number: self.exchange.id(),
             route: open.route.name.clone(),
             path: open.path.clone(),
             model: self.exchange.model().cloned(),
             phase: self.state,
-            age: at.since(points.accept).as_secs_f64(),
-            time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),
+            age_seconds: at.since(points.accept).as_secs_f64(),
+            time_to_first_token_seconds: points
+                .time_to_first_token()
+                .map(|time| time.as_secs_f64()),
             tokens: self.tokens,
-            output_rate: rate,
-            idle: at.since(last).as_secs_f64(),
+            output_tokens_per_second: rate,
+            idle_seconds: at.since(last).as_secs_f64(),
             stalled: self.exchange.watch().is_some_and(StallClock::is_stalled),
             waiting_for: match self.live_state.waiting().0 {
                 WaitingFor::Upstream => "upstream",

@@ -79,21 +79,21 @@ pub struct InFlightRequests {
 /// A stream as `/streams` shows it. Contains no text of the request or response.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamView {
-    pub exchange: ExchangeId,
+    pub request_number: ExchangeId,
     pub route: Label,
     pub path: Name,
     pub model: Option<Name>,
     pub phase: RequestPhase,
-    /// Seconds since the request headers were received.
-    pub age: f64,
-    /// Seconds from the request headers to the first token. `null` before the first token.
-    pub time_to_first_token: Option<f64>,
+    /// Time since the request headers were received.
+    pub age_seconds: f64,
+    /// Time from the request headers to the first token. `null` before the first token.
+    pub time_to_first_token_seconds: Option<f64>,
     /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
     /// Output tokens per second since the first token. `null` before the second chunk with tokens.
-    pub output_rate: Option<f64>,
-    /// Seconds since the last token, or since the request headers if no token has arrived.
-    pub idle: f64,
+    pub output_tokens_per_second: Option<f64>,
+    /// Time since the last token, or since the request headers if no token has arrived.
+    pub idle_seconds: f64,
     /// Whether the stream has had no token for longer than its route allows.
     pub stalled: bool,
     /// The peer that the response body waits for.
@@ -308,7 +308,7 @@ impl InFlightRequests {
 
     fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
-        let route_key = RouteKey { route: open.route.name.clone(), vantage: open.route.position };
+        let route_key = RouteKey { route: open.route.name.clone(), position: open.route.position };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.record_retry(&route_key, sign);

@@ -148,7 +148,7 @@ fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
     let lane = tokengauge_measure::load::RouteKey {
         route: Label::known("default"),
-        vantage: tokengauge_types::event::ProxyPosition::Outbound,
+        position: tokengauge_types::event::ProxyPosition::Outbound,
     };
     stage.requests.track_route(&lane);
     let mut depth = |millis| {

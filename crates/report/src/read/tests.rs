@@ -10,7 +10,7 @@ use crate::Compare;
 
 fn line(second: u32, variant: &str, tps: f64) -> String {
     format!(
-        r#"{{"time":"2026-01-01T00:00:{second:02}Z","outcome":"ok","points":{{"end":1}},"who":{{"variant":"{variant}"}},"call":{{"series":{{"model":"m","stream":true}},"rates":{{"output":{tps}}}}}}}"#
+        r#"{{"time":"2026-01-01T00:00:{second:02}Z","outcome":"ok","times":{{"end":1}},"identity":{{"variant":"{variant}"}},"call":{{"labels":{{"model":"m","stream":true}},"rates":{{"output":{tps}}}}}}}"#
     )
 }
 

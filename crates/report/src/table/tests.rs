@@ -5,10 +5,10 @@ use crate::row::Side;
 
 /// Four requests of two models, with figures computed by hand.
 const LOG: &str = r#"
-{"time":"2026-01-01T00:00:00Z","outcome":"ok","points":{"token":0.1,"last":1,"end":1},"call":{"series":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}
-{"time":"2026-01-01T00:00:01Z","outcome":"ok","points":{"token":0.3,"last":3,"end":3},"call":{"series":{"model":"m","stream":true},"rates":{"output":30},"output":{"tokens":30},"response":{"finish_reasons":["length"]},"choices":{"unfinished":1},"cost":{"amount":1.5,"currency":"USD"}}}
-{"time":"2026-01-01T00:00:02Z","outcome":"error","points":{"end":0.01},"call":{"series":{"model":"m","stream":true},"rates":{"output":900}}}
-{"time":"2026-01-01T00:00:03Z","outcome":"cancelled","points":{"token":0.2,"end":9},"call":{"series":{"model":"n","stream":true},"cost":{"amount":2,"currency":"EUR"}}}
+{"time":"2026-01-01T00:00:00Z","outcome":"ok","times":{"first_token":0.1,"last_token":1,"end":1},"call":{"labels":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}
+{"time":"2026-01-01T00:00:01Z","outcome":"ok","times":{"first_token":0.3,"last_token":3,"end":3},"call":{"labels":{"model":"m","stream":true},"rates":{"output":30},"output":{"tokens":30},"response":{"finish_reasons":["length"]},"choices":{"unfinished":1},"cost":{"amount":1.5,"currency":"USD"}}}
+{"time":"2026-01-01T00:00:02Z","outcome":"error","times":{"end":0.01},"call":{"labels":{"model":"m","stream":true},"rates":{"output":900}}}
+{"time":"2026-01-01T00:00:03Z","outcome":"cancelled","times":{"first_token":0.2,"end":9},"call":{"labels":{"model":"n","stream":true},"cost":{"amount":2,"currency":"EUR"}}}
 "#;
 
 fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {

@@ -91,7 +91,7 @@ impl EndInstruments {
 /// All facts of a record on which the attributes depend.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct EndKey<'a> {
-    vantage: ProxyPosition,
+    position: ProxyPosition,
     route: &'a Label,
     server_address: &'a Label,
     server_port: u16,
@@ -119,7 +119,7 @@ impl<'a> EndKey<'a> {
     pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
         Self {
-            vantage: route.position,
+            position: route.position,
             route: &route.name,
             server_address: &route.server_address,
             server_port: route.server_port,

@@ -191,7 +191,7 @@ fn flow() -> ModelKey {
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
         route: Label::known("default"),
-        vantage: ProxyPosition::Outbound,
+        position: ProxyPosition::Outbound,
     }
 }
 

@@ -174,10 +174,10 @@ fn every_field_has_a_description() {
         };
         assert!(!kind.is_empty() && !about.is_empty(), "{row}");
         let counts = ["temperature", "top_", "penalty", "seed", "choices", "sequences", "port"];
-        let counts = counts.iter().chain(&["status", "close_code", "exchange", "dimensions"]);
+        let counts = counts.iter().chain(&["status", "close_code", "request_number", "dimensions"]);
         let is_number = matches!(kind, "number" | "integer");
-        let exempt = counts.clone().any(|name| path.contains(name)) || path.contains("quota");
-        assert!(!is_number || exempt || path.contains("anomalies") || !unit.is_empty(), "{row}");
+        let exempt = counts.clone().any(|name| path.contains(name)) || path.contains("rate_limits");
+        assert!(!is_number || exempt || path.contains("parse_errors") || !unit.is_empty(), "{row}");
     }
 }
 
@@ -207,11 +207,11 @@ fn unknown_values_are_left_out() {
     let line = value(&plain);
     assert!(no_nulls(&line), "{line}");
     let keys: BTreeSet<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
-    for absent in ["call", "websocket", "error_type", "anomalies"] {
+    for absent in ["call", "websocket", "error_type", "parse_errors"] {
         assert!(!keys.contains(absent), "{absent} in {line}");
     }
     assert!(line["http"].get("status").is_none());
-    assert!(line["points"].get("sent").is_none());
+    assert!(line["times"].get("request_headers_sent").is_none());
     let mut odd = testing::streamed();
     odd.call.as_mut().unwrap().request.temperature = Some(f64::INFINITY);
     assert!(no_nulls(&value(&odd)));
@@ -223,15 +223,15 @@ fn numbers_equal_those_of_the_record() {
     assert_eq!(line["time"], "2027-01-15T08:00:00.000000000Z");
     assert_eq!(line["trace"]["trace_id"], "30313233343536373839616263646566");
     assert_eq!(line["trace"]["parent_span_id"], "706172656e743030");
-    assert_eq!(line["points"]["token"], 0.4);
+    assert_eq!(line["times"]["first_token"], 0.4);
     assert_eq!(line["stages"]["reasoning"], 0.2);
-    assert_eq!(line["ending"]["how"], "upstream_failed");
+    assert_eq!(line["ending"]["kind"], "upstream_failed");
     assert_eq!(line["ending"]["cause"], "mid_body");
-    assert_eq!(line["anomalies"]["gap"], 2);
+    assert_eq!(line["parse_errors"]["gap"], 2);
     assert_eq!(line["call"]["usage"]["input"], 120);
     assert_eq!(line["call"]["output"]["by_kind"]["reasoning"], 20);
     assert_eq!(line["call"]["rates"]["output"], 50.0);
-    assert_eq!(line["call"]["objectives"]["ttft"], "good");
+    assert_eq!(line["call"]["slos"]["ttft"], "good");
 }
 
 fn log_to(path: &std::path::Path) -> Config {
@@ -242,7 +242,7 @@ fn exchanges(path: &std::path::Path) -> Vec<u64> {
     let text = fs::read_to_string(path).unwrap();
     let exchange = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap();
-        line["exchange"].as_u64().unwrap()
+        line["request_number"].as_u64().unwrap()
     };
     text.lines().map(exchange).collect()
 }

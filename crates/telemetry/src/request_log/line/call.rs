@@ -22,7 +22,7 @@ part! {
     } (accept: MonotonicInstant)
     always {
         /// Labels of the call in metrics.
-        series: Series<'a> = Series::new(series),
+        labels: Labels<'a> = Labels::new(series),
         /// Facts of the request.
         request: Request<'a> = Request::new(request),
         /// Facts of the response.
@@ -49,19 +49,19 @@ part! {
         /// Phases as the backend reports them.
         backend: Backend = timings.as_ref().map(Backend::new),
         /// Rate limits as the provider reports them.
-        quota: Quota = quota.as_ref().map(Quota::new),
+        rate_limits: RateLimitsReported = quota.as_ref().map(RateLimitsReported::new),
         /// Warm-up state of the backend when the request was admitted, if tracked: `cold`, `warming` or `warm`.
-        warm: &'static str = warm.map(record::WarmupState::as_str),
+        warmup_state: &'static str = warm.map(record::WarmupState::as_str),
         /// Stalls of the stream. Absent without one.
         stalls: Stalls = (!stalls.is_empty()).then(|| Stalls::new(stalls, accept)),
         /// Length of prompt and response in ranges of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
-        bands: Bands = given(bands, Bands::new),
+        length_buckets: LengthBuckets = given(bands, LengthBuckets::new),
         /// Cost of the call. Absent without a price.
         cost: Cost<'a> = cost.as_ref().map(Cost::new),
         /// Number of choices by result: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
         choices: BTreeMap<&'static str, u64> = tally(choices.iter().map(|choice| (choice.as_str(), 1))),
-        /// Result of each objective by name: `good`, `bad` or `excluded`.
-        objectives: BTreeMap<&'a str, &'static str> =
+        /// Result of each SLO by name: `good`, `bad` or `excluded`.
+        slos: BTreeMap<&'a str, &'static str> =
             some(verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict.as_str()))),
     }
 }
@@ -80,7 +80,7 @@ part! {
 }
 
 part! {
-    Bands
+    LengthBuckets
     from record::LengthBuckets { input, output }
     known {
         /// Reported input, else an estimate from the prompt's texts.
@@ -97,9 +97,9 @@ part! {
         /// Number of stalls.
         count["{stall}"]: u32 = *count,
         /// Total length of all stalls.
-        total["s"]: f64 = total.as_secs_f64(),
+        total_duration["s"]: f64 = total.as_secs_f64(),
         /// The first 16 stalls.
-        first: Vec<Stall> = first.iter().map(|stall| Stall::new(stall, accept)).collect(),
+        details: Vec<Stall> = first.iter().map(|stall| Stall::new(stall, accept)).collect(),
     }
 }
 
@@ -108,24 +108,24 @@ part! {
     from timing::Stall { awaited, silence, begun, raised, lasted } (accept: MonotonicInstant)
     always {
         /// Missing token: `first_token` or `next_token`.
-        awaited: &'static str = awaited.as_str(),
+        phase: &'static str = awaited.as_str(),
         /// What arrived instead: `silent` (nothing) or `keep_alive_only` (only keep-alives).
-        silence: &'static str = silence.as_str(),
+        kind: &'static str = silence.as_str(),
         /// Start of the stall, since accept.
-        begun["s"]: f64 = begun.since(accept).as_secs_f64(),
+        start["s"]: f64 = begun.since(accept).as_secs_f64(),
         /// When the stall threshold was crossed, since accept.
-        raised["s"]: f64 = raised.since(accept).as_secs_f64(),
+        detected["s"]: f64 = raised.since(accept).as_secs_f64(),
     }
     known {
         /// Length of the stall, excluding time that is not the backend's.
-        lasted["s"]: f64 = seconds(*lasted),
+        duration["s"]: f64 = seconds(*lasted),
     }
 }
 
 part! {
-    Series<'a>
+    Labels<'a>
     from record::MetricLabels {
-        operation, provider, model, stream, route, vantage, server_address, server_port, tenant, variant,
+        operation, provider, model, stream, route, position, server_address, server_port, tenant, variant,
     }
     always {
         /// Kind of call.
@@ -139,7 +139,7 @@ part! {
         /// Name of the route.
         route: &'a str = route.as_str(),
         /// Position of this proxy.
-        vantage: &'static str = vantage.as_str(),
+        position: &'static str = position.as_str(),
         /// Host of the upstream.
         server_address: &'a str = server_address.as_str(),
         /// Port of the upstream.
@@ -264,11 +264,11 @@ part! {
         /// Tokens counted by this proxy.
         counted["{token}"]: u64 = *counted,
         /// Tokens counted in the first chunk with a token.
-        counted_first["{token}"]: u64 = *counted_first,
+        counted_in_first_chunk["{token}"]: u64 = *counted_first,
         /// The same text in o200k_base.
-        standard["{token}"]: u64 = *standard,
+        normalized["{token}"]: u64 = *standard,
         /// max(0, reported reasoning − counted streamed reasoning).
-        hidden["{token}"]: u64 = *hidden,
+        hidden_reasoning["{token}"]: u64 = *hidden,
         /// `counted` by `text`, `reasoning`, `tool`, `refusal` and `transcript`; absent kinds are omitted.
         by_kind["{token}"]: BTreeMap<&'static str, u64> = TextKind::ALL
             .into_iter()
@@ -294,7 +294,7 @@ part! {
         /// Output tokens per second, excluding prefill: (N − n₁) ÷ (last − token − blocked).
         output["{token}/s"]: f64 = finite(*output),
         /// Why a stream has no output rate: `no_token`, `few_tokens`, `short_decode` or `unobserved`.
-        unrated: &'static str = unrated.map(rates::Unrated::as_str),
+        unrated_reason: &'static str = unrated.map(rates::Unrated::as_str),
         /// Output tokens per second, including prefill: N ÷ end.
         total["{token}/s"]: f64 = finite(*total),
         /// (last − token − blocked) ÷ (N − 1).
@@ -320,7 +320,7 @@ part! {
 }
 
 part! {
-    Quota
+    RateLimitsReported
     from RateLimits { requests, tokens, input_tokens, output_tokens }
     known {
         /// Requests.

@@ -88,7 +88,7 @@ part! {
         /// When the request headers were received: RFC 3339, UTC, with nanoseconds.
         time: String = rfc3339(wall.unix_nanos()),
         /// Number of the request in this process, from 1, in the order of start.
-        exchange: u64 = exchange.0,
+        request_number: u64 = exchange.0,
         /// Configuration in force when the request ended.
         config: Config<'a> = Config { hash: fingerprint },
         /// Route of the request.
@@ -98,26 +98,26 @@ part! {
         /// HTTP request and response.
         http: Http<'a> = Http::new(http),
         /// Timestamps that were reached.
-        points: Points = Points::new(points),
-        /// Length of each stage. The stages add up to `points.end`.
+        times: Times = Times::new(points),
+        /// Length of each stage. The stages add up to `times.end`.
         stages: Stages = values::stages(stages),
         /// `ok`, `error`, `cancelled`, `timeout`, `truncated` or `rejected`.
         outcome: &'static str = outcome.as_str(),
         /// How the exchange ended on the wire.
         ending: Ending = values::ending(*ending),
         /// Source of the error: `none`, `client`, `upstream` or `proxy`.
-        fault: &'static str = fault.as_str(),
+        error_source: &'static str = fault.as_str(),
         /// Time in which the client did not read.
-        blocked["s"]: f64 = blocked.as_secs_f64(),
+        client_backpressure["s"]: f64 = blocked.as_secs_f64(),
     }
     known {
         /// Kind of error: the provider's type or code, a status code, or a keyword of this proxy. Absent on success.
         error_type: &'a str = text(error_type.as_ref()),
         /// Time from an earlier proxy to `time`, from `X-Request-Start` or `X-Queue-Start`. Absent unless one of them is a
         /// time of the last hour.
-        edge_wait["s"]: f64 = seconds(*edge_wait),
+        edge_queue_wait["s"]: f64 = seconds(*edge_wait),
         /// Tenant, session and variant, from the configured headers.
-        who: Who<'a> = given(who, Who::new),
+        identity: Identity<'a> = given(who, Identity::new),
         /// How the upstream connection was obtained. Absent without one.
         connection: Connection = connected.as_ref().map(Connection::new),
         /// TCP statistics of the kernel. Absent if unavailable.
@@ -127,7 +127,7 @@ part! {
         /// The call of a known API; absent for plain HTTP.
         call: Call<'a> = call.as_ref().map(|call| Call::new(call, points.accept)),
         /// Parse errors: number of each kind.
-        anomalies: BTreeMap<&'static str, u64> =
+        parse_errors: BTreeMap<&'static str, u64> =
             tally(anomalies.iter().map(|(anomaly, times)| (anomaly.as_str(), u64::from(*times)))),
     }
 }
@@ -153,29 +153,29 @@ part! {
         /// Name of the route; `none` if no route matched.
         name: &'a str = name.as_str(),
         /// Position of this proxy: `inbound`, `outbound` or `gateway`.
-        vantage: &'static str = position.as_str(),
+        position: &'static str = position.as_str(),
         /// Host of the upstream.
         server_address: &'a str = server_address.as_str(),
         /// Port of the upstream.
         server_port: u16 = *server_port,
         /// Bytes of the path prefix that were removed before forwarding.
-        stripped["By"]: usize = *stripped,
+        stripped_prefix_bytes["By"]: usize = *stripped,
     }
     known {
         /// Time without a token after which a stream is stalled. Absent if disabled.
-        stall_after["s"]: f64 = limit(*stall_after),
+        inter_token_stall_after["s"]: f64 = limit(*stall_after),
         /// Time without a first token after which a stream is stalled. Absent if disabled.
-        hung_after["s"]: f64 = limit(*hung_after),
+        first_token_stall_after["s"]: f64 = limit(*hung_after),
         /// Provider, if configured.
         provider: &'a str = provider.as_ref().map(Label::as_str),
         /// API format, if configured.
-        dialect: &'a str = dialect.as_ref().map(Label::as_str),
+        api_format: &'a str = dialect.as_ref().map(Label::as_str),
     }
 }
 
 part! {
     /// Hashed if configured.
-    Who<'a>
+    Identity<'a>
     from CallerIdentity { tenant, session, variant }
     known {
         /// Tenant of the request.
@@ -224,7 +224,7 @@ part! {
         /// HTTP version that the client used.
         version: &'static str = protocol_version(*version),
         /// Whether this proxy generated the response.
-        own_response: bool = *own,
+        proxy_response: bool = *own,
         /// Size of the request body.
         request_bytes["By"]: u64 = *request_bytes,
         /// Bytes of the response body that were forwarded.
@@ -246,27 +246,27 @@ part! {
 
 part! {
     /// Seconds since `time`.
-    Points
+    Times
     from timing::Timestamps { accept, admit, sent, uploaded, head, byte, event, token, visible, last, end }
     known {
         /// The request passed the concurrency limit.
-        admit["s"]: f64 = since(*accept, *admit),
+        admitted["s"]: f64 = since(*accept, *admit),
         /// The request headers were written to an upstream connection.
-        sent["s"]: f64 = since(*accept, *sent),
+        request_headers_sent["s"]: f64 = since(*accept, *sent),
         /// The last byte of the request was written upstream.
-        uploaded["s"]: f64 = since(*accept, *uploaded),
+        request_sent["s"]: f64 = since(*accept, *uploaded),
         /// The response headers were received.
-        head["s"]: f64 = since(*accept, *head),
+        response_headers["s"]: f64 = since(*accept, *head),
         /// First byte of the response body.
-        byte["s"]: f64 = since(*accept, *byte),
+        first_byte["s"]: f64 = since(*accept, *byte),
         /// First well-formed event of the API's stream.
-        event["s"]: f64 = since(*accept, *event),
+        first_event["s"]: f64 = since(*accept, *event),
         /// First generated token: the time to first token.
-        token["s"]: f64 = since(*accept, *token),
+        first_token["s"]: f64 = since(*accept, *token),
         /// First token that a user would see.
-        visible["s"]: f64 = since(*accept, *visible),
+        first_visible_token["s"]: f64 = since(*accept, *visible),
         /// Last generated token.
-        last["s"]: f64 = since(*accept, *last),
+        last_token["s"]: f64 = since(*accept, *last),
         /// The body ended, failed, or was abandoned by either side.
         end["s"]: f64 = since(*accept, *end),
     }
@@ -302,7 +302,7 @@ part! {
     Ending
     always {
         /// `complete`, `client_gone`, `client_broke`, `upstream_failed`, `timed_out`, `rejected` or `drained`.
-        how: &'static str,
+        kind: &'static str,
     }
     known {
         /// Of `upstream_failed`: `dns`, `connect`, `tls`, `before_head`, `protocol`, `mid_body`. Of `timed_out`:
@@ -352,7 +352,7 @@ part! {
         /// Smoothed round-trip time.
         rtt["s"]: f64 = seconds(*rtt),
         /// Minimum recent round-trip time.
-        least_rtt["s"]: f64 = seconds(*least_rtt),
+        min_rtt["s"]: f64 = seconds(*least_rtt),
     }
 }
 
@@ -365,7 +365,7 @@ part! {
         /// Messages from the upstream.
         response_messages["{message}"]: u64 = *response_messages,
         /// Whether frame parsing failed before the end.
-        lost: bool = *lost,
+        parse_failed: bool = *lost,
         /// Whether messages were compressed and therefore not parsed.
         compressed: bool = *compressed,
     }
@@ -375,6 +375,6 @@ part! {
         /// Code of that close frame, if it has one.
         close_code: u16 = closed.and_then(|closed| closed.code),
         /// Peer that closed its side of the connection first.
-        left_by: &'static str = left.map(peer),
+        disconnected_by: &'static str = left.map(peer),
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn stages(stages: &timing::Stages) -> Stages {
 }
 
 pub(super) fn ending(ending: event::Ending) -> Ending {
-    let (how, cause) = match ending {
+    let (kind, cause) = match ending {
         event::Ending::Complete => ("complete", None),
         event::Ending::ClientDisconnected => ("client_gone", None),
         event::Ending::RequestBodyFailed => ("client_broke", None),
@@ -39,7 +39,7 @@ pub(super) fn ending(ending: event::Ending) -> Ending {
         event::Ending::TimedOut(limit) => ("timed_out", Some(limit.as_str())),
         event::Ending::Rejected(refusal) => ("rejected", Some(refusal.as_str())),
     };
-    Ending { how, cause }
+    Ending { kind, cause }
 }
 
 pub(super) const fn peer(direction: Direction) -> &'static str {
