@@ -79,8 +79,8 @@ mod tests {
     fn loads_a_saved_baseline_and_prints_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("baseline.json");
-        let saved = "{\"version\":1,\"flows\":[{\"provider\":\"p\",\"model\":\"m\",\"route\":\"r\",\
-                     \"vantage\":\"gateway\",\"input\":[[10,200]],\"output\":[]}]}";
+        let saved = "{\"version\":1,\"models\":[{\"provider\":\"p\",\"model\":\"m\",\"route\":\"r\",\
+                     \"position\":\"gateway\",\"input\":[[10,200]],\"output\":[]}]}";
         std::fs::write(&path, saved).unwrap();
         let config = load(&format!("{{baseline: {}}}", path.display())).unwrap();
         let Baseline::File { saved: read, .. } = &config.drift.baseline else {
@@ -94,13 +94,10 @@ mod tests {
     fn reports_an_invalid_baseline_with_its_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("corrupt");
-        std::fs::write(&path, "{\"version\":1,\"flows\":[sk-planted").unwrap();
+        std::fs::write(&path, "{\"version\":1,\"models\":[sk-planted").unwrap();
         let corrupt = error(&format!("{{baseline: {}}}", path.display()));
         assert!(corrupt.contains(":3:") && corrupt.contains("drift.baseline"), "{corrupt}");
-        assert!(
-            corrupt.contains("corrupt: this is no saved baseline (line 1, column 23)"),
-            "{corrupt}"
-        );
+        assert!(corrupt.contains("corrupt: not a saved baseline (line 1, column 24)"), "{corrupt}");
         assert!(!corrupt.contains("planted"));
         assert!(error("{baseline: /nowhere/f}").contains("cannot read the file"));
         assert!(error("{exchanges: 199}").contains("write a value from 200 to 10000"));

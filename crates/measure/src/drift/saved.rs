@@ -87,11 +87,11 @@ impl SavedBaseline {
         if saved.version != VERSION {
             return Err(BaselineError::Version(saved.version));
         }
-        if saved.flows.len() > MOST_FLOWS {
+        if saved.models.len() > MOST_FLOWS {
             return Err(BaselineError::TooMany);
         }
-        let mut known = Vec::with_capacity(saved.flows.len());
-        for (index, entry) in saved.flows.iter().enumerate() {
+        let mut known = Vec::with_capacity(saved.models.len());
+        for (index, entry) in saved.models.iter().enumerate() {
             let names = entry.names();
             let (_, labels) = names;
             let is_label = |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME;
@@ -100,7 +100,7 @@ impl SavedBaseline {
             }
             known.push(names);
         }
-        let all = saved.flows.iter().flat_map(|entry| [&entry.input, &entry.output]);
+        let all = saved.models.iter().flat_map(|entry| [&entry.input, &entry.output]);
         if all.map(|pairs| lengths(pairs).total()).max() < Some(FEWEST) {
             return Err(BaselineError::TooFew);
         }
@@ -114,8 +114,8 @@ impl SavedBaseline {
 
     pub(super) fn lengths(&self, flow: &ModelKey, direction: Direction) -> Option<Lengths> {
         let labels = [&flow.provider, &flow.model, &flow.route].map(Label::as_str);
-        let mut flows = self.flows.iter();
-        let saved = flows.find(|entry| entry.names() == (flow.position, labels))?;
+        let mut models = self.models.iter();
+        let saved = models.find(|entry| entry.names() == (flow.position, labels))?;
         Some(lengths(match direction {
             Direction::Input => &saved.input,
             Direction::Output => &saved.output,

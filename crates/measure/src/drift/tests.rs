@@ -147,30 +147,31 @@ fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
              \"input\":[[10,{count}]],\"output\":[]}}"
         )
     };
-    let file = |flows: &str| format!("{{\"version\":1,\"flows\":[{flows}]}}");
+    let file = |models: &str| format!("{{\"version\":1,\"models\":[{models}]}}");
     let many = vec![entry("m", 200); MOST_FLOWS + 1].join(",");
     for (text, expected) in [
-        (String::new(), "this is no saved baseline (line 1, column 0)"),
-        ("sk-planted: secret".to_owned(), "this is no saved baseline (line 1, column 1)"),
-        (file(&entry("m", 200)).replace("10,", "-10,"), "this is no saved baseline (line 1,"),
-        (file(&entry("m", 200)).replace("200", "4294967296"), "this is no saved baseline (line 1,"),
-        (
-            file(&entry("m", 200)).replace("gateway", "sideways"),
-            "this is no saved baseline (line 1,",
-        ),
-        (file("").replace('1', "2"), "its version is 2, and this program reads version 1"),
-        (file(&many), "it holds more than 256 flows"),
-        (file(&[entry("a", 200), entry("a", 3)].join(",")), "its flow 2 is there twice"),
-        (file(&entry("", 200)), "its flow 1 is there twice, or has a name that no flow has"),
-        (file(&entry(&"x".repeat(257), 200)), "its flow 1 is"),
-        (file(&entry("m", 199)), "none of its flows has 200 exchanges"),
-        (file(""), "none of its flows has 200 exchanges"),
+        (String::new(), "not a saved baseline (line 1, column 0)"),
+        ("sk-planted: secret".to_owned(), "not a saved baseline (line 1, column 1)"),
+        (file(&entry("m", 200)).replace("10,", "-10,"), "not a saved baseline (line 1,"),
+        (file(&entry("m", 200)).replace("200", "4294967296"), "not a saved baseline (line 1,"),
+        (file(&entry("m", 200)).replace("gateway", "sideways"), "not a saved baseline (line 1,"),
+        (file("").replace('1', "2"), "the version is 2, but this program reads version 1"),
+        (file(&many), "it has more than 256 models"),
+        (file(&[entry("a", 200), entry("a", 3)].join(",")), "model 2 is listed twice"),
+        (file(&entry("", 200)), "model 1 is listed twice or has an invalid name"),
+        (file(&entry(&"x".repeat(257), 200)), "model 1 is"),
+        (file(&entry("m", 199)), "no model has 200 requests"),
+        (file(""), "no model has 200 requests"),
     ] {
         let told = SavedBaseline::read(text.as_bytes()).unwrap_err().to_string();
         assert!(told.starts_with(expected), "{told}");
         assert!(!told.contains("planted") && told.contains("; save"), "{told}");
     }
-    assert!(SavedBaseline::read(file(&entry("m", 200)).as_bytes()).is_ok());
+    let current = file(&entry("m", 200));
+    let former = current.replace("models", "flows").replace("position", "vantage");
+    let [current, former] =
+        [current, former].map(|text| SavedBaseline::read(text.as_bytes()).unwrap());
+    assert_eq!(former, current);
 }
 
 #[test]

@@ -293,7 +293,7 @@ impl InFlightRequests {
     pub fn streams(&self, at: MonotonicInstant) -> Vec<StreamView> {
         let mut views: Vec<StreamView> =
             self.requests.values().map(|request| request.view(at)).collect();
-        views.sort_by_key(|view| view.exchange);
+        views.sort_by_key(|view| view.request_number);
         views
     }
 
