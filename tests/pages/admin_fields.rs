@@ -39,7 +39,7 @@ pub fn fields(value: &Value) -> BTreeSet<String> {
                 let path = if path.is_empty() { String::new() } else { format!("{path}[]") };
                 entries.iter().for_each(|entry| collect(entry, &path, found));
             }
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
     let mut found = BTreeSet::new();
