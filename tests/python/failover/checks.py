@@ -59,10 +59,10 @@ PACE, LOCAL_PACE, REQUESTS, OUTPUT, FIRST_TOKEN, FAILED = "pace", "the engine's 
 # Dashboard, panel, query, variables, and the expected value.
 PANELS = (
     ("tokengauge-overview", "Requests", "A", panels.ALL, REQUESTS),
-    ("tokengauge-overview", "TPS of the system", "A", panels.ALL, OUTPUT),
-    ("tokengauge-overview", "TPS per stream", "A", panels.ONE, PACE),
-    ("tokengauge-overview", "Failed: them", "A", panels.ALL, FAILED),
-    ("tokengauge-overview", "Failed: us", "A", panels.ALL, FAILED),
+    ("tokengauge-overview", "Total output tokens/s", "A", panels.ALL, OUTPUT),
+    ("tokengauge-overview", "Output tokens/s per stream", "A", panels.ONE, PACE),
+    ("tokengauge-overview", "Upstream error rate", "A", panels.ALL, FAILED),
+    ("tokengauge-overview", "Proxy error rate", "A", panels.ALL, FAILED),
 )
 
 
