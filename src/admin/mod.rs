@@ -8,6 +8,7 @@ mod access;
 mod drain;
 mod fair_limit;
 mod pieces;
+mod runbooks;
 mod stats;
 
 pub use drain::{Drain, DrainStart, DrainTarget};
@@ -34,6 +35,7 @@ use self::access::{Access, Denial};
 use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use self::pieces::PiecesBody;
+use self::runbooks::runbook;
 use tokengauge_telemetry::prometheus::Format;
 
 /// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
@@ -249,6 +251,8 @@ enum Endpoint {
     Ready,
     StartDrain,
     AwaitDrain,
+    /// The text of a runbook.
+    Runbook(&'static str),
     Page(PageKind),
 }
 
@@ -273,6 +277,10 @@ impl Endpoint {
             "/drained" => Self::AwaitDrain,
             "/metrics" => Self::Page(PageKind::Metrics(accepted_format(request.headers()))),
             "/" => Self::Page(PageKind::Index),
+            path if path.starts_with("/runbooks/") => {
+                let message = "no such runbook; /runbooks/ lists them\n";
+                Self::Runbook(runbook(path).ok_or((StatusCode::NOT_FOUND, message))?)
+            }
             path => match pages.others.iter().position(|page| page.path == path) {
                 Some(index) => Self::Page(PageKind::Other(index)),
                 None => return Err((StatusCode::NOT_FOUND, INDEX)),
@@ -288,11 +296,12 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /drained  responds when the drain is complete\n\
     /metrics  Prometheus text, or OpenMetrics if accepted\n\
     /config   current configuration, secrets redacted\n\
-    /streams  exchanges in flight\n\
-    /slo      objectives, error budgets and burn rates\n\
+    /streams  requests in flight\n\
+    /slo      SLOs, error budgets and burn rates\n\
     /stats    throughput, percentiles, queue depth and drift\n\
-    /drift    recent prompt and answer lengths, to save as a baseline\n\
-    /labels   label values of metrics\n";
+    /drift    recent prompt and response lengths, to save as a baseline\n\
+    /labels   label values of metrics\n\
+    /runbooks/NAME  runbook of an alert; /runbooks/ lists them\n";
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -323,6 +332,10 @@ impl AdminState {
                 text(StatusCode::OK, "ready\n")
             }
             Ok(Endpoint::Ready) => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Ok(Endpoint::Runbook(markdown)) => {
+                let body = Full::new(Bytes::from_static(markdown.as_bytes()));
+                response("text/markdown; charset=utf-8", Duration::ZERO, Either::Left(body))
+            }
             Ok(Endpoint::AwaitDrain) => {
                 connection.hold_permit(&self.waiting_limit);
                 drain_response(self.drain.wait().await)

@@ -358,4 +358,10 @@ async fn the_pages_require_the_same_access_as_streams() {
         let (open, _) = process.page_with(page, header).await;
         assert!(open.starts_with("HTTP/1.1 200"), "{page}: {open}");
     }
+    // The links of alerts work without a token.
+    let (head, runbook) = process.page("/runbooks/LLMProviderDown").await;
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/markdown"), "{head}");
+    assert!(runbook.starts_with("# LLMProviderDown"), "{runbook}");
+    let (missing, body) = process.page("/runbooks/nope").await;
+    assert!(missing.starts_with("HTTP/1.1 404") && body.contains("/runbooks/"), "{missing} {body}");
 }

@@ -207,9 +207,9 @@ fn astray(alert: &Rule) -> Vec<String> {
     };
     let book = alert.fields.get("runbook_url").map_or("", String::as_str);
     let own =
-        (!book.ends_with(&format!("/{}.md", alert.name))).then(|| format!("runbook_url: {book}"));
+        (!book.ends_with(&format!("/runbooks/{}", alert.name))).then(|| format!("runbook_url: {book}"));
     [
-        target("runbook_url", "docs/runbooks", ""),
+        target("runbook_url", "docs/runbooks", ".md"),
         target("dashboard_url", "dashboards", ".json"),
         own,
     ]
@@ -349,7 +349,7 @@ fn unset(page: &str, keys: &BTreeSet<String>) -> Vec<String> {
 fn finds_inconsistent_pages() {
     let rules = "groups:\n  - name: a\n    rules:\n      - record: slo:x:ratio\n        expr: up\n      - alert: A\n        \
         expr: |\n          up == 0\n          or up\n        labels:\n          severity: warning\n        annotations:\n          \
-        runbook_url: https://example.com/docs/runbooks/B.md\n          dashboard_url: http://localhost:3000/d/nowhere\n";
+        runbook_url: https://example.com/docs/runbooks/B\n          dashboard_url: http://localhost:3000/d/nowhere\n";
     let mut rules = read_rules(rules);
     assert_eq!((rules[0].name.as_str(), rules[0].expr.as_str()), ("slo:x:ratio", "up"));
     assert_eq!(rules[1].expr, "up == 0\nor up\n");

@@ -34,11 +34,13 @@ pub struct Values {
     pub health: Health,
 }
 
-/// Base URLs of the links in alert annotations, without a trailing slash.
+/// Addresses of the links in alert annotations.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
+    /// Address of a runbook, with `{alert}` for the name of the alert.
     pub runbooks: Text,
+    /// Base URL of Grafana, without a trailing slash.
     pub grafana: Text,
 }
 
