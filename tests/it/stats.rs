@@ -158,12 +158,12 @@ async fn percentiles_and_counts_equal_the_request_log() {
     };
     let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
-    assert_eq!(values("/points/token").len(), 18, "non-streaming responses have no value");
+    assert_eq!(values("/times/first_token").len(), 18, "non-streaming responses have no value");
     for (field, pointer, unit) in [
-        ("time_to_first_token_seconds", "/points/token", 0.000_1),
+        ("time_to_first_token_seconds", "/times/first_token", 0.000_1),
         ("output_tokens_per_second", "/call/rates/output", 0.01),
         ("time_per_output_token_seconds", "/call/rates/time_per_output_token", 0.000_001),
-        ("duration_seconds", "/points/end", 0.000_1),
+        ("duration_seconds", "/times/end", 0.000_1),
     ] {
         agree(&recent[field], values(pointer), unit);
     }

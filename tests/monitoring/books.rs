@@ -206,8 +206,8 @@ fn astray(alert: &Rule) -> Vec<String> {
         (last.is_empty() || !root().join(&file).is_file()).then(|| format!("{field}: {url}"))
     };
     let book = alert.fields.get("runbook_url").map_or("", String::as_str);
-    let own =
-        (!book.ends_with(&format!("/runbooks/{}", alert.name))).then(|| format!("runbook_url: {book}"));
+    let own = (!book.ends_with(&format!("/runbooks/{}", alert.name)))
+        .then(|| format!("runbook_url: {book}"));
     [
         target("runbook_url", "docs/runbooks", ".md"),
         target("dashboard_url", "dashboards", ".json"),
