@@ -60,7 +60,7 @@ struct Kept {
     room: usize,
     /// The frames that the first attempt passed on.
     frames: VecDeque<Frame<Bytes>>,
-    /// The rest of the body, once the first attempt is over.
+    /// The part of the body that the first attempt did not send. `None` until the first attempt ends.
     rest: Option<Upload>,
 }
 

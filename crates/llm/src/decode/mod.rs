@@ -67,7 +67,7 @@ struct Limits {
 struct Step {
     read: usize,
     written: usize,
-    /// An error that occurred after the written bytes. No further step may follow an error.
+    /// The error that was found after the bytes of this step were written. It makes this step the last one.
     fault: Option<DecodeError>,
 }
 

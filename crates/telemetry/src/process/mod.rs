@@ -70,7 +70,8 @@ pub fn raise_open_file_limit() {
     }
 }
 
-/// Returns the number of ticks per second in which `/proc/self/stat` counts CPU time. It is 100 on nearly all systems.
+/// Returns the number of clock ticks per second. `/proc/self/stat` gives CPU time in these ticks. The value is 100 on
+/// nearly all systems.
 fn ticks_per_second() -> Option<u32> {
     #[cfg(target_os = "linux")]
     return u32::try_from(rustix::param::clock_ticks_per_second()).ok();
