@@ -7,15 +7,16 @@ use std::time::Duration;
 use super::{STREAMED, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::record::Record;
+use tokengauge_measure::slo::Objective;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus, span};
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, RejectReason, ResponseHead,
     TimeoutKind, TimestampedEvent, UpstreamFailure,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Dimension, Name};
 
 #[path = "../../../../tests/it/aborts/table.rs"]
-mod table;
+pub(super) mod table;
 
 use table::{Cell, Facts};
 
@@ -34,10 +35,12 @@ const DONE: u64 = 1_330;
 const END: u64 = 1_400;
 
 /// One exchange and its results.
-struct Stage {
-    requests: InFlightRequests,
+pub(super) struct Stage {
+    pub(super) requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
-    records: Arc<Mutex<Vec<Record>>>,
+    pub(super) records: Arc<Mutex<Vec<Record>>>,
+    /// The values of gauges.
+    snapshot: Arc<Mutex<StateSnapshot>>,
 }
 
 /// One step of an exchange: the name of its timestamp, and the function that plays the step.
@@ -45,8 +48,15 @@ type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 
 impl Stage {
     fn new() -> Self {
+        Self::with(Vec::new(), &[])
+    }
+
+    /// Creates a stage with `objectives`, on which an upstream has accepted `models` before.
+    pub(super) fn with(objectives: Vec<Objective>, models: &[&str]) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = SnapshotSource::new(StateSnapshot::default);
+        let snapshot = Arc::<Mutex<StateSnapshot>>::default();
+        let current = Arc::clone(&snapshot);
+        let readings = SnapshotSource::new(move || current.lock().unwrap().clone());
         let (instruments, collector) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
@@ -54,10 +64,20 @@ impl Stage {
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let sinks = Sinks { instruments, record };
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
+        for model in models {
+            gate.admit(Dimension::Model, &Name::new(model).unwrap());
+        }
+        let requests = InFlightRequests::new(objectives, gate, sinks);
+        Self { requests, collector, records, snapshot }
     }
 
-    fn report(&mut self, millis: u64, event: ObserverEvent) {
+    /// Runs the periodic work of the observer, and updates the gauges.
+    pub(super) fn sweep(&mut self, millis: u64) {
+        self.requests.sweep(at(millis));
+        *self.snapshot.lock().unwrap() = self.requests.snapshot(at(millis));
+    }
+
+    pub(super) fn report(&mut self, millis: u64, event: ObserverEvent) {
         self.pass(millis, event, b"");
     }
 
@@ -66,7 +86,7 @@ impl Stage {
         self.requests.apply(entry, bytes);
     }
 
-    fn body(&mut self, millis: u64, direction: Direction, text: &str) {
+    pub(super) fn body(&mut self, millis: u64, direction: Direction, text: &str) {
         let event = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
@@ -75,7 +95,7 @@ impl Stage {
         self.pass(millis, event, text.as_bytes());
     }
 
-    fn event(&mut self, millis: u64, data: &str) {
+    pub(super) fn event(&mut self, millis: u64, data: &str) {
         self.body(millis, Direction::Response, &format!("data: {data}\n\n"));
     }
 
@@ -154,7 +174,7 @@ impl Stage {
         }
     }
 
-    fn metrics(&self) -> String {
+    pub(super) fn metrics(&self) -> String {
         prometheus::text(&self.collector.scrape())
     }
 }
@@ -181,7 +201,7 @@ fn ending(cell: &Cell) -> Ending {
 }
 
 /// Returns the facts of the record and the metrics, as `docs/reference/outcomes.md` names them.
-fn facts_of(record: &Record, metrics: &str) -> Facts {
+pub(super) fn facts_of(record: &Record, metrics: &str) -> Facts {
     let call = record.call.as_ref().unwrap();
     let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
     Facts {

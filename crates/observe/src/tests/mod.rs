@@ -5,6 +5,7 @@ mod backends;
 mod deadlines;
 mod encodings;
 mod endings;
+mod outage_page;
 mod outages;
 mod overload;
 mod queue;
