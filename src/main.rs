@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tokengauge::cli::{self, Cli};
+use tokengauge::cli;
 
 fn main() -> ExitCode {
-    cli::main(Cli::parse())
+    cli::main(cli::parse())
 }

@@ -301,7 +301,11 @@ impl Core {
         }
         let spans = Arc::clone(&telemetry);
         let lines = Arc::clone(&request_log);
+        let is_first = AtomicBool::new(true);
         let record = Box::new(move |record: &Record| {
+            if record.call.is_some() && is_first.swap(false, Ordering::Relaxed) {
+                self_telemetry::first_call(record);
+            }
             spans.record(record);
             lines.record(record);
         });

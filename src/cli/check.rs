@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::{self, ConfigErrors};
+use crate::config::{self, Config, ConfigErrors};
 use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Prints one error or warning per line as FILE:LINE:COLUMN: KEY: error; hint
+All keys: docs/reference/configuration.md, or tokengauge schema
 Flags and TOKENGAUGE_* variables are ignored: only the file is checked.
 Exit status: 0 if the file is valid, 1 otherwise.")]
 pub struct CheckArgs {
-    /// Check this configuration file (YAML)
+    /// Check this configuration file (YAML); - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -37,10 +38,34 @@ pub enum SchemaOf {
 pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     let config = config::check(&args.file)?;
     if args.print {
-        return Ok(config.yaml);
+        // Comments, so that the output is still YAML.
+        let warnings: String =
+            config.warnings.iter().map(|warning| format!("# {warning}\n")).collect();
+        return Ok(warnings + &config.yaml);
     }
     let warnings: String = config.warnings.iter().map(|warning| format!("{warning}\n")).collect();
-    Ok(format!("{warnings}{}: valid", args.file.display()))
+    Ok(format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config)))
+}
+
+/// Says what a configuration amounts to.
+fn summary(config: &Config) -> String {
+    let mut lines = Vec::new();
+    for listener in &config.listeners {
+        let tls = if listener.tls.is_some() { " with TLS" } else { "" };
+        lines.push(format!("listens on {}{tls}", listener.address));
+    }
+    lines.push(format!("admin port {}, metrics at /metrics", config.admin.address));
+    for route in &config.routes {
+        let facts = &route.facts;
+        let host = route.host.as_deref().unwrap_or("any host");
+        let prefix = if route.prefix.is_empty() { "/" } else { &route.prefix };
+        let upstream =
+            format!("{} ({}:{})", route.upstream, facts.server_address, facts.server_port);
+        lines.push(format!("route {}: {host}, {prefix} → upstream {upstream}", facts.name));
+    }
+    let names: Vec<&str> = config.objectives.iter().map(|slo| slo.name.as_str()).collect();
+    lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
+    lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {
@@ -68,7 +93,14 @@ mod tests {
     #[test]
     fn reports_a_valid_file_and_prints_it_on_request() {
         let message = checked("examples/minimal.yaml", false).unwrap();
-        assert!(message.ends_with("minimal.yaml: valid"), "{message}");
+        assert!(
+            message.contains("minimal.yaml: valid\n  listens on 127.0.0.1:4000\n"),
+            "{message}"
+        );
+        assert!(
+            message.contains("route openai: any host, / → upstream openai (api.openai.com:443)"),
+            "{message}"
+        );
         let printed = checked("examples/minimal.yaml", true).unwrap();
         assert!(printed.contains("url: https://api.openai.com"), "{printed}");
     }

@@ -1,10 +1,11 @@
 //! Defines the command line: the subcommands, and how they print results and errors.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigErrors, RunArgs};
 
@@ -28,9 +29,48 @@ pub mod simulate;
 #[derive(Debug, Parser)]
 #[command(name = "tokengauge", version, propagate_version = true, after_help = examples())]
 pub struct Cli {
+    /// Without a command, the first steps are printed.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
+
+/// Parses the command line and the environment. Prints help or errors, and exits then.
+pub fn parse() -> Cli {
+    let matches = without_empty_variables(Cli::command(), config::environment).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Removes the variables from all flags whose variable is set but empty. Manifests and shells write an empty value for
+/// a setting that is not set.
+fn without_empty_variables(
+    command: clap::Command,
+    environment: fn(&str) -> Option<String>,
+) -> clap::Command {
+    let is_empty = |flag: &clap::Arg| {
+        let name = flag.get_env().and_then(OsStr::to_str);
+        name.and_then(environment).is_some_and(|value| value.is_empty())
+    };
+    // clap has no way to remove a variable from a flag. A variable with an empty name is never set.
+    let without = |flag: clap::Arg| if is_empty(&flag) { flag.env("") } else { flag };
+    command.mut_subcommands(|command| command.mut_args(without))
+}
+
+const FIRST_STEPS: &str = "\
+tokengauge is an observability proxy for LLM APIs. Three things to do next:
+
+1. See it work, without any setup:
+     tokengauge demo
+2. Put it in front of a provider or an engine, send a request through it, and read the metrics:
+     tokengauge run --upstream https://api.openai.com
+     curl http://127.0.0.1:4000/v1/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" \\
+       -H 'Content-Type: application/json' \\
+       -d '{\"model\": \"gpt-4o-mini\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
+     curl http://127.0.0.1:4001/metrics
+3. Add it to an engine in Kubernetes:
+     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+
+All commands: tokengauge --help
+";
 
 /// Returns examples of the commands that this build contains.
 fn examples() -> String {
@@ -125,7 +165,10 @@ pub enum Command {
 
 /// Runs the subcommand.
 pub fn main(cli: Cli) -> ExitCode {
-    match cli.command {
+    let Some(command) = cli.command else {
+        return print_result(Ok::<_, ConfigErrors>(FIRST_STEPS.to_owned()));
+    };
+    match command {
         Command::Run(args) => exit_code(run::run(args, config::environment)),
         Command::Drain(args) => print_result(
             admin_client::drain(&args, config::environment).map_err(|error| describe(&error)),
@@ -204,8 +247,6 @@ fn write_stderr(line: impl Display) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     /// Parses the flags of `run` alone.
@@ -229,6 +270,36 @@ mod tests {
             let variable = flag.get_env().and_then(|name| name.to_str());
             assert_eq!(variable, Some(expected.as_str()), "--{name}");
             assert!(flag.get_help().is_some(), "--{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        let environment = |name: &str| match name {
+            "TOKENGAUGE_POSITION" | "TOKENGAUGE_UPSTREAM" => Some(String::new()),
+            "TOKENGAUGE_ADMIN" => Some("127.0.0.1:1".to_owned()),
+            _ => None,
+        };
+        let command = without_empty_variables(Cli::command(), environment);
+        let run = command.find_subcommand("run").unwrap();
+        let variable = |flag: &str| {
+            let flag = run.get_arguments().find(|arg| arg.get_long() == Some(flag)).unwrap();
+            flag.get_env().unwrap().to_str().unwrap()
+        };
+        assert_eq!(["position", "upstream"].map(variable), ["", ""]);
+        assert_eq!(["admin", "config"].map(variable), ["TOKENGAUGE_ADMIN", "TOKENGAUGE_CONFIG"]);
+    }
+
+    #[test]
+    fn the_first_steps_are_valid_commands() {
+        assert!(Cli::try_parse_from(["tokengauge"]).unwrap().command.is_none());
+        let lines =
+            FIRST_STEPS.lines().map(str::trim).filter(|line| line.starts_with("tokengauge "));
+        let commands: Vec<_> = lines.filter(|line| !line.contains(" is ")).collect();
+        assert_eq!(commands.len(), 3);
+        for command in commands {
+            let words = command.split(" | ").next().unwrap().split(' ');
+            assert!(Cli::try_parse_from(words).is_ok(), "{command}");
         }
     }
 

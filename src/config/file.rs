@@ -23,8 +23,9 @@ pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
         errors.add_at(position, String::new(), message);
         errors.into_errors()
     };
-    let bytes =
-        read_bytes(file, MAX_CONFIG_BYTES).map_err(|message| error(Position::START, message))?;
+    let read =
+        if file == Path::new("-") { read_stdin() } else { read_bytes(file, MAX_CONFIG_BYTES) };
+    let bytes = read.map_err(|message| error(Position::START, message))?;
     String::from_utf8(bytes).map_err(|invalid| {
         let valid = invalid.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(invalid.as_bytes().get(..valid).unwrap_or_default());
@@ -49,6 +50,20 @@ pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
 /// Returns whether a text can be sent in an `Authorization` header without escaping.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
+}
+
+/// Reads standard input as a configuration file.
+fn read_stdin() -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    io::stdin()
+        .lock()
+        .take(MAX_CONFIG_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot read standard input: {error}"))?;
+    if bytes.len() as u64 > MAX_CONFIG_BYTES {
+        return Err(format!("more than {MAX_CONFIG_BYTES} bytes; a configuration is smaller"));
+    }
+    Ok(bytes)
 }
 
 /// Reads a whole file. A file of more than `max` bytes is an error.

@@ -646,6 +646,10 @@ log: {level: warn, format: json}
     assert_eq!(config.routes[0].facts.position, ProxyPosition::Gateway);
     assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
+    let socket = RunArgs { listen: vec!["unix:/s".parse().unwrap()], ..args.clone() };
+    let message = messages(with(file, socket, &token));
+    assert!(message[0].starts_with("--tls-cert: no listener has a TCP address"), "{message:?}");
+
     let args = RunArgs { listen: vec!["127.0.0.1:0".parse().unwrap()], tls_key: None, ..args };
     let message = messages(with(file, args.clone(), &token));
     assert_eq!(message, ["--tls-cert: the key is missing; add --tls-key"]);

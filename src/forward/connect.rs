@@ -203,9 +203,21 @@ impl Tls {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), stream).await {
             Ok(stream) => Ok(Transport::Right(Box::new(TlsStream::new(stream)))),
-            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, error.to_string())),
+            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error))),
         }
     }
+}
+
+/// Describes a failed TLS handshake. The error of a server certificate that is itself trusted as a certificate
+/// authority has no readable text.
+fn explain(error: &io::Error) -> String {
+    let text = error.to_string();
+    if text.contains("CaUsedAsEndEntity") {
+        return "the server presents a certificate that is marked as a certificate authority; create a server \
+                certificate signed by this authority, and keep the authority as `ca_file`"
+            .to_owned();
+    }
+    text
 }
 
 /// Returns the trusted root certificates. They are those of the system or of `SSL_CERT_FILE`, or Mozilla's if there are
@@ -262,6 +274,17 @@ mod tests {
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
+
+    #[test]
+    fn explains_a_certificate_authority_that_is_used_as_a_server_certificate() {
+        let error = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))";
+        let message = explain(&io::Error::other(error));
+        assert!(
+            message.contains("certificate authority") && message.contains("ca_file"),
+            "{message}"
+        );
+        assert_eq!(explain(&io::Error::other("other")), "other");
+    }
 
     /// A listener with a full backlog, so that the next connection is neither accepted nor refused.
     async fn silent() -> (SocketAddr, TcpListener, TcpStream) {

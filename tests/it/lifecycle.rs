@@ -100,6 +100,24 @@ async fn a_hung_collector_delays_the_exit_only_by_the_flush_timeout() {
 }
 
 #[tokio::test]
+async fn logs_the_addresses_and_the_first_call_once() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    process.logged(&["OTLP export is off"]).await;
+    process.logged(&["admin port listening", "/metrics\""]).await;
+    for _ in 0..2 {
+        let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+        upstream.write(DONE).await;
+        client.read_exactly(DONE.len()).await;
+    }
+    let first =
+        ["first call measured", "\"model\":\"gpt-4o\"", "\"outcome\":\"ok\"", "\"ttft_s\":"];
+    process.logged(&first).await;
+    while process.count(&["requests_finished_total"]).await < 2 {}
+    assert_eq!(process.log().matches("first call measured").count(), 1);
+}
+
+#[tokio::test]
 async fn logs_dropped_telemetry_only_at_the_end() {
     let backend = Backend::start().await;
     let gone = Backend::start().await.address;

@@ -12,6 +12,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokengauge_measure::record::Record;
 use tracing::{error, info, warn};
 
 /// The proxy accepts requests.
@@ -22,7 +23,12 @@ pub fn listening(address: &str, tls: bool) {
 /// The admin port accepts requests. `restricted` is set if clients without a token only have access to health and
 /// metrics.
 pub fn admin_listening(address: &str, restricted: bool) {
-    info!(address, restricted, "admin port listening");
+    info!(
+        address,
+        restricted,
+        metrics = format!("http://{address}/metrics"),
+        "admin port listening"
+    );
 }
 
 /// The limits of connections and requests of all listeners were lowered, so that the process never needs more than
@@ -39,6 +45,22 @@ pub fn limits_lowered(max_connections: usize, max_requests: usize, open_files: u
 /// Logs the destination of each exported signal at startup.
 pub fn export_configured(summary: &str) {
     info!("{summary}");
+}
+
+/// The first call of a known API has ended. Logged once, to show what is measured.
+pub fn first_call(record: &Record) {
+    let Some(call) = &record.call else { return };
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    info!(
+        model = call.series.model.as_str(),
+        outcome = record.outcome.as_str(),
+        status = record.http.status,
+        duration_s = seconds(record.points.duration()),
+        ttft_s = seconds(record.points.time_to_first_token()),
+        output_tokens = call.output.as_ref().map(|output| output.tokens),
+        output_tokens_per_second = call.rates.output,
+        "first call measured; /stats and /metrics of the admin port have all calls"
+    );
 }
 
 /// A setting is invalid, and its default applies instead.

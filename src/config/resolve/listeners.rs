@@ -34,6 +34,11 @@ pub(super) fn resolve(
         listeners = self::listeners(&mut file.listeners, errors);
     }
     if let Some((raw, tls)) = tls_flags(layers.args, errors) {
+        if listeners.iter().all(|listener| matches!(listener.address, Address::Unix(_))) {
+            let message = "no listener has a TCP address, and Unix sockets have no TLS; remove the flag or add a TCP \
+                           listener";
+            errors.add_outside_file("--tls-cert", message);
+        }
         for (written, listener) in file.listeners.entries().zip(&mut listeners) {
             if matches!(listener.address, Address::Tcp(_)) {
                 written.value.tls = Field::of(raw.clone());
