@@ -1,12 +1,7 @@
 //! Keeps the prose of this repository in plain English: counts the phrases of `tests/fixtures/wording.txt` in
 //! documentation, in comments and messages of Rust, and in comments and text of YAML and scripts.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test may panic"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

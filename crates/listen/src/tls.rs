@@ -28,9 +28,11 @@ pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Error> {
     if chain.is_empty() {
         return Err(Error::Empty(certificate.display().to_string(), "certificate"));
     }
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-        pem::Error::NoItemsFound => Error::Empty(key.display().to_string(), "private key"),
-        other => unreadable(key, other),
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+        if matches!(error, pem::Error::NoItemsFound) {
+            return Error::Empty(key.display().to_string(), "private key");
+        }
+        unreadable(key, error)
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
