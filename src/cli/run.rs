@@ -147,7 +147,7 @@ fn log_addresses(app: &App) {
         };
         self_telemetry::listening(&address, listener.tls.is_some());
     }
-    let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
+    let restricted = !app.admin_addr().ip().is_loopback() || config.admin.token.is_some();
     self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
 }
 

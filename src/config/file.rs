@@ -18,14 +18,21 @@ pub(super) const TOKEN_HINT: &str = "write at least one character of visible ASC
 
 /// Reads a configuration or price file.
 pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
+    decode(file, read_bytes(file, MAX_CONFIG_BYTES))
+}
+
+/// Reads a configuration file, or standard input if its path is `-`.
+pub(super) fn read_or_stdin(file: &Path) -> Result<String, ConfigErrors> {
+    if file == Path::new("-") { decode(file, read_stdin()) } else { read(file) }
+}
+
+fn decode(file: &Path, bytes: Result<Vec<u8>, String>) -> Result<String, ConfigErrors> {
     let error = |position, message: String| {
         let mut errors = ErrorCollector::for_file(file);
         errors.add_at(position, String::new(), message);
         errors.into_errors()
     };
-    let read =
-        if file == Path::new("-") { read_stdin() } else { read_bytes(file, MAX_CONFIG_BYTES) };
-    let bytes = read.map_err(|message| error(Position::START, message))?;
+    let bytes = bytes.map_err(|message| error(Position::START, message))?;
     String::from_utf8(bytes).map_err(|invalid| {
         let valid = invalid.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(invalid.as_bytes().get(..valid).unwrap_or_default());

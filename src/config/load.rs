@@ -31,12 +31,12 @@ pub(super) fn load_text(
     resolve_text(text, layers)
 }
 
-/// Validates only `file`, without reading the files with secrets that it names.
+/// Validates only `file`, or standard input for the path `-`, without reading the files with secrets that it names.
 ///
 /// # Errors
 /// Returns every error of the file.
 pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
-    let text = file::read(file)?;
+    let text = file::read_or_stdin(file)?;
     let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
     let layers = Layers {
         args: &args,
