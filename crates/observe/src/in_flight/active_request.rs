@@ -245,8 +245,11 @@ impl ActiveRequest {
             let live = instruments.live(&series);
             stalls.into_iter().for_each(|sample| live.record(sample));
         }
-        if let (Some(meters), Some(call)) = (&live, &record.call) {
-            account(load, meters.model_id, &record, call, sum);
+        if let Some(call) = &record.call {
+            // A call without a response of an upstream has no live measurements, but it has ended too.
+            let model_id = live
+                .map_or_else(|| load.flow(&ModelKey::of(&call.series)), |meters| meters.model_id);
+            account(load, model_id, &record, call, sum);
         }
         record
     }
@@ -318,16 +321,16 @@ pub(super) fn record_warmth(
 /// from sent to end, and its input tokens from sent to the first token.
 fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
-    let (Some(sent), Some(end)) = (points.sent, points.end) else {
-        return;
-    };
-    if call.streamed || record.websocket.is_some() {
-        load.output(end, model_id, rest);
-    } else if let Some(output) = &call.output {
-        load.output_spread(sent, end, model_id, output.counted);
-    }
-    if let Some(input) = call.usage.and_then(|usage| usage.input) {
-        load.input_spread(sent, points.token.unwrap_or(end), model_id, input);
+    let Some(end) = points.end else { return };
+    if let Some(sent) = points.sent {
+        if call.streamed || record.websocket.is_some() {
+            load.output(end, model_id, rest);
+        } else if let Some(output) = &call.output {
+            load.output_spread(sent, end, model_id, output.counted);
+        }
+        if let Some(input) = call.usage.and_then(|usage| usage.input) {
+            load.input_spread(sent, points.token.unwrap_or(end), model_id, input);
+        }
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::FinishedRequest {

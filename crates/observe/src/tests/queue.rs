@@ -12,7 +12,7 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, Headers, ObserverEvent, RejectReason,
-    ResponseHead, TimestampedEvent,
+    ResponseHead, TimestampedEvent, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
@@ -112,6 +112,26 @@ fn arrival(direction: Direction, text: &str) -> ObserverEvent {
         len: u32::try_from(text.len()).unwrap(),
         blocked: BackpressureTime::default(),
     }
+}
+
+#[test]
+fn calls_without_a_response_are_finished_too() {
+    let mut scene = Scene::new();
+    let rejected = Ending::Rejected(RejectReason::Overload);
+    let endings =
+        [Ending::UpstreamFailed(UpstreamFailure::Connect), rejected, Ending::ClientDisconnected];
+    for (id, ending) in (1..).zip(endings) {
+        scene.open(id, 1_000, &[]);
+        scene.report(id, 1_000, arrival(Direction::Request, STREAMED), STREAMED);
+        if ending != rejected {
+            scene.report(id, 1_000, ObserverEvent::Admitted, "");
+        }
+        scene.report(id, 1_050, ObserverEvent::End(ending), "");
+    }
+    let (load, _) = scene.requests.reading(at(2_000));
+    let recent = &load.total.recent;
+    assert_eq!((recent.finished, recent.failed), (3, 2), "the client left once");
+    assert!(recent.duration.is_none());
 }
 
 #[test]

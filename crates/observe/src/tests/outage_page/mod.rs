@@ -1,12 +1,13 @@
-//! Generates `docs/reference/outages.md` and `alerts/tests/outages.yaml`, and tests that both are current.
+//! Generates `docs/reference/outages.md` and tests of alerts, and tests that they are current.
 //!
 //! Each row of the page is a call that is played at literal timestamps. The page shows its record and its SLO results.
 //! promtool runs the YAML file: it repeats the metrics of each call every second and checks the alerts that the page
-//! names. `UPDATE_FIXTURES=1` writes both files.
+//! names. `alerts/tests/quiet.yaml` has ordinary days without alerts. `UPDATE_FIXTURES=1` writes these files.
 
 mod call;
 mod monitoring;
 mod promtool;
+mod quiet;
 mod rows;
 
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ use tokengauge_types::label::Label;
 
 const PAGE: &str = "docs/reference/outages.md";
 const ALERT_TESTS: &str = "alerts/tests/outages.yaml";
+const QUIET_TESTS: &str = "alerts/tests/quiet.yaml";
 const BEGIN: &str = "<!-- generated: begin -->\n";
 const END: &str = "<!-- generated: end -->";
 
@@ -246,8 +248,11 @@ fn the_page_is_current() {
 
 #[test]
 fn the_tests_of_alerts_are_current() {
-    let current = fs::read_to_string(root().join(ALERT_TESTS)).unwrap_or_default();
-    check(ALERT_TESTS, &current, &promtool::document());
+    for (file, expected) in [(ALERT_TESTS, promtool::document()), (QUIET_TESTS, quiet::document())]
+    {
+        let current = fs::read_to_string(root().join(file)).unwrap_or_default();
+        check(file, &current, &expected);
+    }
 }
 
 #[test]

@@ -23,6 +23,10 @@ const HEADER: &str = "\
 #
 # Each test has healthy calls for 30 min and then only calls of its row, one per second. It expects the alerts that the
 # page names.
+";
+
+/// All rule files, in the order in which their groups depend on each other.
+pub(super) const RULE_FILES: &str = "\
 rule_files: [../recording.rules.yaml, ../traffic.rules.yaml, ../health.rules.yaml, ../slo.rules.yaml]
 evaluation_interval: 1m
 group_eval_order:
@@ -59,7 +63,7 @@ const SLOS: &str = "\
 
 pub(super) fn document() -> String {
     let selection = Selection::new();
-    let mut document = HEADER.to_owned();
+    let mut document = format!("{HEADER}{RULE_FILES}");
     for stream in [true, false] {
         let healthy = selection.values(&played(Call::healthy, stream, KNOWN_PATH));
         for row in rows_of(stream) {
@@ -79,7 +83,7 @@ pub(super) fn document() -> String {
 }
 
 /// Increase of each counter per second, and the value of each gauge, at one call per second.
-type Rates = BTreeMap<String, f64>;
+pub(super) type Rates = BTreeMap<String, f64>;
 
 /// The series and labels that rules use.
 pub(super) struct Selection {
@@ -141,7 +145,7 @@ impl Selection {
 }
 
 /// A series and its values.
-type Series = (String, String);
+pub(super) type Series = (String, String);
 
 /// Returns the series of healthy calls that break.
 fn changes(healthy: &Rates, broken: &Rates) -> Vec<Series> {
@@ -161,18 +165,29 @@ fn changes(healthy: &Rates, broken: &Rates) -> Vec<Series> {
 }
 
 fn test(name: &str, series: &[Series], alerts: &[&str]) -> String {
-    let mut test = format!("- name: '{name}'\n  interval: 30s\n  input_series:\n");
+    inputs(name, "30s", series) + &expectation(30, 60, alerts)
+}
+
+/// Returns the start of a test: its name and its series.
+pub(super) fn inputs(name: &str, interval: &str, series: &[Series]) -> String {
+    let mut test = format!("- name: '{name}'\n  interval: {interval}\n  input_series:\n");
     for (name, values) in series {
         writeln!(test, "  - series: '{name}'\n    values: '{values}'").unwrap();
     }
-    test.push_str(
-        "  promql_expr_test:\n  - expr: group by (alertname) (max_over_time(ALERTS{alertstate=\"firing\"}[30m]))\n    eval_time: 1h\n",
-    );
-    test.push_str(if alerts.is_empty() { "    exp_samples: []\n" } else { "    exp_samples:\n" });
-    for alert in alerts {
-        writeln!(test, "    - {{labels: '{{alertname=\"{alert}\"}}', value: 1}}").unwrap();
-    }
     test
+}
+
+/// Returns the end of a test: the alerts that fire within a number of minutes before another number of minutes.
+pub(super) fn expectation(within: u32, end: u32, alerts: &[&str]) -> String {
+    let firing = format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{within}m])");
+    let mut expected = format!(
+        "  promql_expr_test:\n  - expr: group by (alertname) ({firing})\n    eval_time: {end}m\n    exp_samples:"
+    );
+    expected.push_str(if alerts.is_empty() { " []\n" } else { "\n" });
+    for alert in alerts {
+        writeln!(expected, "    - {{labels: '{{alertname=\"{alert}\"}}', value: 1}}").unwrap();
+    }
+    expected
 }
 
 /// Returns the samples of a counter. A counter that healthy calls do not move is absent before its first event.
@@ -187,6 +202,6 @@ fn counter(before: f64, after: f64) -> String {
     }
 }
 
-fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
