@@ -38,6 +38,7 @@ mod characters;
 mod clouds;
 mod cohere;
 mod cumulative;
+mod delta_template;
 mod detect;
 mod emit;
 mod engines;
