@@ -52,6 +52,10 @@ clients: build
 timeline: build
     .ci/run timeline
 
+# Run mixed traffic with faults for some minutes
+soak MINUTES: build
+    SOAK_SECONDS=$(({{MINUTES}} * 60)) .ci/run soak
+
 # Build, run, drain and stop the image with a Docker engine
 docker: build
     .ci/run docker
