@@ -43,6 +43,20 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert!(dead.is_empty(), "\n{}", dead.join("\n"));
 }
 
+/// The last column of each table names tests.
+#[test]
+fn every_test_of_the_reliability_page_exists() {
+    let page = read("docs/reference/reliability.md");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |"));
+    let named: Vec<&str> =
+        rows.flat_map(|row| code_spans(row.rsplit(" | ").next().unwrap())).collect();
+    assert!(named.len() > 40, "{named:?}");
+    let sources = pages::rust_sources();
+    let missing: Vec<&&str> =
+        named.iter().filter(|name| !sources.contains(&format!("fn {name}()"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn every_requested_admin_page_exists() {
     let admin = read("docs/reference/admin-api.md");

@@ -49,7 +49,9 @@ async fn bytes_beyond_the_content_length_do_not_reach_the_next_client() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nevil").await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nevil")
+        .await;
     client.read_head().await;
     assert_eq!(client.read_exactly(2).await, b"ok");
     client.write(GET).await;
