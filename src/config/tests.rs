@@ -666,7 +666,7 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
         ..upstreams(&["ftp://h"])
     };
     let variables =
-        [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "socks5://me:secret@h:1")];
+        [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "http://me:secret@h:port x")];
     let message = messages(with("version: 1\ncolour: red\n", args, &variables));
     let keys: BTreeSet<&str> =
         message.iter().map(|line| line.split(": ").next().unwrap()).collect();
