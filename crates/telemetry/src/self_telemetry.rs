@@ -68,6 +68,11 @@ pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
 
+/// A setting is used, but it is incomplete, or probably not what was intended.
+pub fn setting_ambiguous(name: &str, reason: &str) {
+    warn!(name, reason, "setting used, but check it");
+}
+
 /// The configuration is in effect, but should be changed: a key has a new name, or a variable is ignored.
 pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
@@ -195,8 +200,8 @@ pub fn scrape_succeeded(upstream: &str, engine: &str) {
 }
 
 /// An OTLP export failed. Logged once, until an export succeeds.
-pub fn export_failed(signal: &str, problem: &str) {
-    warn!(signal, problem, "OTLP export failed");
+pub fn export_failed(signal: &str, endpoint: &str, problem: &str) {
+    warn!(signal, endpoint, problem, "OTLP export failed");
 }
 
 /// OTLP exports succeed again after this number of failures.
