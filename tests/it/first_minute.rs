@@ -58,3 +58,31 @@ async fn an_outage_of_the_upstream_leaves_one_warning_and_its_end_another_line()
     assert_eq!(recovered.len(), 1, "{log}");
     assert_eq!(recovered[0]["level"], "INFO");
 }
+
+#[tokio::test]
+async fn a_failed_export_names_the_collector_and_the_cause_without_credentials() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let gone = Backend::start().await.address;
+    let endpoint = format!("http://me:hunter2@{gone}/base?key=hunter3");
+    for protocol in ["http/protobuf", "grpc"] {
+        let environment = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_TRACES_EXPORTER", "none"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
+        ];
+        let process = Process::start(&["--upstream", &upstream], &environment).await;
+        process.logged(&["OTLP export failed"]).await;
+        let is_exported = ["tokengauge_self_export_requests_total", "failed"];
+        while process.count(&is_exported).await < 3 {}
+        let log = process.log();
+        let failed = messages(&log, "OTLP export failed");
+        let [failed] = failed.as_slice() else { panic!("one line per outage: {log}") };
+        let shown = failed["endpoint"].as_str().unwrap();
+        assert!(shown.contains(&gone.to_string()), "{shown}");
+        let problem = failed["problem"].as_str().unwrap();
+        assert!(problem.contains("Connection refused"), "{problem}");
+        assert!(!log.contains("hunter"), "{log}");
+    }
+}
