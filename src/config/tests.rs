@@ -638,6 +638,9 @@ log: {level: warn, format: json}
     let config = with(file, args.clone(), &token).unwrap();
     let tls: Vec<bool> = config.listeners.iter().map(|listener| listener.tls.is_some()).collect();
     assert_eq!(tls, [true, false], "TLS is for TCP");
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    let expected = "--tls-cert: Unix sockets have no TLS; served without TLS: /run/s; with TLS: all TCP listeners";
+    assert_eq!(warnings, [expected]);
     assert_eq!(config.admin.address.port(), 12);
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
