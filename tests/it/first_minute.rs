@@ -86,3 +86,14 @@ async fn a_failed_export_names_the_collector_and_the_cause_without_credentials()
         assert!(!log.contains("hunter"), "{log}");
     }
 }
+
+#[tokio::test]
+async fn localhost_is_an_address_to_listen_on() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let arguments = ["--listen", "localhost:0", "--admin", "localhost:0", "--upstream", &upstream];
+    let process = Process::start(&arguments, &[]).await;
+    assert!(process.address.ip().is_loopback() && process.admin.ip().is_loopback());
+    assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    assert_eq!(messages(&process.log(), "listening").len(), 2);
+}
