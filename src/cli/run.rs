@@ -48,7 +48,8 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
 }
 
-/// Combines the export settings of the environment and the configuration file. Logs each invalid setting.
+/// Combines the export settings of the environment and the configuration file. Logs each invalid or ambiguous
+/// setting.
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
@@ -56,7 +57,10 @@ pub fn export(
     let setting = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
     for problem in &problems {
-        self_telemetry::setting_ignored(&problem.variable, &problem.message);
+        match problem.is_ignored {
+            true => self_telemetry::setting_ignored(&problem.variable, &problem.message),
+            false => self_telemetry::setting_ambiguous(&problem.variable, &problem.message),
+        }
     }
     let is_enabled = |value: &String| {
         let off = ["", "false", "no_content"];

@@ -142,6 +142,11 @@ impl ErrorCollector {
         self.errors.push(ConfigError { position: None, key, message: message.into() });
     }
 
+    /// Adds a warning about a flag or an environment variable.
+    pub(super) fn warn_outside_file(&mut self, name: &str, message: String) {
+        self.warnings.push(ConfigError { position: None, key: name.to_owned(), message });
+    }
+
     /// Adds the errors of another file that the configuration file references.
     pub(super) fn extend(&mut self, errors: ConfigErrors) {
         self.errors.extend(errors.0);

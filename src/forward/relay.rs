@@ -100,10 +100,16 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns whether the response does not switch protocols, or switches to the one that was requested.
-    fn is_expected(&self, upgrade: bool) -> bool {
-        self.response.status() != StatusCode::SWITCHING_PROTOCOLS
-            || upgrade && headers::upgrades_to_websocket(self.response.headers())
+    /// Returns an error if the response switches to a protocol that was not requested.
+    fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
+        let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let is_requested = upgrade && headers::upgrades_to_websocket(self.response.headers());
+        if is_switch && !is_requested {
+            let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
+            let cause = "it switched to a protocol that was not requested";
+            return Err(ForwardError::with_cause(ending, cause));
+        }
+        Ok(self)
     }
 }
 
@@ -129,19 +135,18 @@ impl Exchange {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
             return Err(error.with_unsent(request));
         }
-        match self.send(request, upgrade.is_some()).await {
-            Ok(received) if !received.is_expected(upgrade.is_some()) => {
-                let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
-                let cause = "it switched to a protocol that was not requested";
-                Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
+        let sent = self.send(request, upgrade.is_some()).await;
+        let sent = sent.and_then(|received| received.if_expected(upgrade.is_some()));
+        match sent {
+            Ok(received) => {
+                self.upstream.log_response();
+                Ok(self.respond(received, upgrade))
             }
-            Ok(received) => Ok(self.respond(received, upgrade)),
-            Err(error) => Err(self.name_upstream(error)),
+            Err(error) => {
+                self.upstream.log_failure(&error);
+                Err(ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error })
+            }
         }
-    }
-
-    fn name_upstream(&self, error: ForwardError) -> ForwardError {
-        ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error }
     }
 
     /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent once

@@ -68,7 +68,12 @@ pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
 
-/// The configuration is in effect, but should be changed: a key has a new name.
+/// A setting is used, but it is incomplete, or probably not what was intended.
+pub fn setting_ambiguous(name: &str, reason: &str) {
+    warn!(name, reason, "setting used, but check it");
+}
+
+/// The configuration is in effect, but should be changed: a key has a new name, or a variable is ignored.
 pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
 }
@@ -86,6 +91,17 @@ pub fn observer_restarted(restarts: u64) {
 /// The kernel does not report TCP connection statistics.
 pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
+}
+
+/// Requests to an upstream got no response. Logged for the first one, and then at most once a minute. `failed_requests`
+/// counts since the previous such line.
+pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requests: u64) {
+    warn!(upstream, address, problem, failed_requests, "upstream failed");
+}
+
+/// An upstream responds again.
+pub fn upstream_recovered(upstream: &str, address: &str) {
+    info!(upstream, address, "upstream recovered");
 }
 
 /// An upstream closes its connections before they can be reused. Logged once. New connections are not pooled for
@@ -184,8 +200,8 @@ pub fn scrape_succeeded(upstream: &str, engine: &str) {
 }
 
 /// An OTLP export failed. Logged once, until an export succeeds.
-pub fn export_failed(signal: &str, problem: &str) {
-    warn!(signal, problem, "OTLP export failed");
+pub fn export_failed(signal: &str, endpoint: &str, problem: &str) {
+    warn!(signal, endpoint, problem, "OTLP export failed");
 }
 
 /// OTLP exports succeed again after this number of failures.

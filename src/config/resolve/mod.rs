@@ -120,10 +120,7 @@ fn apply_proxies(
     environment: Environment<'_>,
     errors: &mut ErrorCollector,
 ) {
-    let (proxies, invalid) = proxy_env::from_env(environment);
-    for (variable, error) in invalid {
-        errors.add_outside_file(variable, error.to_string());
-    }
+    let proxies = proxy_env::from_env(environment, errors);
     let scrapes = routing.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
     for server in routing.upstreams.all.iter_mut().chain(scrapes) {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);

@@ -7,8 +7,12 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::config::endpoint::{Endpoint, redacted};
 use crate::config::{
-    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, IgnoredSetting, Protocol,
+    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
     SignalConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
@@ -16,8 +20,8 @@ use crate::sampling::{RootSampler, Sampler};
 impl Config {
     /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.
     /// To apply a configuration file, the caller passes a `get` that returns the values of the file.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<IgnoredSetting>) {
-        let environment = Environment { get: &get, ignored: RefCell::default() };
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<SettingWarning>) {
+        let environment = Environment { get: &get, warnings: RefCell::default() };
         let config = Self {
             disabled: environment.flag("OTEL_SDK_DISABLED", false),
             resource: environment.resource(),
@@ -65,13 +69,13 @@ impl Config {
                 )
                 .unwrap_or_default(),
         };
-        (config, environment.ignored.into_inner())
+        (config, environment.warnings.into_inner())
     }
 }
 
 struct Environment<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
-    ignored: RefCell<Vec<IgnoredSetting>>,
+    warnings: RefCell<Vec<SettingWarning>>,
 }
 
 impl Environment<'_> {
@@ -104,13 +108,14 @@ impl Environment<'_> {
         let endpoint =
             if self.exports(signal) { self.endpoint(signal, path, protocol) } else { None };
         let file = |what| self.text(&name(what)).map(PathBuf::from);
-        let headers = name("HEADERS");
+        let list = name("HEADERS");
+        let mut headers = self.text(&list).map(|text| self.pairs(&list, &text)).unwrap_or_default();
+        let credentials = endpoint.as_ref().and_then(|endpoint| endpoint.credentials.as_deref());
+        headers.extend(credentials.and_then(basic_authorization));
         SignalConfig {
-            endpoint,
+            endpoint: endpoint.map(|endpoint| endpoint.url),
             protocol: protocol.unwrap_or_default(),
-            headers: ExportHeaders(
-                self.text(&headers).map(|list| self.pairs(&headers, &list)).unwrap_or_default(),
-            ),
+            headers: ExportHeaders(headers),
             timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
             gzip: self
                 .keyword(&name("COMPRESSION"), &[("gzip", true), ("none", false)])
@@ -130,40 +135,59 @@ impl Environment<'_> {
     }
 
     /// Uses an endpoint for the signal unchanged. Over HTTP, appends the signal's path to the general endpoint.
-    fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<String> {
+    fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
-        let endpoint = self.text(&name)?;
-        let path = if name == "OTEL_EXPORTER_OTLP_ENDPOINT" { path } else { "" };
-        let Some(url) = self.with_scheme(signal, &name, &endpoint) else {
-            self.ignore(
-                &name,
-                format!("\"{endpoint}\" is not a URL such as http://localhost:4318"),
-            );
+        let text = self.text(&name)?;
+        let is_general = name == "OTEL_EXPORTER_OTLP_ENDPOINT";
+        let url = match protocol.unwrap_or_default() {
+            Protocol::Grpc => self.with_scheme(signal, &name, &text),
+            Protocol::HttpProtobuf => text,
+        };
+        let has_grpc_port = url.trim_end_matches('/').ends_with(":4317");
+        let advice = match protocol {
+            None if has_grpc_port => {
+                "; port 4317 is usually gRPC, for which OTEL_EXPORTER_OTLP_PROTOCOL=grpc is required"
+            }
+            None | Some(_) => "",
+        };
+        let Some(endpoint) = Endpoint::parse(&url) else {
+            let shown = redacted(&url);
+            let message = match shown.contains("://") {
+                true => format!("\"{shown}\" is not a URL such as http://localhost:4318{advice}"),
+                false => {
+                    format!(
+                        "\"{shown}\" has no scheme; write http://{shown} or https://{shown}{advice}"
+                    )
+                }
+            };
+            self.ignore(&name, message);
             return None;
         };
-        if protocol.is_none() && url.trim_end_matches('/').ends_with(":4317") {
-            self.ignore(&name, "port 4317 is usually gRPC, but the protocol defaults to http/protobuf; for gRPC set OTEL_EXPORTER_OTLP_PROTOCOL=grpc".into());
+        if !advice.is_empty() {
+            self.warn(&name, format!("OTLP over HTTP is used{advice}"));
         }
         Some(match protocol.unwrap_or_default() {
-            Protocol::Grpc => url,
-            Protocol::HttpProtobuf if path.is_empty() => url,
-            Protocol::HttpProtobuf => format!("{}{path}", url.trim_end_matches('/')),
+            Protocol::HttpProtobuf if is_general => endpoint.with_path(path),
+            Protocol::Grpc | Protocol::HttpProtobuf => endpoint,
         })
     }
 
-    /// Adds a missing scheme. `…_INSECURE` selects `http` or `https`.
-    fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> Option<String> {
-        let url = if endpoint.contains("://") {
-            endpoint.to_owned()
-        } else {
-            let insecure = self.flag(&self.signal_variable(signal, "INSECURE"), false);
-            let scheme = if insecure { "http" } else { "https" };
-            self.ignore(name, format!("\"{endpoint}\" has no scheme; using {scheme}://"));
-            format!("{scheme}://{endpoint}")
-        };
-        let uri: http::Uri = url.parse().ok()?;
-        let known = matches!(uri.scheme_str(), Some("http" | "https"));
-        (known && uri.host().is_some_and(|host| !host.is_empty())).then_some(url)
+    /// Adds a missing scheme to a gRPC endpoint: `https`, or `http` if `…_INSECURE` is true. The specification requires
+    /// a scheme for HTTP only.
+    fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> String {
+        if endpoint.contains("://") {
+            return endpoint.to_owned();
+        }
+        let insecure = self.signal_variable(signal, "INSECURE");
+        if self.text(&insecure).is_none() {
+            let shown = redacted(endpoint);
+            let message = format!(
+                "\"{shown}\" has no scheme, so TLS is used; write http://{shown} or https://{shown}"
+            );
+            self.warn(name, message);
+        }
+        let scheme = if self.flag(&insecure, false) { "http" } else { "https" };
+        format!("{scheme}://{endpoint}")
     }
 
     /// Reads `OTEL_<signal>_EXPORTER`. `none` turns the signal off. `/metrics` is served in any case.
@@ -325,14 +349,29 @@ impl Environment<'_> {
         None
     }
 
-    /// Reports each problem once, although general variables are read for each signal.
+    /// Reports a value that is ignored.
     fn ignore(&self, name: &str, message: String) {
-        let setting = IgnoredSetting { variable: name.to_owned(), message };
-        let mut ignored = self.ignored.borrow_mut();
-        if !ignored.contains(&setting) {
-            ignored.push(setting);
+        self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: true });
+    }
+
+    /// Reports a value that is used, but probably not as intended.
+    fn warn(&self, name: &str, message: String) {
+        self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: false });
+    }
+
+    /// Reports each problem once, although general variables are read for each signal.
+    fn report(&self, warning: SettingWarning) {
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
         }
     }
+}
+
+/// Returns the header for credentials that were part of a URL. Returns `None` if they are not valid percent-encoding.
+fn basic_authorization(credentials: &str) -> Option<(String, String)> {
+    let decoded = percent_decoded(credentials)?;
+    Some(("authorization".to_owned(), format!("Basic {}", STANDARD.encode(decoded))))
 }
 
 /// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
@@ -585,20 +624,70 @@ mod tests {
         );
     }
 
+    /// Returns the endpoint for traces and the only warning: its text, and whether the value is ignored.
+    fn endpoint(variables: &[(&str, &str)]) -> (Option<String>, Option<(String, bool)>) {
+        let (config, warnings) = Config::from_env(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        assert!(warnings.len() <= 1, "{warnings:?}");
+        let warning = warnings.first().map(|it| (it.to_string(), it.is_ignored));
+        (config.traces.endpoint, warning)
+    }
+
     #[test]
-    fn an_endpoint_without_scheme_defaults_to_https() {
-        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318");
-        let (config, problems) = read(&[endpoint]);
-        assert_eq!(config.traces.endpoint.as_deref(), Some("https://collector:4318/v1/traces"));
-        assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
-        let (config, _) = read(&[endpoint, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]);
-        assert_eq!(config.traces.endpoint.as_deref(), Some("http://collector:4318/v1/traces"));
+    fn a_grpc_endpoint_without_scheme_uses_tls_unless_insecure_is_set() {
+        let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317");
+        let (url, warning) = endpoint(&[general, grpc]);
+        assert_eq!(url.as_deref(), Some("https://localhost:4317"));
+        let message = "OTEL_EXPORTER_OTLP_ENDPOINT: \"localhost:4317\" has no scheme, so TLS is used; write \
+                       http://localhost:4317 or https://localhost:4317";
+        assert_eq!(warning, Some((message.to_owned(), false)));
+        for (insecure, expected) in
+            [("true", "http://localhost:4317"), ("false", "https://localhost:4317")]
+        {
+            let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", insecure);
+            assert_eq!(endpoint(&[general, grpc, insecure]), (Some(expected.to_owned()), None));
+        }
+    }
+
+    #[test]
+    fn an_http_endpoint_without_scheme_is_ignored() {
+        let (url, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]);
+        assert_eq!(url, None);
+        let message = "OTEL_EXPORTER_OTLP_ENDPOINT: \"localhost:4317\" has no scheme; write http://localhost:4317 or \
+                       https://localhost:4317; port 4317 is usually gRPC, for which \
+                       OTEL_EXPORTER_OTLP_PROTOCOL=grpc is required";
+        assert_eq!(warning, Some((message.to_owned(), true)));
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318");
+        let (url, warning) = endpoint(&[own, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]);
+        assert_eq!((url, warning.map(|it| it.1)), (None, Some(true)));
     }
 
     #[test]
     fn warns_about_the_grpc_port_without_the_grpc_protocol() {
-        let (_, problems) = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")]);
-        assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
+        let (url, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")]);
+        assert_eq!(url.as_deref(), Some("http://collector:4317/v1/traces"));
+        let (message, is_ignored) = warning.unwrap();
+        assert!(message.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc") && !is_ignored, "{message}");
+    }
+
+    #[test]
+    fn credentials_of_a_url_become_a_header() {
+        let url = "http://me:hunt%65r2@collector:4318/otlp?key=hunter2";
+        let config = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]);
+        let url = "http://collector:4318/otlp/v1/traces?key=hunter2";
+        assert_eq!(config.traces.endpoint.as_deref(), Some(url));
+        let basic = ("authorization".to_owned(), "Basic bWU6aHVudGVyMg==".to_owned());
+        assert_eq!(config.traces.headers.0, [basic]);
+        let summary = config.summary();
+        assert!(!summary.contains("hunt") && summary.contains("/otlp/v1/traces?***"), "{summary}");
+        for invalid in ["ftp://me:hunter2@collector", "me:hunter2@collector:4318"] {
+            let (_, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", invalid)]);
+            let (message, _) = warning.unwrap();
+            assert!(!message.contains("hunter2") && message.contains("***@collector"), "{message}");
+        }
     }
 
     #[test]

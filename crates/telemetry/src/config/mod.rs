@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::sampling::Sampler;
 use tokengauge_types::label_values;
 
+mod endpoint;
 mod environment;
 
 /// The configuration of telemetry. [`Config::from_env`] builds it from environment variables. The caller passes a
@@ -128,11 +129,13 @@ pub enum ExemplarFilter {
     AlwaysOff,
 }
 
-/// An invalid setting that was ignored, and the reason.
+/// A setting that is invalid or ambiguous.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct IgnoredSetting {
+pub struct SettingWarning {
     pub variable: String,
     pub message: String,
+    /// Whether the value is ignored. Otherwise, it is used as the message describes.
+    pub is_ignored: bool,
 }
 
 impl Config {
@@ -169,7 +172,7 @@ impl Config {
         if !self.sends_any() {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
-        let signal = |name: &str, signal: &SignalConfig| match &signal.endpoint {
+        let signal = |name: &str, signal: &SignalConfig| match signal.shown_endpoint() {
             Some(endpoint) => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
             None => format!("{name} nowhere"),
         };
@@ -202,6 +205,13 @@ impl Default for SignalConfig {
             gzip: false,
             tls: TlsFiles::default(),
         }
+    }
+}
+
+impl SignalConfig {
+    /// Returns the endpoint for messages, without its query, which may contain a credential.
+    pub fn shown_endpoint(&self) -> Option<String> {
+        self.endpoint.as_deref().map(endpoint::redacted)
     }
 }
 
@@ -250,7 +260,7 @@ impl fmt::Debug for ExportHeaders {
     }
 }
 
-impl fmt::Display for IgnoredSetting {
+impl fmt::Display for SettingWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.variable, self.message)
     }
