@@ -28,6 +28,7 @@ pub(super) fn dashboard() -> Dashboard {
         from: None,
         scope: Scope::Lane,
         variables: ["a", "b"].into_iter().flat_map(variables).collect(),
+        visible: Vec::new(),
         rows: vec![
             row(sides, (4, 4), summary()),
             row("Is B faster", (8, 7), speed()),

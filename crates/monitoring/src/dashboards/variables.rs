@@ -60,7 +60,7 @@ pub(super) fn datasource() -> Value {
 }
 
 impl Variable {
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn json(&self, visible: bool) -> Value {
         // The default `.*` matches any label value, including an absent label.
         let all = self.all.as_deref().unwrap_or(".*");
         let current = if self.single {
@@ -80,7 +80,8 @@ impl Variable {
             "refresh": 2,
             // The value 3 sorts by name, comparing numbers in names by their value.
             "sort": 3,
-            "hide": 0,
+            // The value 2 hides the variable.
+            "hide": if visible { 0 } else { 2 },
             "skipUrlSync": false,
             "multi": !self.single,
             "includeAll": !self.single,
