@@ -26,6 +26,9 @@ const RULES: &[(&str, Check)] = &[
     ("units are known to readers", units),
     ("links to dashboards keep the time range and the model", links),
     ("links between dashboards take one menu", menus),
+    ("the overview is one screen", one_screen),
+    ("a comparison has one value per side", sides),
+    ("a comparison shows better, worse and the confidence", ratios),
 ];
 
 #[test]
@@ -228,4 +231,57 @@ fn links(dashboard: &Value) -> Vec<String> {
 fn menus(dashboard: &Value) -> Vec<String> {
     let wide = list(dashboard, "/links").iter().filter(|link| link["asDropdown"] != true);
     wide.map(Value::to_string).collect()
+}
+
+/// At 1600 × 900, a screen has 21 rows below Grafana's menus and one line of variables.
+fn one_screen(dashboard: &Value) -> Vec<String> {
+    const ROWS: u64 = 21;
+    if dashboard["uid"] != "tokengauge-overview" {
+        return Vec::new();
+    }
+    let variables = list(dashboard, "/templating/list").iter();
+    let visible: Vec<_> = variables.filter(|one| one["hide"] == 0).map(title_of_variable).collect();
+    let open = list(dashboard, "/panels").iter().filter(|panel| panel["type"] != "row");
+    let bottom = open.map(|panel| {
+        let place = &panel["gridPos"];
+        place["y"].as_u64().unwrap_or_default() + place["h"].as_u64().unwrap_or_default()
+    });
+    let bottom = bottom.max().unwrap_or_default();
+    let many = (visible.len() > 4).then(|| format!("variables: {visible:?}"));
+    let long = (bottom > ROWS).then(|| format!("{bottom} rows"));
+    many.into_iter().chain(long).collect()
+}
+
+fn title_of_variable(variable: &Value) -> String {
+    variable["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// With "All" on both sides, every ratio is 1.
+fn sides(dashboard: &Value) -> Vec<String> {
+    let variables = list(dashboard, "/templating/list").iter();
+    let sides = variables
+        .filter(|one| ["_a", "_b"].iter().any(|side| title_of_variable(one).ends_with(side)));
+    // Without sorting, the values have the order of the query: by number of requests.
+    sides
+        .filter(|one| one["multi"] == true || one["includeAll"] == true || one["sort"] != 0)
+        .map(title_of_variable)
+        .collect()
+}
+
+fn ratios(dashboard: &Value) -> Vec<String> {
+    if dashboard["uid"] != "tokengauge-compare" {
+        return Vec::new();
+    }
+    let mut wrong = failing(dashboard, "stat", |panel| {
+        let steps = list(panel, "/fieldConfig/defaults/thresholds/steps");
+        let is_single = list(panel, "/targets").len() == 1;
+        !is_single || !title(panel).contains("B ÷ A") || steps.len() == 3
+    });
+    let titles: Vec<String> = panels(dashboard, "stat").map(title).collect();
+    for name in ["TTFT p50, B ÷ A", "TTFT p95, B ÷ A", "TTFT p95, B ÷ A, confidence"] {
+        if !titles.iter().any(|title| title == name) {
+            wrong.push(format!("no panel {name}"));
+        }
+    }
+    wrong
 }

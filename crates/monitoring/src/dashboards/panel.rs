@@ -95,6 +95,9 @@ pub(super) enum Kind {
 pub(super) struct Column {
     pub(super) unit: String,
     pub(super) query: String,
+    /// Text and colour that are shown in place of specific values of a table column.
+    #[serde(default)]
+    pub(super) values: Vec<(f64, String, Colour)>,
 }
 
 /// Percentiles of a histogram over all selected series, shown as lines named `p50`. They are absent without

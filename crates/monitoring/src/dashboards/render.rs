@@ -120,15 +120,7 @@ impl Panel {
             "type": "special",
             "options": { "match": "null+nan", "result": result },
         });
-        if self.values.is_empty() {
-            return json!([absent]);
-        }
-        let values: Map<String, Value> = (self.values.iter().enumerate())
-            .map(|(at, (number, text, colour))| {
-                (number.to_string(), json!({ "color": colour, "index": at, "text": text }))
-            })
-            .collect();
-        json!([absent, { "type": "value", "options": values }])
+        std::iter::once(absent).chain(named_values(&self.values)).collect()
     }
 
     fn thresholds(&self) -> Value {
@@ -208,8 +200,17 @@ impl Panel {
             let fixed = json!({ "mode": "fixed", "fixedColor": colour });
             by_name(name, &[json!({ "id": "color", "value": fixed })])
         });
-        let columns =
-            self.columns.iter().map(|(name, column)| by_name(name, &[unit(&column.unit)]));
+        let columns = self.columns.iter().map(|(name, column)| {
+            let named = named_values(&column.values).into_iter().flat_map(|named| {
+                let coloured = json!({ "type": "color-text" });
+                [
+                    json!({ "id": "mappings", "value": [named] }),
+                    json!({ "id": "custom.cellOptions", "value": coloured }),
+                ]
+            });
+            let properties: Vec<Value> = std::iter::once(unit(&column.unit)).chain(named).collect();
+            by_name(name, &properties)
+        });
         let keys = self.keys.values().map(|title| by_name(title, &[unit("string")]));
         let links = self.links.iter().map(|Link { column, title, url }| {
             let link = json!({ "title": title, "url": expanded_url(url), "targetBlank": false });
@@ -295,7 +296,7 @@ impl Panel {
         let reduced = json!({ "calcs": [calculation], "fields": "", "values": false });
         match self.kind {
             Kind::Stat => json!({
-                "colorMode": if self.thresholds.is_some() { "background" } else { "none" },
+                "colorMode": self.coloured_part(),
                 "graphMode": if self.has_sparkline() { "area" } else { "none" },
                 "justifyMode": "auto",
                 "orientation": "auto",
@@ -325,6 +326,14 @@ impl Panel {
                 "tooltip": { "mode": "single", "sort": "none" },
             }),
         }
+    }
+
+    /// Returns which part of a single value has the colour of its threshold. Text colour is no background.
+    fn coloured_part(&self) -> &'static str {
+        let Some(thresholds) = &self.thresholds else { return "none" };
+        let mut colours = thresholds.steps.iter().map(|(_, colour)| *colour);
+        let is_text = |colour| matches!(colour, Colour::Text);
+        if is_text(thresholds.base) || colours.any(is_text) { "value" } else { "background" }
     }
 
     /// Returns the options of a scatter chart. From version 11.1, Grafana reads `mapping` and `series`. Version
@@ -392,6 +401,15 @@ fn with(mut object: Value, fields: impl IntoIterator<Item = (&'static str, Value
         object.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     object
+}
+
+/// Returns the mapping of values to texts and colours, if there is one.
+fn named_values(values: &[(f64, String, Colour)]) -> Option<Value> {
+    let named = |(at, (number, text, colour)): (usize, &(f64, String, Colour))| {
+        (number.to_string(), json!({ "color": colour, "index": at, "text": text }))
+    };
+    let options: Map<String, Value> = values.iter().enumerate().map(named).collect();
+    (!options.is_empty()).then(|| json!({ "type": "value", "options": options }))
 }
 
 /// Returns an override for the field with this name.
