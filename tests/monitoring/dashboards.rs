@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokengauge_monitoring::dashboards::{self, faults};
 use tokengauge_monitoring::emitted::emitted;
 
+use super::pages::{self, read};
 use super::promql::Checker;
 
 /// The files in the repository must match the generator's output.
@@ -86,6 +87,24 @@ fn every_link_leads_to_a_dashboard_and_passes_its_variables() {
             }
         }
     }
+}
+
+/// A runbook leads from an alert to one panel. A renamed panel cannot be found during an incident.
+#[test]
+fn every_panel_of_a_runbook_exists() {
+    let mut found = 0;
+    for page in pages::all().iter().filter(|page| page.starts_with("docs/runbooks/LLM")) {
+        for named in read(page).split("Dashboard `").skip(1) {
+            let (uid, rest) = named.split_once('`').unwrap();
+            let Some(rest) = rest.strip_prefix(", panel *") else { continue };
+            let panel = rest.split('*').next().unwrap();
+            let dashboard = dashboards::all().into_iter().find(|dashboard| dashboard.uid == uid);
+            let json = dashboard.unwrap_or_else(|| panic!("{page}: {uid}")).json();
+            assert!(faults::panels(&json).any(|one| one["title"] == panel), "{page}: {panel}");
+            found += 1;
+        }
+    }
+    assert!(found > 15, "{found}");
 }
 
 /// An undefined variable has no value. The query then silently matches nothing.

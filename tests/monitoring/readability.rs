@@ -27,6 +27,7 @@ const RULES: &[(&str, Check)] = &[
     ("links to dashboards keep the time range and the model", links),
     ("links between dashboards take one menu", menus),
     ("the overview is one screen", one_screen),
+    ("an error budget has the observed part of its window", windows),
     ("a comparison has one value per side", sides),
     ("a comparison shows better, worse and the confidence", ratios),
 ];
@@ -254,6 +255,13 @@ fn one_screen(dashboard: &Value) -> Vec<String> {
 
 fn title_of_variable(variable: &Value) -> String {
     variable["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// After 20 minutes, a budget of 30 days is that of few requests.
+fn windows(dashboard: &Value) -> Vec<String> {
+    let has = |name: &str| panels(dashboard, "stat").any(|panel| title(panel).contains(name));
+    let lacks = has("Error budget remaining") && !has("Budget window observed");
+    lacks.then(|| "no panel of the observed window".to_owned()).into_iter().collect()
 }
 
 /// With "All" on both sides, every ratio is 1.

@@ -36,21 +36,22 @@ DURATION = re.compile(r"\b(?:\d+(?:ms|[smhdwy]))+\b")
 NO_LIMIT = "limits are reported only in a container with limits"
 HOURS = "a process reports it only after an hour"
 MAY_BE_EMPTY = (
-    MayBeEmpty("tokengauge-health", "Memory, of its limit", NO_LIMIT, depends=True),
+    MayBeEmpty("tokengauge-health", "Memory / limit", NO_LIMIT, depends=True),
     MayBeEmpty("tokengauge-health", "CPU|Memory", NO_LIMIT, query="_limit", depends=True),
-    MayBeEmpty("tokengauge-health", "Anomalies", "there were no parse errors", query=r"> 0$"),
-    MayBeEmpty("tokengauge-health", "Labels called other", "no dimension reached its limit"),
+    MayBeEmpty("tokengauge-health", "Parse errors", "there were no parse errors", query=r"> 0$"),
+    MayBeEmpty("tokengauge-health", "Label overflow", "no dimension reached its limit"),
     MayBeEmpty("tokengauge-health", "Request log", "every line was written", query="dropped"),
-    MayBeEmpty("tokengauge-health", "Asking engines for their metrics", "every number was plausible", query="implausible"),
+    MayBeEmpty("tokengauge-health", "Engine scrapes", "every number was plausible", query="implausible"),
+    MayBeEmpty("tokengauge-overview", "Firing alerts, all routes", "alerts fire only in the incidents", depends=True),
     MayBeEmpty("tokengauge-slo", "Burn rate of 1 h, by process", HOURS),
-    MayBeEmpty("tokengauge-slo", "Objectives, by process", HOURS, query="exhaustion"),
-    MayBeEmpty("tokengauge-slo", "Objectives", "the first objective's budget may be spent before its exhaustion is predicted",
+    MayBeEmpty("tokengauge-slo", "SLOs, by process", HOURS, query="exhaustion"),
+    MayBeEmpty("tokengauge-slo", "SLOs", "the first objective's budget may be spent before its exhaustion is predicted",
                query="time_period:days", choice=panels.ONE, depends=True),
-    MayBeEmpty("tokengauge-saturation", "Tokens left", "the simulated backend limits only requests"),
-    MayBeEmpty("tokengauge-saturation", "Depth of the queue", "the hosted route has no engine that reports its queue", query="exact", choice=panels.ONE),
-    MayBeEmpty("tokengauge-saturation", "Turned away here", "the hosted route rejects no request", choice=panels.ONE),
-    MayBeEmpty("tokengauge-workload", "Length of .*, now and a day ago", "the run is shorter than a day", query="offset 1d"),
-    MayBeEmpty("tokengauge-workload", "Hardware by the hour.*", "the hosted route has no hardware", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Tokens remaining", "the simulated backend limits only requests"),
+    MayBeEmpty("tokengauge-saturation", "Queue depth, all models", "the hosted route has no engine that reports its queue", query="exact", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Rejected by concurrency limit, all models", "the hosted route rejects no request", choice=panels.ONE),
+    MayBeEmpty("tokengauge-workload", ".* length, now and a day ago", "the run is shorter than a day", query="offset 1d"),
+    MayBeEmpty("tokengauge-workload", "GPU cost per 1M output tokens, all models", "the hosted route has no hardware", choice=panels.ONE),
     MayBeEmpty("tokengauge-workload", "Calls without a price", "hosted models have prices", choice=panels.ONE),
 )
 

@@ -58,7 +58,7 @@ def agreement(stores, tally, data):
 PACE, LOCAL_PACE, REQUESTS, OUTPUT, FIRST_TOKEN, FAILED = "pace", "the engine's pace", "requests", "output", "first token", "failed"
 # Dashboard, panel, query, variables, and the expected value.
 PANELS = (
-    ("tokengauge-overview", "Requests", "A", panels.ALL, REQUESTS),
+    ("tokengauge-overview", "Request rate", "A", panels.ALL, REQUESTS),
     ("tokengauge-overview", "Total output tokens/s", "A", panels.ALL, OUTPUT),
     ("tokengauge-overview", "Output tokens/s per stream", "A", panels.ONE, PACE),
     ("tokengauge-overview", "Upstream error rate", "A", panels.ALL, FAILED),

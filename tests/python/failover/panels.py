@@ -17,7 +17,6 @@ class Query:
     ref: str
     text: str
     instant: bool
-    legend: str = ""
 
     def __str__(self):
         return f"{self.dashboard} · {self.panel} · {self.ref}"
@@ -47,7 +46,7 @@ def queries(dashboard):
                 # NaN marks a gap in a sparkline. Without it, the query is absent there, as in every other panel.
                 text = target["expr"].removesuffix(" or vector(NaN)")
                 yield Query(dashboard["uid"], panel["title"], target.get("refId", "A"), text,
-                            bool(target.get("instant")), target.get("legendFormat", ""))
+                            bool(target.get("instant")))
 
 
 class Variables:
