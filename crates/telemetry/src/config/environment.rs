@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::endpoint::{Endpoint, percent_decoded, redacted};
 use crate::config::{
     BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, IgnoredSetting, Protocol,
     SignalConfig, Temporality, TlsFiles,
@@ -103,14 +104,18 @@ impl Environment<'_> {
         );
         let endpoint =
             if self.exports(signal) { self.endpoint(signal, path, protocol) } else { None };
+        let (endpoint, authorization) =
+            endpoint.map(|endpoint| (endpoint.url, endpoint.authorization)).unzip();
         let file = |what| self.text(&name(what)).map(PathBuf::from);
-        let headers = name("HEADERS");
+        let list = name("HEADERS");
+        let configured = self.text(&list).map(|text| self.pairs(&list, &text));
+        // A configured header replaces the credentials of the URL, because the last header of a name is sent.
+        let headers = authorization.flatten().map(|value| ("authorization".to_owned(), value));
+        let headers = headers.into_iter().chain(configured.unwrap_or_default()).collect();
         SignalConfig {
             endpoint,
             protocol: protocol.unwrap_or_default(),
-            headers: ExportHeaders(
-                self.text(&headers).map(|list| self.pairs(&headers, &list)).unwrap_or_default(),
-            ),
+            headers: ExportHeaders(headers),
             timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
             gzip: self
                 .keyword(&name("COMPRESSION"), &[("gzip", true), ("none", false)])
@@ -130,40 +135,34 @@ impl Environment<'_> {
     }
 
     /// Uses an endpoint for the signal unchanged. Over HTTP, appends the signal's path to the general endpoint.
-    fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<String> {
+    fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
-        let endpoint = self.text(&name)?;
-        let path = if name == "OTEL_EXPORTER_OTLP_ENDPOINT" { path } else { "" };
-        let Some(url) = self.with_scheme(signal, &name, &endpoint) else {
-            self.ignore(
-                &name,
-                format!("\"{endpoint}\" is not a URL such as http://localhost:4318"),
-            );
+        let text = self.text(&name)?;
+        let Some(endpoint) = Endpoint::parse(&self.with_scheme(signal, &name, &text)) else {
+            let shown = redacted(&text);
+            self.ignore(&name, format!("\"{shown}\" is not a URL such as http://localhost:4318"));
             return None;
         };
-        if protocol.is_none() && url.trim_end_matches('/').ends_with(":4317") {
+        if protocol.is_none() && endpoint.url.trim_end_matches('/').ends_with(":4317") {
             self.ignore(&name, "port 4317 is usually gRPC, but the protocol defaults to http/protobuf; for gRPC set OTEL_EXPORTER_OTLP_PROTOCOL=grpc".into());
         }
+        let is_general = name == "OTEL_EXPORTER_OTLP_ENDPOINT";
         Some(match protocol.unwrap_or_default() {
-            Protocol::Grpc => url,
-            Protocol::HttpProtobuf if path.is_empty() => url,
-            Protocol::HttpProtobuf => format!("{}{path}", url.trim_end_matches('/')),
+            Protocol::HttpProtobuf if is_general => endpoint.with_path(path),
+            Protocol::Grpc | Protocol::HttpProtobuf => endpoint,
         })
     }
 
     /// Adds a missing scheme. `…_INSECURE` selects `http` or `https`.
-    fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> Option<String> {
-        let url = if endpoint.contains("://") {
-            endpoint.to_owned()
-        } else {
-            let insecure = self.flag(&self.signal_variable(signal, "INSECURE"), false);
-            let scheme = if insecure { "http" } else { "https" };
-            self.ignore(name, format!("\"{endpoint}\" has no scheme; using {scheme}://"));
-            format!("{scheme}://{endpoint}")
-        };
-        let uri: http::Uri = url.parse().ok()?;
-        let known = matches!(uri.scheme_str(), Some("http" | "https"));
-        (known && uri.host().is_some_and(|host| !host.is_empty())).then_some(url)
+    fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> String {
+        if endpoint.contains("://") {
+            return endpoint.to_owned();
+        }
+        let insecure = self.flag(&self.signal_variable(signal, "INSECURE"), false);
+        let scheme = if insecure { "http" } else { "https" };
+        let shown = redacted(endpoint);
+        self.ignore(name, format!("\"{shown}\" has no scheme; using {scheme}://"));
+        format!("{scheme}://{endpoint}")
     }
 
     /// Reads `OTEL_<signal>_EXPORTER`. `none` turns the signal off. `/metrics` is served in any case.
@@ -333,22 +332,6 @@ impl Environment<'_> {
             ignored.push(setting);
         }
     }
-}
-
-/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        let value = digit()? * 16 + digit()?;
-        decoded.push(u8::try_from(value).ok()?);
-    }
-    String::from_utf8(decoded).ok()
 }
 
 /// Returns a UUID of version 4. The UUID must be unique but not secret, so any random source is sufficient.
@@ -613,5 +596,32 @@ mod tests {
             (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "hunter2".to_owned())
         });
         assert!(problems.iter().all(|problem| !problem.to_string().contains("hunter2")));
+    }
+
+    #[test]
+    fn credentials_of_a_url_become_a_header() {
+        let endpoint =
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:hunt%65r2@collector:4318/otlp?key=hunter2");
+        let config = quiet(&[endpoint]);
+        let url = "http://collector:4318/otlp/v1/traces?key=hunter2";
+        assert_eq!(config.traces.endpoint.as_deref(), Some(url));
+        let basic = ("authorization".to_owned(), "Basic bWU6aHVudGVyMg==".to_owned());
+        assert_eq!(config.traces.headers.0, [basic]);
+        let summary = config.summary();
+        assert!(!summary.contains("hunt") && summary.contains("/otlp/v1/traces?***"), "{summary}");
+        let config = quiet(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=own")]);
+        let last = ("Authorization".to_owned(), "own".to_owned());
+        assert_eq!(config.traces.headers.0.last(), Some(&last));
+    }
+
+    #[test]
+    fn problems_of_an_endpoint_never_show_its_credentials() {
+        for endpoint in ["ftp://me:hunter2@collector", "me:hunter2@collector:4318"] {
+            let (_, problems) = Config::from_env(|name| {
+                (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.to_owned())
+            });
+            let problem = problems.first().unwrap().to_string();
+            assert!(problem.contains("***@collector") && !problem.contains("hunt"), "{problem}");
+        }
     }
 }

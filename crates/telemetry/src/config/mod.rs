@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::sampling::Sampler;
 use tokengauge_types::label_values;
 
+mod endpoint;
 mod environment;
 
 /// The configuration of telemetry. [`Config::from_env`] builds it from environment variables. The caller passes a
@@ -43,7 +44,8 @@ label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// URL of the collector with its scheme, and for HTTP also with its path. `None` if the signal is not exported.
+    /// URL of the collector with its scheme and without credentials, and for HTTP also with its path. `None` if the
+    /// signal is not exported. A query can contain an API key, so messages show [`shown_endpoint`](Self::shown_endpoint).
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -170,7 +172,9 @@ impl Config {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
         let signal = |name: &str, signal: &SignalConfig| match &signal.endpoint {
-            Some(endpoint) => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
+            Some(_) => {
+                format!("{name} to {} ({})", signal.shown_endpoint(), signal.protocol.as_str())
+            }
             None => format!("{name} nowhere"),
         };
         let mut summary = format!(
@@ -202,6 +206,13 @@ impl Default for SignalConfig {
             gzip: false,
             tls: TlsFiles::default(),
         }
+    }
+}
+
+impl SignalConfig {
+    /// Returns the endpoint for messages: `***` replaces its query. Empty if the signal is not exported.
+    pub fn shown_endpoint(&self) -> String {
+        self.endpoint.as_deref().map(endpoint::without_query).unwrap_or_default()
     }
 }
 

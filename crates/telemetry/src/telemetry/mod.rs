@@ -252,7 +252,7 @@ impl Exporters {
             };
             new(config).map(Some).map_err(|source| StartError::Exporter {
                 signal: signal.as_str(),
-                endpoint: config.endpoint.clone().unwrap_or_default(),
+                endpoint: config.shown_endpoint(),
                 source,
             })
         }
