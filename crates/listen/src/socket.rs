@@ -16,6 +16,12 @@ use tokengauge_types::tcp::TcpConnection;
 /// Length of the accept backlog. It is large enough for a burst of clients that reconnect simultaneously.
 const BACKLOG: u32 = 4_096;
 
+/// Maximum number of bytes of one connection that wait in the kernel and are not yet sent. Enough for hundreds of
+/// chunks. Data in flight is not limited, so distant clients have the full bandwidth. Without a limit, Linux buffers up
+/// to 4 MiB per connection, which count as memory of the container.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const MAX_UNSENT: u32 = 128 << 10;
+
 /// Pause after a failed `accept`. If no file descriptors are left, some must be closed before the next `accept`
 /// can succeed.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -96,9 +102,17 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let metadata = std::fs::symlink_metadata(path)?;
             if !metadata.file_type().is_socket() {
+    limit_unsent(&socket);
                 let message = "the path exists and is not a socket; remove it or use another path";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
             }
+/// Limits the data that waits in the kernel for a client that does not read. Accepted sockets inherit the limit.
+fn limit_unsent(socket: &TcpSocket) {
+    // If the kernel does not support the limit, it buffers more.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    drop(socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT));
+}
+
             if !is_dead(path) {
                 return Err(error);
             }
