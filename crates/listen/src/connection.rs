@@ -126,15 +126,8 @@ impl Server {
     }
 
     /// Serves one connection in a separate task.
-    pub(super) fn serve<H: Handler>(
-        &self,
-        accepted: Accepted,
-        handler: H,
-        guards: ConnectionGuards,
-        watcher: PhaseWatcher,
-    ) {
+    pub(super) fn serve<H: Handler>(&self, accepted: Accepted, handler: H, client: Client) {
         let server = self.clone();
-        let client = Client { guards, watcher };
         tokio::spawn(async move {
             match accepted {
                 Accepted::Unix(stream) => {
@@ -185,8 +178,7 @@ impl Server {
     where
         T: Transport,
     {
-        let Client { guards, watcher } = client;
-        let exchanges = Arc::<Exchanges>::default();
+        let Client { guards, exchanges, watcher } = client;
         let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
         let timer = WaitTimer::new(self.limits, http2);
         if http2 {
@@ -211,9 +203,10 @@ impl Server {
 
 /// A client whose connection is being opened.
 #[derive(Debug)]
-struct Client {
-    guards: ConnectionGuards,
-    watcher: PhaseWatcher,
+pub(super) struct Client {
+    pub(super) guards: ConnectionGuards,
+    pub(super) exchanges: Arc<Exchanges>,
+    pub(super) watcher: PhaseWatcher,
 }
 
 impl Client {

@@ -37,7 +37,8 @@ pub use self::received_body::{BodyError, ReceivedBody};
 pub use self::tls::{Error as TlsError, TlsReloader};
 
 use self::client_stream::ConnectionGuards;
-use self::connection::Server;
+use self::connection::{Client, Server};
+use self::exchanges::Exchanges;
 use self::limit::Limit;
 use self::socket::Socket;
 use self::state::{ListenerState, Phase};
@@ -49,8 +50,8 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Maximum number of open connections, including WebSockets. Further connections wait in the kernel's accept
-    /// backlog.
+    /// Maximum number of open connections, including WebSockets. For a further connection, the one that has waited
+    /// longest for a request is closed, of the client with the most connections. If all have requests, it waits.
     pub max_connections: usize,
     /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. HTTP/2
     /// connections carry many requests each, so `max_connections` does not limit them.
@@ -236,12 +237,14 @@ impl Listener {
         state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
         loop {
-            let permit = self.connections.acquire().await;
             match self.socket.accept().await {
                 Ok(accepted) => {
-                    let (member, watcher) = state.join();
+                    let permit = self.connections.acquire(|| state.close_longest_waiting()).await;
+                    let exchanges = Exchanges::new();
+                    let (member, watcher) = state.join(accepted.client(), &exchanges);
                     let guards = ConnectionGuards { member, permit };
-                    self.server.serve(accepted, handler.clone(), guards, watcher);
+                    let client = Client { guards, exchanges, watcher };
+                    self.server.serve(accepted, handler.clone(), client);
                 }
                 Err(error) => socket::pause_after_error(&error).await,
             }

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as BlockingUnixStream;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,16 @@ pub(super) enum Accepted {
     /// unavailable.
     Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
+}
+
+impl Accepted {
+    /// Returns the IP address of the client, if it is known.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(_, connection) => connection.as_ref().map(|it| it.remote.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl Socket {
@@ -92,7 +102,15 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
+    limit_unsent(&socket);
     socket.listen(BACKLOG)
+}
+
+/// Limits the data that waits in the kernel for a client that does not read. Accepted sockets inherit the limit.
+fn limit_unsent(socket: &TcpSocket) {
+    // If the kernel does not support the limit, it buffers more.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    drop(socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT));
 }
 
 /// Binds a Unix socket. Replaces an existing socket file if no process listens on it, for example after a
@@ -102,17 +120,9 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let metadata = std::fs::symlink_metadata(path)?;
             if !metadata.file_type().is_socket() {
-    limit_unsent(&socket);
                 let message = "the path exists and is not a socket; remove it or use another path";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
             }
-/// Limits the data that waits in the kernel for a client that does not read. Accepted sockets inherit the limit.
-fn limit_unsent(socket: &TcpSocket) {
-    // If the kernel does not support the limit, it buffers more.
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    drop(socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT));
-}
-
             if !is_dead(path) {
                 return Err(error);
             }
