@@ -121,6 +121,10 @@ impl Server {
         }
     }
 
+    pub(super) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(super) fn request_limit(&self) -> &Arc<Limit> {
         &self.requests.limit
     }

@@ -141,6 +141,7 @@ pub enum Error {
 /// An open listening socket that does not accept connections yet.
 #[derive(Debug)]
 pub struct Listener {
+    configured: Address,
     socket: Socket,
     server: Server,
     tls: Option<TlsReloader>,
@@ -175,6 +176,7 @@ impl Listener {
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
         let state = Arc::default();
         Ok(Self {
+            configured: address.clone(),
             socket,
             server: Server::new(config, tls, &state),
             tls: None,
@@ -187,6 +189,15 @@ impl Listener {
     /// contains the port that the kernel assigned. Returns `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Returns the configured address, with the port that the kernel assigned if the configured port is 0.
+    pub fn address(&self) -> Address {
+        self.local_addr().map_or_else(|| self.configured.clone(), Address::Tcp)
+    }
+
+    pub const fn has_tls(&self) -> bool {
+        self.server.has_tls()
     }
 
     /// Returns a handle to read the TLS files again. Returns `None` without TLS files.
