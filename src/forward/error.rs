@@ -100,7 +100,7 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
                 "the upstream closed the connection before it responded",
             ),
             UpstreamFailure::Protocol => {
-                bad_gateway("upstream_protocol", "the upstream's response is not HTTP")
+                bad_gateway("upstream_protocol", "the upstream's response is not valid HTTP")
             }
         },
         Ending::TimedOut(Connect) => timeout("connecting to the upstream timed out"),

@@ -23,9 +23,9 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The request target cannot be forwarded.
+/// The request cannot be forwarded, because of its target or its headers.
 #[derive(Debug)]
-pub struct BadTarget;
+pub struct BadRequest;
 
 /// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
 const WEBSOCKET: &str = "websocket";
@@ -49,7 +49,10 @@ pub(super) fn readdress(
     upstream: &Upstream,
     stripped: usize,
     upgrade: bool,
-) -> Result<(), BadTarget> {
+) -> Result<(), BadRequest> {
+    if has_unsupported_coding(&parts.headers) {
+        return Err(BadRequest);
+    }
     strip_hop_by_hop(&mut parts.headers, upgrade);
     let path = path_and_query(parts, &upstream.config.base_path, stripped)?;
     let requested = parts.uri.authority().cloned();
@@ -130,6 +133,13 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
     for name in HOP_BY_HOP {
         headers.remove(name);
+/// Returns whether `Transfer-Encoding` has a coding other than `chunked`, such as `gzip, chunked`. hyper decodes only
+/// `chunked`, so the other codings of the body would be lost.
+pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
+    names(headers, &header::TRANSFER_ENCODING)
+        .any(|coding| !["chunked", "identity"].iter().any(|it| coding.eq_ignore_ascii_case(it)))
+}
+
     }
     if headers.contains_key(header::TE) {
         let trailers =
@@ -177,16 +187,16 @@ fn path_and_query(
     parts: &request::Parts,
     base: &str,
     stripped: usize,
-) -> Result<PathAndQuery, BadTarget> {
-    let original = parts.uri.path_and_query().ok_or(BadTarget)?;
+) -> Result<PathAndQuery, BadRequest> {
+    let original = parts.uri.path_and_query().ok_or(BadRequest)?;
     let path = original.path();
     if parts.method == Method::CONNECT {
-        return Err(BadTarget);
+        return Err(BadRequest);
     }
     if (base.is_empty() && stripped == 0) || path == "*" {
         return Ok(original.clone());
     }
-    let rest = path.get(stripped..).ok_or(BadTarget)?;
+    let rest = path.get(stripped..).ok_or(BadRequest)?;
     let query = original.query();
     let mut target = String::with_capacity(base.len() + original.as_str().len() + 1);
     target.push_str(base);
@@ -198,14 +208,14 @@ fn path_and_query(
         target.push('?');
         target.push_str(query);
     }
-    PathAndQuery::try_from(target).map_err(|_| BadTarget)
+    PathAndQuery::try_from(target).map_err(|_| BadRequest)
 }
 
-fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadTarget> {
-    let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadTarget)?;
+fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadRequest> {
+    let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadRequest)?;
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if tls { UriScheme::HTTPS } else { UriScheme::HTTP });
     uri.authority = Some(authority);
     uri.path_and_query = Some(path);
-    Uri::from_parts(uri).map_err(|_| BadTarget)
+    Uri::from_parts(uri).map_err(|_| BadRequest)
 }

@@ -100,10 +100,15 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns whether the response does not switch protocols, or switches to the one that was requested.
-    fn is_expected(&self, upgrade: bool) -> bool {
-        self.response.status() != StatusCode::SWITCHING_PROTOCOLS
-            || upgrade && headers::upgrades_to_websocket(self.response.headers())
+    /// Returns why the response cannot be passed on, if so.
+    fn problem(&self, upgrade: bool) -> Option<&'static str> {
+        let headers = self.response.headers();
+        let switches = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switches && !(upgrade && headers::upgrades_to_websocket(headers)) {
+            return Some("it switched to a protocol that was not requested");
+        }
+        headers::has_unsupported_coding(headers)
+            .then_some("it used a transfer coding other than chunked, which was not requested")
     }
 }
 
@@ -130,12 +135,13 @@ impl Exchange {
             return Err(error.with_unsent(request));
         }
         match self.send(request, upgrade.is_some()).await {
-            Ok(received) if !received.is_expected(upgrade.is_some()) => {
-                let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
-                let cause = "it switched to a protocol that was not requested";
-                Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
-            }
-            Ok(received) => Ok(self.respond(received, upgrade)),
+            Ok(received) => match received.problem(upgrade.is_some()) {
+                None => Ok(self.respond(received, upgrade)),
+                Some(cause) => {
+                    let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
+                    Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
+                }
+            },
             Err(error) => Err(self.name_upstream(error)),
         }
     }
@@ -382,7 +388,12 @@ impl Exchange {
         } else {
             Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         };
-        ForwardError::with_cause(ending, error.to_string())
+        let cause = if error.is_parse_too_large() {
+            "its headers have more than 100 lines or 64 KiB".to_owned()
+        } else {
+            error.to_string()
+        };
+        ForwardError::with_cause(ending, cause)
     }
 
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {
