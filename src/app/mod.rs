@@ -17,7 +17,7 @@ use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Connections, Listener, Peer};
+use tokengauge_listen::{Connections, Listener, Peer, TlsReloader};
 use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::Record;
@@ -65,6 +65,7 @@ pub struct App {
     forwarder: Arc<Forwarder>,
     routes: Arc<ArcSwap<RouteTable>>,
     descriptors: DescriptorBudget,
+    certificates: Vec<TlsReloader>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -158,6 +159,7 @@ impl App {
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
+        let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let stop = watch::Sender::new(false);
         let listener_tasks =
             listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
@@ -172,6 +174,7 @@ impl App {
             forwarder,
             routes,
             descriptors,
+            certificates,
             config,
             core,
         })
@@ -223,6 +226,7 @@ impl App {
     /// If routes, upstreams or the request log cannot be set up, no setting changes. If the scrape thread cannot be
     /// started, only the settings of the request log have changed.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
+        let new = new.as_applied_to(&self.config.load());
         let routes = route_table(&new, self.descriptors, Some(&self.routes.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
@@ -235,6 +239,16 @@ impl App {
         routes.apply_limits(&previous);
         self.config.store(Arc::new(new));
         Ok(())
+    }
+
+    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs that and
+    /// keeps the previous one.
+    pub fn reload_certificates(&self) {
+        for certificate in &self.certificates {
+            if let Err(error) = certificate.reload() {
+                self_telemetry::certificate_reload_failed(&error);
+            }
+        }
     }
 
     /// Shuts the proxy down. `/readyz` fails and no new connections are accepted. Open streams may finish for up to

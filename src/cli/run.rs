@@ -156,6 +156,8 @@ fn log_addresses(app: &App) {
 }
 
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
+    // Certificates do not depend on the configuration, so an error in one does not affect the other.
+    app.reload_certificates();
     let problem = match loaded {
         Ok(new) => {
             let need_restart = config::changes_requiring_restart(&app.config(), &new);

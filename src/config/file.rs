@@ -7,8 +7,8 @@ use std::path::Path;
 use super::Secret;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 
-/// Maximum size of a configuration file. A configuration of 1,000 routes has about 200 KiB, so a larger file is the
-/// wrong file.
+/// Maximum size of a configuration or certificate file. A configuration of 1,000 routes has about 200 KiB, and the root
+/// certificates of an operating system as much. A larger file is the wrong file.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Maximum size of a token file. No provider uses tokens of this length.
@@ -71,6 +71,13 @@ fn read_stdin() -> Result<Vec<u8>, String> {
         return Err(format!("more than {MAX_CONFIG_BYTES} bytes; a configuration is smaller"));
     }
     Ok(bytes)
+}
+
+/// Returns the SHA-256 of a file.
+pub(super) fn digest(file: &Path) -> Result<[u8; 32], String> {
+    let bytes = read_bytes(file, MAX_CONFIG_BYTES)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+    Ok(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
 /// Reads a whole file. A file of more than `max` bytes is an error.

@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio_rustls::TlsAcceptor;
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2, Protocol};
@@ -26,6 +25,7 @@ use super::service::{CountingService, RequestSettings};
 use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
 use super::timer::{Expired, WaitLimits, WaitTimer};
+use super::tls::Acceptor;
 use super::{Config, Peer, ReceivedBody};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
@@ -75,14 +75,6 @@ pub(super) struct Server {
     requests: RequestSettings,
 }
 
-struct Acceptor(TlsAcceptor);
-
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acceptor")
-    }
-}
-
 /// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no such ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
@@ -92,7 +84,7 @@ const MAX_STREAMS: u32 = 200;
 impl Server {
     pub(super) fn new(
         config: &Config,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<Acceptor>>,
         state: &Arc<ListenerState>,
     ) -> Self {
         let mut http1 = http1::Builder::new();
@@ -109,7 +101,7 @@ impl Server {
         Self {
             http1,
             http2,
-            tls: tls.map(|tls| Arc::new(Acceptor(tls))),
+            tls,
             limits: WaitLimits { header: config.head_timeout, idle: config.idle_timeout },
             requests: RequestSettings {
                 limit,
@@ -146,7 +138,7 @@ impl Server {
                     match &server.tls {
                         None => server.plain::<_, H>(stream, service, client).await,
                         Some(tls) => {
-                            server.secure::<H>(tls.0.accept(stream), service, client).await
+                            server.secure::<H>(tls.current().accept(stream), service, client).await
                         }
                     }
                 }

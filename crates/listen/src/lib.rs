@@ -31,17 +31,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
 pub use self::received_body::{BodyError, ReceivedBody};
-pub use self::tls::Error as TlsError;
+pub use self::tls::{Error as TlsError, TlsReloader};
 
 use self::client_stream::ConnectionGuards;
 use self::connection::Server;
 use self::limit::Limit;
 use self::socket::Socket;
 use self::state::{ListenerState, Phase};
+use self::tls::Acceptor;
 use tokengauge_types::tcp::TcpConnection;
 
 /// Configuration of a listener.
@@ -142,6 +142,7 @@ pub enum Error {
 pub struct Listener {
     socket: Socket,
     server: Server,
+    tls: Option<TlsReloader>,
     connections: Limit,
     state: Arc<ListenerState>,
 }
@@ -152,17 +153,22 @@ impl Listener {
         if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
             return Err(Error::TlsOverUnix);
         }
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
-        Self::open(config, tls)
+        let Some(files) = &config.tls else {
+            return Self::open(config, None);
+        };
+        let acceptor = Acceptor::new(tls::read(files)?);
+        let mut listener = Self::open(config, Some(Arc::clone(&acceptor)))?;
+        listener.tls = Some(TlsReloader { files: files.clone(), acceptor });
+        Ok(listener)
     }
 
     /// Opens the listening socket with a TLS configuration from the caller. Used if certificates can change
     /// while the listener runs.
     pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
-        Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
+        Self::open(config, Some(Acceptor::new(tls)))
     }
 
-    fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
+    fn open(config: &Config, tls: Option<Arc<Acceptor>>) -> Result<Self, Error> {
         let address = &config.address;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
@@ -170,6 +176,7 @@ impl Listener {
         Ok(Self {
             socket,
             server: Server::new(config, tls, &state),
+            tls: None,
             connections: Limit::connections(address, config.max_connections),
             state,
         })
@@ -179,6 +186,11 @@ impl Listener {
     /// contains the port that the kernel assigned. Returns `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Returns a handle to read the TLS files again. Returns `None` without TLS files.
+    pub fn tls_reloader(&self) -> Option<TlsReloader> {
+        self.tls.clone()
     }
 
     /// Returns a function that reads the current load of the listener.

@@ -124,6 +124,11 @@ pub fn config_reload_failed(errors: &str) {
     error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
 }
 
+/// A changed certificate or key of a listener cannot be used. The previous certificate stays in force.
+pub fn certificate_reload_failed(error: &dyn std::error::Error) {
+    error!(%error, "certificate reload failed, the previous certificate stays in force");
+}
+
 /// The process received a stop signal. Open streams may continue for at most `at_most`.
 pub fn shutdown_started(exchanges: u64, at_most: Duration) {
     info!(exchanges, ?at_most, "draining before shutdown");

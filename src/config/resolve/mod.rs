@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::deserialize::{Field, Spanned};
 use super::errors::{ErrorCollector, NodeId};
 use super::value::ByteSize;
-use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_env, raw};
+use super::{
+    Config, Environment, ExportOverrides, Log, RunArgs, Secret, Written, file, proxy_env, raw,
+};
 use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_telemetry::request_log;
@@ -71,13 +73,16 @@ pub(super) fn resolve(
     apply_proxies(&mut routing, environment, errors);
     let is_flag = !args.upstream.is_empty();
     loops::check(&file, is_flag, &routing.upstreams.all, &listeners, errors);
+    if layers.read_secrets {
+        digest_certificates(&mut routing);
+    }
     let (propagators, ignored_propagators) =
         propagators(&mut file.propagators, environment, errors);
     let identity = identity::resolve(&mut file.identity, errors);
     let known =
         objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
     let log = file.log.or_insert_default();
-    Config {
+    let mut config = Config {
         listeners,
         admin,
         position,
@@ -109,9 +114,11 @@ pub(super) fn resolve(
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
         export: otlp(file.otlp.or_insert_default(), errors),
         warnings: Vec::new(),
-        // Serialization cannot fail for plain structs, maps, strings and numbers.
-        yaml: serde_saphyr::to_string(&file).unwrap_or_default(),
-    }
+        yaml: String::new(),
+        written: Written::default(),
+    };
+    config.set_written(file);
+    config
 }
 
 /// Assigns an HTTP proxy to each upstream and metrics endpoint, as the environment variables define.
@@ -121,9 +128,16 @@ fn apply_proxies(
     errors: &mut ErrorCollector,
 ) {
     let proxies = proxy_env::from_env(environment, errors);
-    let scrapes = routing.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
-    for server in routing.upstreams.all.iter_mut().chain(scrapes) {
+    for server in routing.servers() {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
+    }
+}
+
+/// Makes a changed certificate file a changed configuration of its upstream.
+fn digest_certificates(routing: &mut routes::Routing) {
+    for server in routing.servers() {
+        // A file that cannot be read is an error of the upstream, when it is set up.
+        server.ca_digest = server.ca_file.as_deref().and_then(|path| file::digest(path).ok());
     }
 }
 
