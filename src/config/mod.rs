@@ -50,6 +50,7 @@ mod load;
 mod prices;
 mod proxy_env;
 mod raw;
+mod relative_paths;
 mod renamed_keys;
 mod resolve;
 mod run_args;

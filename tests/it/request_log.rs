@@ -51,6 +51,18 @@ async fn refused(process: &Process) {
 }
 
 #[tokio::test]
+async fn a_relative_path_is_in_the_folder_of_the_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\n\
+                routes: [{upstream: a, match: {prefix: /v1}}]\nrequest_log: {path: log}\n";
+    fs::write(&config, text).unwrap();
+    let process = Process::start(&["--config", config.to_str().unwrap()], &[]).await;
+    refused(&process).await;
+    lines(&folder.path().join("log"), 1).await;
+}
+
+#[tokio::test]
 async fn writes_one_line_per_exchange_in_the_order_of_ends() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");

@@ -24,6 +24,8 @@ mod routes;
 mod tokenizers;
 mod upstreams;
 
+pub(super) use drift::KEYWORDS as DRIFT_BASELINES;
+
 /// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -37,7 +39,7 @@ const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// Value of `request_log.path` that selects standard output. A file of that name is written as `./stdout`.
-const STDOUT: &str = "stdout";
+pub(super) const STDOUT: &str = "stdout";
 
 /// Maximum length of a name, so that the name fits the legend of a dashboard.
 const MAX_NAME: usize = 64;
