@@ -182,7 +182,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => exit_code(run_simulator(args)),
         #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
-        Command::Check(args) => print_result(check::check(&args)),
+        Command::Check(args) => {
+            print_result(check::check(&args).map_err(|errors| errors.with_documentation()))
+        }
         Command::Injector(args) => exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "desk")]
         Command::Dashboards(args) => print_result(monitoring::dashboards(&args)),

@@ -44,6 +44,7 @@ mod acceptance;
 mod alert_values;
 mod bounded;
 mod deserialize;
+mod documentation;
 mod errors;
 mod file;
 mod load;
