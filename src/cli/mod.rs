@@ -21,6 +21,8 @@ mod monitoring;
 #[cfg(feature = "desk")]
 pub mod report;
 pub mod run;
+#[cfg(feature = "desk")]
+mod shell;
 #[cfg(feature = "demo")]
 pub mod simulate;
 
@@ -161,6 +163,12 @@ pub enum Command {
         #[arg(default_value = "config")]
         of: check::SchemaOf,
     },
+    /// Print a completion script for a shell
+    #[cfg(feature = "desk")]
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages, one per command
+    #[cfg(feature = "desk")]
+    Man(shell::ManArgs),
 }
 
 /// Runs the subcommand.
@@ -195,6 +203,14 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
         Command::Schema { of } => print_result(Ok::<_, ConfigErrors>(check::schema(of))),
+        #[cfg(feature = "desk")]
+        Command::Completions(args) => {
+            print_result(Ok::<_, ConfigErrors>(shell::completions(&args, Cli::command())))
+        }
+        #[cfg(feature = "desk")]
+        Command::Man(args) => {
+            print_result(shell::man(&args, Cli::command()).map_err(|error| describe(&error)))
+        }
     }
 }
 

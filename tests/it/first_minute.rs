@@ -129,3 +129,38 @@ async fn invalid_settings_end_with_the_page_that_describes_them() {
         assert!(!output.status.success() && message.ends_with(expected), "{message}");
     }
 }
+
+#[test]
+fn completions_have_the_flags_and_are_valid() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = Command::new(PROGRAM).args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in ["request-log", "uninject", "probe"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), script).unwrap();
+            let completed = "source \"$0\"; COMP_WORDS=(tokengauge run --request); COMP_CWORD=2; \
+                             _tokengauge tokengauge --request run; echo \"${COMPREPLY[@]}\"";
+            let output =
+                Command::new("bash").args(["-c", completed]).arg(file.path()).output().unwrap();
+            let reply = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(reply, "--request-log\n", "{:?}", String::from_utf8(output.stderr));
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let output = Command::new(PROGRAM).arg("man").arg(&pages).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for command in ["tokengauge", "tokengauge-run", "tokengauge-check", "tokengauge-completions"] {
+        let page = std::fs::read_to_string(pages.join(format!("{command}.1"))).unwrap();
+        assert!(page.contains(".SH NAME"), "{page}");
+    }
+    let run = std::fs::read_to_string(pages.join("tokengauge-run.1")).unwrap();
+    assert!(run.contains("request\\-log"), "{run}");
+}

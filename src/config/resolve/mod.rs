@@ -107,7 +107,7 @@ pub(super) fn resolve(
         labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
         drain: grace_period(&mut file.shutdown_grace_period, args, errors),
-        request_log: request_log(&mut file.request_log, errors),
+        request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
         export: otlp(file.otlp.or_insert_default(), errors),
         warnings: Vec::new(),
@@ -192,8 +192,12 @@ fn otlp(written: &mut raw::Otlp, errors: &mut ErrorCollector) -> ExportOverrides
 
 fn request_log(
     written: &mut Field<raw::RequestLog>,
+    args: &RunArgs,
     errors: &mut ErrorCollector,
 ) -> Option<request_log::Config> {
+    if let Some(flag) = &args.request_log {
+        written.or_insert_default().path = Field::of(flag.clone());
+    }
     let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the path of a file, or stdout";
     let path = value.path.required(errors, *node, "path", hint)?.value.clone();
