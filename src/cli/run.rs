@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
@@ -22,7 +23,7 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
-    let config = watcher.load()?;
+    let config = watcher.load().map_err(|errors| anyhow!(errors.with_documentation()))?;
     let log_export = super::log::start(config.log);
     log_warnings(&config);
     for word in &config.ignored_propagators {

@@ -44,17 +44,7 @@ impl Config {
             max_value_chars: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
-            gen_ai: environment
-                .keyword(
-                    "TOKENGAUGE_GEN_AI_NAMES",
-                    &[
-                        ("latest", GenAiNames::Latest),
-                        ("legacy", GenAiNames::Legacy),
-                        ("both", GenAiNames::Both),
-                        ("off", GenAiNames::Off),
-                    ],
-                )
-                .unwrap_or_default(),
+            gen_ai: environment.gen_ai_names(),
             exemplars: environment
                 .keyword(
                     "OTEL_METRICS_EXEMPLAR_FILTER",
@@ -204,6 +194,38 @@ impl Environment<'_> {
         }
         words.iter().any(|word| word == "otlp")
             || !words.iter().any(|word| matches!(word.as_str(), "none" | "prometheus"))
+    }
+
+    /// `TOKENGAUGE_GEN_AI_NAMES` takes precedence over `OTEL_SEMCONV_STABILITY_OPT_IN`.
+    fn gen_ai_names(&self) -> GenAiNames {
+        let names = self.keyword(
+            "TOKENGAUGE_GEN_AI_NAMES",
+            &[
+                ("latest", GenAiNames::Latest),
+                ("legacy", GenAiNames::Legacy),
+                ("both", GenAiNames::Both),
+                ("off", GenAiNames::Off),
+            ],
+        );
+        names.or_else(|| self.opted_in_gen_ai_names()).unwrap_or_default()
+    }
+
+    /// Reads `OTEL_SEMCONV_STABILITY_OPT_IN`, a list of conventions. `/dup` requests the former names in addition. Other
+    /// instrumentation reads the same variable, so unknown conventions are not reported.
+    fn opted_in_gen_ai_names(&self) -> Option<GenAiNames> {
+        let name = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        let list = self.text(name)?;
+        let words: Vec<&str> = list.split(',').map(str::trim).collect();
+        if words.contains(&"http/dup") {
+            let message =
+                "\"http/dup\": only the stable names of HTTP metrics and attributes exist";
+            self.warn(name, message.to_owned());
+        }
+        let opted_in = [
+            ("gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+        ];
+        opted_in.into_iter().find_map(|(word, names)| words.contains(&word).then_some(names))
     }
 
     fn batch(&self, prefix: &str, default: BatchConfig) -> BatchConfig {
@@ -649,6 +671,23 @@ mod tests {
         assert_eq!(url.as_deref(), Some("http://collector:4317/v1/traces"));
         let (message, is_ignored) = warning.unwrap();
         assert!(message.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc") && !is_ignored, "{message}");
+    }
+
+    #[test]
+    fn reads_the_opt_in_of_semantic_conventions() {
+        let variable = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        for (list, expected) in [
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+            ("http, gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("http,database/dup", GenAiNames::Latest),
+        ] {
+            assert_eq!(quiet(&[(variable, list)]).gen_ai, expected, "{list}");
+        }
+        let own = ("TOKENGAUGE_GEN_AI_NAMES", "legacy");
+        let both = quiet(&[(variable, "gen_ai_latest_experimental/dup"), own]);
+        assert_eq!(both.gen_ai, GenAiNames::Legacy, "the own variable takes precedence");
+        let (_, problems) = read(&[(variable, "http/dup")]);
+        assert_eq!(problems, [variable]);
     }
 
     #[test]
