@@ -17,7 +17,7 @@ use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Connections, Listener, Peer, TlsReloader};
+use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader};
 use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::Record;
@@ -55,7 +55,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The running proxy.
 #[derive(Debug)]
 pub struct App {
-    addresses: Vec<SocketAddr>,
+    /// The address of each listener, and whether it serves TLS.
+    listeners: Vec<(Address, bool)>,
     admin: SocketAddr,
     heartbeat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
@@ -158,13 +159,13 @@ impl App {
             connections: listeners.iter().map(Listener::drain).collect(),
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
-        let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
+        let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
         let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let stop = watch::Sender::new(false);
         let listener_tasks =
             listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
         Ok(Self {
-            addresses,
+            listeners: addresses,
             admin: admin.address(),
             ready,
             stop,
@@ -182,12 +183,14 @@ impl App {
 
     /// The address of the first TCP listener.
     pub fn listen_addr(&self) -> Option<SocketAddr> {
-        self.addresses.first().copied()
+        self.listeners.iter().find_map(|(address, _)| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        })
     }
 
-    /// The addresses of all TCP listeners.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn listeners(&self) -> &[(Address, bool)] {
+        &self.listeners
     }
 
     /// Returns the emitter of OTLP log records. `None` if logs are not exported.

@@ -216,10 +216,8 @@ pub fn main(cli: Cli) -> ExitCode {
 
 #[cfg(feature = "demo")]
 fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
-    log::start(demo::LOG);
-    // By the convention of no-color.org, every value except the empty string disables colours.
-    let no_color = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
-    run::runtime()?.block_on(demo::run(args, no_color))
+    log::start(demo::LOG, config::environment);
+    run::runtime()?.block_on(demo::run(args, log::no_color(config::environment)))
 }
 
 #[cfg(feature = "demo")]

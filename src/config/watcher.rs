@@ -86,8 +86,8 @@ impl ConfigWatcher {
     /// Passes every changed configuration, or its errors, to `apply`. `hang_up` (SIGHUP) forces a load even without a
     /// change.
     ///
-    /// Never returns. Needs a tokio runtime. Must not run on a worker thread, because it blocks while it reads files.
-    /// The files are small and local, but a new tokenizer takes up to a second.
+    /// Never returns. Needs a tokio runtime. Files are read on a blocking thread, so that a file system that hangs does
+    /// not delay a shutdown.
     pub async fn run(
         mut self,
         mut hang_up: Signal,
@@ -96,10 +96,16 @@ impl ConfigWatcher {
         let mut ticks = time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let loaded = tokio::select! {
-                _ = hang_up.recv() => Some(self.load()),
-                _ = ticks.tick() => self.load_if_changed(),
+            let is_forced = tokio::select! {
+                _ = hang_up.recv() => true,
+                _ = ticks.tick() => false,
             };
+            let loading = tokio::task::spawn_blocking(move || {
+                let loaded = if is_forced { Some(self.load()) } else { self.load_if_changed() };
+                (self, loaded)
+            });
+            let (watcher, loaded) = loading.await.expect("loading does not panic");
+            self = watcher;
             if let Some(loaded) = loaded {
                 apply(loaded);
             }

@@ -32,6 +32,7 @@ mod repeat;
 mod respond;
 mod route;
 mod stream;
+mod target;
 #[cfg(test)]
 mod testing;
 mod tls_stream;

@@ -1,12 +1,13 @@
 //! Tests what a reload reads again, and what stays in force until a restart.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::support::certificate::Certificate;
-use crate::support::process::Process;
+use crate::support::process::{PROGRAM, Process};
 use crate::support::{Backend, Raw, within};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -120,4 +121,24 @@ async fn keys_that_need_a_restart_stay_in_force_and_each_reload_names_them() {
     rewrite(&file, &upstream, "cardinality_limits: {models: 7}\nshutdown_grace_period: 8s\n");
     let line = reloaded(&process, "configuration reloaded").await;
     assert!(!line.contains("cardinality_limits"), "{line}");
+}
+
+/// A pipe without a writer blocks its reader.
+#[tokio::test]
+async fn a_pipe_in_place_of_a_file_is_an_error() {
+    let backend = Backend::start().await;
+    let upstream = format!("url: \"http://{}\"", backend.address);
+    let (directory, file) = configuration(&upstream, "shutdown_grace_period: 0s\n");
+    let mut process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, &file).unwrap();
+    process.signal("HUP");
+    process.logged(&["configuration reload failed", "not a regular file"]).await;
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(0));
+
+    let run = Command::new(PROGRAM).args(["run", "--config"]).arg(&file).output().unwrap();
+    let message = String::from_utf8(run.stderr).unwrap();
+    assert!(!run.status.success() && message.contains("not a regular file"), "{message}");
 }

@@ -1,5 +1,7 @@
 //! TLS for client connections, with HTTP/2 and HTTP/1.1 negotiated by ALPN.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,6 +16,8 @@ use super::Tls;
 pub enum Error {
     #[error("cannot read {0}: {1}")]
     Read(String, pem::Error),
+    #[error("{0} is not a regular file")]
+    NotAFile(String),
     #[error("{0} contains no {1} in PEM format; check the path and the content of the file")]
     Empty(String, &'static str),
     #[error("the certificate {certificate} and the key {key} cannot be used: {source}")]
@@ -60,15 +64,17 @@ impl TlsReloader {
 
 pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
     let Tls { certificate, key } = files;
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let chain = CertificateDer::pem_reader_iter(open(certificate)?)
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Error::Read(name(certificate), error))?;
     if chain.is_empty() {
         return Err(Error::Empty(name(certificate), "certificate"));
     }
-    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-        pem::Error::NoItemsFound => Error::Empty(name(key), "private key"),
-        error => Error::Read(name(key), error),
+    let private_key = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|error| {
+        if matches!(error, pem::Error::NoItemsFound) {
+            return Error::Empty(name(key), "private key");
+        }
+        Error::Read(name(key), error)
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -81,6 +87,15 @@ pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Opens a regular file. Opening a pipe could block without end.
+fn open(path: &Path) -> Result<BufReader<File>, Error> {
+    let unreadable = |error| Error::Read(name(path), pem::Error::Io(error));
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Error::NotAFile(name(path)));
+    }
+    Ok(BufReader::new(File::open(path).map_err(unreadable)?))
 }
 
 fn name(path: &Path) -> String {
@@ -104,5 +119,12 @@ mod tests {
         std::fs::write(&certificate, any.cert.pem()).unwrap();
         let message = read(&Tls { certificate, key }).unwrap_err().to_string();
         assert!(message.contains("key.pem contains no private key in PEM format"), "{message}");
+    }
+
+    #[test]
+    fn a_device_is_rejected() {
+        let [certificate, key] = ["/dev/zero", "/dev/null"].map(Into::into);
+        let message = read(&Tls { certificate, key }).unwrap_err().to_string();
+        assert_eq!(message, "/dev/zero is not a regular file");
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn resolve(
     let is_flag = !args.upstream.is_empty();
     loops::check(&file, is_flag, &routing.upstreams.all, &listeners, errors);
     if layers.read_secrets {
-        digest_certificates(&mut routing);
+        digest_certificates(&mut routing, errors);
     }
     let (propagators, ignored_propagators) =
         propagators(&mut file.propagators, environment, errors);
@@ -136,10 +136,16 @@ fn apply_proxies(
 }
 
 /// Makes a changed certificate file a changed configuration of its upstream.
-fn digest_certificates(routing: &mut routes::Routing) {
+fn digest_certificates(routing: &mut routes::Routing, errors: &mut ErrorCollector) {
     for server in routing.servers() {
+        let digest = server.ca_file.as_deref().map(file::digest);
+        if let Some(Err(message)) = &digest
+            && message == file::NOT_A_FILE
+        {
+            errors.add_outside_file(&format!("upstreams.{}.ca_file", server.name), message);
+        }
         // A file that cannot be read is an error of the upstream, when it is set up.
-        server.ca_digest = server.ca_file.as_deref().and_then(|path| file::digest(path).ok());
+        server.ca_digest = digest.and_then(Result::ok);
     }
 }
 

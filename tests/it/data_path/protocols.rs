@@ -200,6 +200,25 @@ async fn accepts_http2_with_prior_knowledge_and_forwards_http1() {
 }
 
 #[tokio::test]
+async fn cookies_of_http2_are_joined_for_http1() {
+    let (backend, proxy) = Proxy::with_backend().await;
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2::<_, Empty<Bytes>>(stream).await;
+    let request = Request::get("http://a/").header("cookie", "a=1").header("cookie", "b=2");
+    let request = request.body(Empty::new()).unwrap();
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        let head = upstream.read_head().await;
+        upstream.write(OK).await;
+        (upstream, head)
+    };
+    let (response, (_upstream, head)) = tokio::join!(sender.send_request(request), answering);
+    assert!(response.unwrap().status().is_success());
+    let cookies: Vec<_> = lines(&head).into_iter().filter(|it| it.starts_with("cookie")).collect();
+    assert_eq!(cookies, ["cookie: a=1; b=2"]);
+}
+
+#[tokio::test]
 async fn a_reset_http2_stream_closes_its_upstream_only() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
