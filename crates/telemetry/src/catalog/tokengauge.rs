@@ -91,9 +91,9 @@ metrics! {
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS,
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
     INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS,
-        "Gap between chunks with tokens.";
+        "Gap between chunks with text.";
     TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
-        "Tokens per chunk. Shows speculative decoding and batching.";
+        "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
     CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.";
     CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,
