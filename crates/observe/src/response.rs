@@ -82,6 +82,7 @@ impl ObservedResponse {
         match item {
             BodyItem::Event(event) => self.event(&event, content, out),
             BodyItem::FrameEnd { is_message } => {
+                self.facts.end_frame();
                 let content = std::mem::take(content);
                 if is_message {
                     self.chunk(at, content, points, out);
