@@ -358,6 +358,25 @@ impl Watch {
     }
 }
 
+/// `rate()` ignores the increase from an absent series to its first value.
+#[test]
+fn counters_of_a_response_start_at_zero() {
+    let mut watch = Watch::new();
+    watch.begin();
+    for kind in ["text", "reasoning", "tool"] {
+        let labels = format!("kind=\"{kind}\",tokengauge_token_source=\"counted\"");
+        assert_eq!(watch.values("tokengauge_tokens_total", &labels), ["0"], "{kind}");
+    }
+    assert_eq!(watch.values("tokengauge_tokens_total", "type=\"input\""), ["0"]);
+    let finished = |watch: &Watch| watch.values("tokengauge_requests_finished_total", "");
+    assert_eq!(finished(&watch), ["0"]);
+    watch.delta(300, " a", 0);
+    watch.event(510, &chunk("{}", r#""stop""#), 0);
+    watch.event(510, "[DONE]", 0);
+    watch.end(520, Ending::Complete);
+    assert_eq!(finished(&watch), ["1"], "the same series");
+}
+
 /// In o200k_base, " inter" is 1 token, " internat" 2, and " international" 1 again. A counter cannot decrease, so the
 /// second token is not counted before the word ends.
 #[test]
