@@ -391,6 +391,10 @@ fn live_token_counter_does_not_count_parts_of_a_word() {
         watch.delta(millis, piece, 0);
         counted.push(watch.tokens("counted"));
     }
+    let chunks =
+        ["tokengauge_tokens_per_chunk_count", "tokengauge_inter_chunk_latency_seconds_count"]
+            .map(|name| watch.count(name, ""));
+    assert_eq!(chunks, [3, 2], "also a chunk that only lengthens the last token");
     assert_eq!(counted, [1, 1, 1]);
     watch.event(510, &chunk("{}", r#""stop""#), 0);
     watch.event(510, &usage(1, 0), 0);
