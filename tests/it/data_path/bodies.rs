@@ -185,7 +185,7 @@ async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
             "Open Admitted Reused RequestHeadSent RequestBodySent Head(204) Complete",
             "Open Admitted Reused RequestHeadSent RequestBodySent Head(304) Complete",
             "Open Admitted Reused RequestHeadSent RequestBodySent Head(304) Complete",
-            "Open Admitted Reused RequestHeadSent RequestBodySent Head(200) Body(2) Complete",
+            "Open Admitted Reused RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete",
         ]
     );
 }

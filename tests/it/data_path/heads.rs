@@ -114,7 +114,7 @@ async fn a_request_without_one_host_is_rejected() {
         "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
     ] {
         let status = status_of(Setup::to(backend.address), request).await;
-        assert_eq!(status, "HTTP/1.1 400 Bad Request", "{request}");
+        assert!(status.ends_with(" 400 Bad Request"), "{request}: {status}");
     }
     assert!(!backend.has_another().await, "nothing was forwarded");
     let head = passed_on(Setup::to(backend.address), &backend, "GET / HTTP/1.0\r\n\r\n").await;
