@@ -69,7 +69,7 @@ tokengauge is an observability proxy for LLM APIs. Three things to do next:
        -d '{\"model\": \"gpt-4o-mini\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
      curl http://127.0.0.1:4001/metrics
 3. Add it to an engine in Kubernetes:
-     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+     tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
 
 All commands: tokengauge --help
 ";
@@ -106,7 +106,7 @@ const DESK_EXAMPLE: &str = "  \
 
 const MORE_EXAMPLES: &str = "  \
   Inject it beside an engine in Kubernetes:
-    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+    tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
 
   Let an editor complete and validate the configuration file:
     tokengauge schema > tokengauge.schema.json";
