@@ -354,6 +354,21 @@ fn annotated(lines: &str) -> String {
 }
 
 #[test]
+fn pinned_annotations_are_refused() {
+    for (annotation, is_refused) in [("image: evil/image:1", true), ("cpu-request: 1", false)] {
+        let outcome = outcome(&annotated(annotation), "--mode inbound --pin image,config");
+        let error = "tokengauge.dev/image: the injector does not allow this annotation (--pin)";
+        match outcome {
+            Err(NoChange::Refused(refused)) if is_refused => {
+                assert!(refused.to_string().starts_with(error), "{refused}");
+            }
+            Ok(_) if !is_refused => {}
+            other => panic!("{annotation}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn errors_name_the_value_the_place_and_the_fix() {
     let cases = [
         (

@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::protocols::{Certificate, http2};
+use super::protocols::http2;
+use crate::support::certificate::Certificate;
 use crate::support::{Backend, Proxy, Raw, Setup, settle, within};
 
 /// Number of responses that each test breaks off. What was lost depended on timing.

@@ -129,6 +129,11 @@ pub enum InjectError {
     UnknownAnnotation { name: String, nearest: &'static str },
     #[error("tokengauge.dev/{name}: {message}")]
     InvalidAnnotation { name: &'static str, message: String },
+    /// The operator reserves this setting with `--pin`.
+    #[error(
+        "tokengauge.dev/{name}: the injector does not allow this annotation (--pin); remove it"
+    )]
+    PinnedAnnotation { name: &'static str },
     /// The annotation is on the workload itself instead of its pod template.
     #[error(
         "{name} is set on the object itself, where it has no effect; move it to the metadata of the pod template"
@@ -184,6 +189,7 @@ impl InjectError {
         match self {
             Self::UnknownAnnotation { .. } => "unknown_annotation",
             Self::InvalidAnnotation { .. } => "wrong_annotation",
+            Self::PinnedAnnotation { .. } => "pinned_annotation",
             Self::MisplacedAnnotation { .. } => "misplaced_annotation",
             Self::MissingMode => "mode_unknown",
             Self::AmbiguousPort { .. } => "port_unclear",

@@ -1,6 +1,7 @@
 //! Flags of the commands `inject` and `injector`. The flags are defaults that the annotations of a pod
 //! override.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use tokengauge_measure::slo::Preset;
@@ -9,6 +10,30 @@ use tokengauge_types::value::DurationValue;
 
 /// The sidecar image that is used if neither a flag nor an annotation sets an image.
 pub(super) const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
+
+/// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
+/// because only the program writes it.
+pub(super) const ANNOTATIONS: [&str; 19] = [
+    "inject",
+    "mode",
+    "upstream",
+    "port",
+    "provider",
+    "slos",
+    "engine-metrics",
+    "config",
+    "image",
+    "listen-port",
+    "admin-port",
+    "otlp-endpoint",
+    "otlp-protocol",
+    "shutdown-grace-period",
+    "native",
+    "cpu-request",
+    "memory-request",
+    "memory-limit",
+    "containers",
+];
 
 /// The position of the sidecar.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -105,6 +130,11 @@ pub struct Settings {
     /// The sidecar's memory limit [default: 256Mi]
     #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
     pub memory_limit: Option<String>,
+
+    /// Annotations that pods must not set, such as image,config: a pod that sets one gets no sidecar
+    #[arg(long, value_name = "ANNOTATION", value_delimiter = ',', hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(ANNOTATIONS))]
+    pub pin: Vec<String>,
 }
 
 /// Returns the name of an enum value, as written in flags and annotations.
