@@ -107,8 +107,8 @@ pub fn upstream_recovered(upstream: &str, address: &str) {
     info!(upstream, address, "upstream recovered");
 }
 
-/// An upstream closes its connections before they can be reused. Logged once. New connections are not pooled for
-/// `pause`, again and again as long as this goes on.
+/// An upstream closes its connections before they can be reused, so new connections are not pooled for `pause`. The
+/// pause is repeated while the upstream does so, but only the first pause is logged.
 pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
     info!(upstream, ?pause, "upstream closes idle connections, not reusing connections");
 }

@@ -149,7 +149,7 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
     Ok(log)
 }
 
-/// What to do with a file.
+/// A file to read, or a file to skip because its content was read before.
 enum Content {
     New(Source),
     Duplicate(Duplicate),

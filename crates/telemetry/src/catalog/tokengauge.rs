@@ -1,5 +1,7 @@
-//! Metrics of tokengauge. Histogram bounds are never integers: a scrape has `le="1.0"`, and Prometheus writes `le="1"`
-//! for OTLP.
+//! Metrics of tokengauge.
+//!
+//! Histogram bounds are never integers, because their label would depend on the path: a scrape has `le="1.0"`, and
+//! Prometheus' OTLP receiver writes `le="1"`.
 
 use crate::catalog::attributes::{
     Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,

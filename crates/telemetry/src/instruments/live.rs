@@ -30,7 +30,7 @@ pub struct LiveInstruments {
     /// The attributes of the series, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
-    /// The first response model of the series. Its points are a part of the points of the series.
+    /// The first response model of the series. The limit for the series already includes the points of this model.
     pub(super) response_model: OnceLock<Label>,
     /// Set when the counters that a response updates were initialized.
     has_response: OnceLock<()>,

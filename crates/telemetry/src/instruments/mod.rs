@@ -287,8 +287,8 @@ impl Instruments {
         self.ended(&self.live(&labels), model)
     }
 
-    /// Returns the instruments of finished calls with one response model. The first response model of a series is a
-    /// part of the series. Further ones may become `other`.
+    /// Returns the instruments of finished calls with one response model. The limit for a series includes the points of
+    /// its first response model. Further response models need a place of their own, and become `other` without one.
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let model = model.map(|model| {
             let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
