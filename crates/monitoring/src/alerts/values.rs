@@ -13,7 +13,6 @@ use crate::alerts::span::Span;
 pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
 
 /// Returns the values of [`DEFAULTS`].
-#[cfg(test)]
 pub(crate) fn defaults() -> Values {
     serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
 }
