@@ -32,6 +32,10 @@ clippy:
 doc:
     .ci/run doc
 
+# Build the documentation as a searchable site in target/book/book
+book:
+    .ci/run book
+
 # Check licences, bans and sources of the dependencies
 supply-chain:
     .ci/run supply-chain
@@ -51,6 +55,10 @@ clients: build
 # Compare span timestamps with the times at which the upstream wrote (needs ../shared)
 timeline: build
     .ci/run timeline
+
+# Run mixed traffic with faults for some minutes
+soak MINUTES: build
+    SOAK_SECONDS=$(({{MINUTES}} * 60)) .ci/run soak
 
 # Build, run, drain and stop the image with a Docker engine
 docker: build

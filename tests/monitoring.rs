@@ -19,6 +19,8 @@ mod lint;
 mod pages;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/readability.rs"]
+mod readability;
 #[path = "monitoring/rules.rs"]
 mod rules;
 #[path = "monitoring/scaling.rs"]

@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::config::value::{DurationValue, ListenAddr};
+use crate::config::value::DurationValue;
 
 /// Maximum length of a response in bytes. These pages normally respond with one line.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
@@ -97,7 +97,7 @@ impl FromStr for AdminAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(ListenAddr(address)) = text.parse() {
+        if let Ok(address) = text.parse() {
             return Ok(Self(reachable(address).to_string()));
         }
         let is_valid = |(host, port): (&str, &str)| {

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
@@ -22,7 +23,7 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
-    let config = watcher.load()?;
+    let config = watcher.load().map_err(|errors| anyhow!(errors.with_documentation()))?;
     let log_export = super::log::start(config.log, environment);
     log_warnings(&config);
     for word in &config.ignored_propagators {
@@ -48,7 +49,8 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
 }
 
-/// Combines the export settings of the environment and the configuration file. Logs each invalid setting.
+/// Combines the export settings of the environment and the configuration file. Logs each invalid or ambiguous
+/// setting.
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
@@ -56,7 +58,10 @@ pub fn export(
     let setting = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
     for problem in &problems {
-        self_telemetry::setting_ignored(&problem.variable, &problem.message);
+        match problem.is_ignored {
+            true => self_telemetry::setting_ignored(&problem.variable, &problem.message),
+            false => self_telemetry::setting_ambiguous(&problem.variable, &problem.message),
+        }
     }
     let is_enabled = |value: &String| {
         let off = ["", "false", "no_content"];

@@ -45,12 +45,14 @@ mod acceptance;
 mod alert_values;
 mod bounded;
 mod deserialize;
+mod documentation;
 mod errors;
 mod file;
 mod load;
 mod prices;
 mod proxy_env;
 mod raw;
+mod relative_paths;
 mod renamed_keys;
 mod resolve;
 mod run_args;
@@ -114,7 +116,7 @@ pub struct Config {
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,
-    /// Keys of the file that have a new name.
+    /// Keys of the file that have a new name, and variables that are ignored.
     pub warnings: Vec<ConfigError>,
     /// The effective configuration as YAML, with all defaults. As a file, it resolves to the same configuration.
     /// Secrets are redacted.

@@ -11,6 +11,7 @@ use http::Uri;
 use percent_encoding::percent_decode_str;
 
 use super::Environment;
+use super::errors::ErrorCollector;
 use super::value::ValueError;
 use crate::forward;
 use tokengauge_types::url::bare;
@@ -43,46 +44,60 @@ enum Hosts {
     Network { network: IpAddr, bits: u8 },
 }
 
-/// Reads the proxies from the environment. Also returns the errors, each with the name of its variable.
+/// Why a variable defines no proxy.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum ProxyError {
+    /// The URL has this scheme. Other programs on the machine may support it, so the variable is ignored.
+    UnsupportedScheme(String),
+    Invalid(ValueError),
+}
+
+/// Reads the proxies from the environment, and reports each invalid variable.
 ///
 /// As in curl, lower-case names take precedence. `HTTP_PROXY` in upper case is not read, because in a CGI script a
 /// client can set it with a `Proxy:` header.
-pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, ValueError)>) {
+pub(super) fn from_env(environment: Environment<'_>, errors: &mut ErrorCollector) -> Proxies {
     const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
     const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
-    let mut errors = Vec::new();
+    let mut problems = Vec::new();
     let mut proxy = |names: &[&'static str]| {
         let (name, text) = first(names, environment)?;
-        match parse_proxy(&text) {
-            Ok(proxy) => Some(proxy),
-            Err(error) => {
-                errors.push((name, error));
-                None
-            }
-        }
+        parse_proxy(&text).map_err(|error| problems.push((name, error))).ok()
     };
     let (https, http) = (proxy(&HTTPS), proxy(&HTTP));
-    errors.dedup();
+    // A variable can apply to both kinds of upstreams.
+    problems.dedup();
+    for (name, error) in problems {
+        match error {
+            ProxyError::Invalid(error) => errors.add_outside_file(name, error.to_string()),
+            ProxyError::UnsupportedScheme(scheme) => {
+                let message = format!(
+                    "proxies over {scheme}:// are not supported, so the variable is ignored and upstreams are \
+                     connected directly; for a proxy over http://, set HTTPS_PROXY or http_proxy"
+                );
+                errors.warn_outside_file(name, message);
+            }
+        }
+    }
     let no_proxy = first(&NONE, environment).map(|(name, list)| {
         let entries = list.split(|c: char| c == ',' || c.is_whitespace());
         let mut rules = Vec::new();
         for entry in entries.filter(|entry| !entry.is_empty()) {
             match parse_rule(entry) {
                 Some(rule) => rules.push(rule),
-                None => errors.push((
+                None => errors.add_outside_file(
                     name,
-                    ValueError::new(
-                        format!("\"{entry}\" is not a host or a network"),
-                        "write hosts, .domains, addresses or networks such as 10.0.0.0/8, separated by commas; or *",
+                    format!(
+                        "\"{entry}\" is not a host or a network; write hosts, .domains, addresses or networks such as \
+                         10.0.0.0/8, separated by commas; or *"
                     ),
-                )),
+                ),
             }
         }
         rules
     });
-    let proxies = Proxies { https, http, no_proxy: no_proxy.unwrap_or_default() };
-    (proxies, errors)
+    Proxies { https, http, no_proxy: no_proxy.unwrap_or_default() }
 }
 
 impl Proxies {
@@ -136,14 +151,14 @@ fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'stat
 }
 
 /// Parses a proxy's URL. The default scheme is http.
-fn parse_proxy(text: &str) -> Result<forward::Proxy, ValueError> {
+fn parse_proxy(text: &str) -> Result<forward::Proxy, ProxyError> {
     let hint = "write it as http://[user:password@]host:port";
     // The error messages do not include the text of the URL, because it may hold a password.
-    let invalid = |what: &'static str| ValueError::new(what, hint);
+    let invalid = |what: &'static str| ProxyError::Invalid(ValueError::new(what, hint));
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = url.parse().map_err(|_| invalid("not the URL of a proxy"))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(invalid("only proxies over http:// are supported"));
+    if let Some(scheme) = uri.scheme_str().filter(|scheme| *scheme != "http") {
+        return Err(ProxyError::UnsupportedScheme(scheme.to_owned()));
     }
     let (Some(host), Some(authority)) =
         (uri.host().filter(|host| !host.is_empty()), uri.authority())
@@ -193,11 +208,23 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
 mod tests {
     use super::*;
 
-    fn proxy(variables: &[(&str, &str)]) -> (Proxies, Vec<(&'static str, ValueError)>) {
-        from_env(&|name| {
+    /// Returns the proxies, and the errors and warnings as text.
+    fn read(variables: &[(&str, &str)]) -> (Proxies, Vec<String>, Vec<String>) {
+        let environment = |name: &str| {
             let value = variables.iter().find(|(known, _)| *known == name)?.1;
             Some(value.to_owned())
-        })
+        };
+        let mut errors = ErrorCollector::default();
+        let proxies = from_env(&environment, &mut errors);
+        let warnings = errors.take_warnings().iter().map(ToString::to_string).collect();
+        let errors = errors.into_errors().iter().map(ToString::to_string).collect();
+        (proxies, errors, warnings)
+    }
+
+    fn proxy(variables: &[(&str, &str)]) -> Proxies {
+        let (proxies, errors, warnings) = read(variables);
+        assert!(errors.is_empty() && warnings.is_empty(), "{errors:?} {warnings:?}");
+        proxies
     }
 
     #[test]
@@ -237,8 +264,7 @@ mod tests {
             ("", "localhost", 443, true),
         ];
         for (no_proxy, host, port, proxied) in cases {
-            let (proxy, errors) = proxy(&[("https_proxy", "p:3128"), ("NO_PROXY", no_proxy)]);
-            assert_eq!(errors, [], "{no_proxy}");
+            let proxy = proxy(&[("https_proxy", "p:3128"), ("NO_PROXY", no_proxy)]);
             let proxied = proxied && host != "localhost";
             assert_eq!(
                 proxy.for_host(true, host, port).is_some(),
@@ -250,7 +276,7 @@ mod tests {
 
     #[test]
     fn reaches_loopback_directly() {
-        let (proxy, _) = proxy(&[("all_proxy", "p:1")]);
+        let proxy = proxy(&[("all_proxy", "p:1")]);
         for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1"] {
             assert_eq!(proxy.for_host(false, host, 8000), None, "{host}");
         }
@@ -260,9 +286,7 @@ mod tests {
     #[test]
     fn variables_have_the_precedence_of_curl() {
         let host = |variables: &[(&str, &str)], tls| {
-            let (proxy, errors) = proxy(variables);
-            assert_eq!(errors, []);
-            proxy.for_host(tls, "h", 1).map(|proxy| proxy.host)
+            proxy(variables).for_host(tls, "h", 1).map(|proxy| proxy.host)
         };
         let all = [("all_proxy", "all:1"), ("HTTPS_PROXY", "upper:1"), ("https_proxy", "lower:1")];
         assert_eq!(host(&all, true).as_deref(), Some("lower"));
@@ -276,7 +300,7 @@ mod tests {
 
     #[test]
     fn parses_credentials_and_redacts_them() {
-        let (proxy, _) = proxy(&[("https_proxy", "http://me:p%40ss@[::1]:3128/")]);
+        let proxy = proxy(&[("https_proxy", "http://me:p%40ss@[::1]:3128/")]);
         let address = proxy.https.unwrap();
         assert_eq!(address, forward::Proxy::new("::1", 3128, Some("me:p@ss")));
         assert!(!format!("{address:?}").contains("p@ss"));
@@ -288,13 +312,26 @@ mod tests {
 
     #[test]
     fn reports_errors_by_variable_without_secrets() {
-        let (_, errors) = proxy(&[
-            ("all_proxy", "socks5://me:secret@h:1"),
+        let (_, errors, _) = read(&[
             ("https_proxy", "http://me:secret@h:port x"),
             ("no_proxy", "fine.org, 10.0.0.0/33, a b:x, ex ample!"),
         ]);
-        let names: Vec<&str> = errors.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["https_proxy", "all_proxy", "no_proxy", "no_proxy", "no_proxy"]);
-        assert!(errors.iter().all(|(_, error)| !error.to_string().contains("secret")));
+        let names: Vec<&str> =
+            errors.iter().map(|error| error.split(':').next().unwrap()).collect();
+        assert_eq!(names, ["https_proxy", "no_proxy", "no_proxy", "no_proxy"]);
+        assert!(errors.iter().all(|error| !error.contains("secret")));
+    }
+
+    #[test]
+    fn an_unsupported_scheme_is_a_warning() {
+        for (name, scheme) in [("ALL_PROXY", "socks5"), ("https_proxy", "https")] {
+            let url = format!("{scheme}://me:secret@h:1");
+            let (proxies, errors, warnings) = read(&[(name, &url)]);
+            assert!(errors.is_empty(), "{errors:?}");
+            let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+            let start = format!("{name}: proxies over {scheme}:// are not supported");
+            assert!(warning.starts_with(&start) && !warning.contains("secret"), "{warning}");
+            assert_eq!(proxies.for_host(true, "api.example.com", 443), None);
+        }
     }
 }

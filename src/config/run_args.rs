@@ -25,7 +25,7 @@ Examples:
 
 Set OTEL_EXPORTER_OTLP_ENDPOINT to export telemetry.")]
 pub struct RunArgs {
-    /// Listen on this address: IP:PORT or unix:/path. May be repeated; replaces the file's listeners
+    /// Listen on this address: IP:PORT, localhost:PORT or unix:/path. May be repeated; replaces the file's listeners
     /// [default: 127.0.0.1:4000]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_LISTEN", value_delimiter = ',')]
     pub listen: Vec<Address>,
@@ -62,7 +62,7 @@ pub struct RunArgs {
     #[arg(long, alias = "objectives", value_name = "PRESET", env = "TOKENGAUGE_SLOS")]
     pub slos: Option<Preset>,
 
-    /// Serve health, metrics and live streams on this address: IP:PORT [default: 127.0.0.1:4001]
+    /// Serve health, metrics and live streams on this address: IP:PORT or localhost:PORT [default: 127.0.0.1:4001]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
     pub admin: Option<ListenAddr>,
 
@@ -83,6 +83,10 @@ pub struct RunArgs {
     /// Let open streams continue for this long after SIGTERM [default: 30s]
     #[arg(long, alias = "drain", value_name = "TIME", env = "TOKENGAUGE_SHUTDOWN_GRACE_PERIOD")]
     pub shutdown_grace_period: Option<DurationValue>,
+
+    /// Write a line of JSON per request to this file, or to standard output for `stdout` [default: off]
+    #[arg(long, value_name = "PATH", env = "TOKENGAUGE_REQUEST_LOG")]
+    pub request_log: Option<PathBuf>,
 
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]

@@ -638,6 +638,9 @@ log: {level: warn, format: json}
     let config = with(file, args.clone(), &token).unwrap();
     let tls: Vec<bool> = config.listeners.iter().map(|listener| listener.tls.is_some()).collect();
     assert_eq!(tls, [true, false], "TLS is for TCP");
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    let expected = "--tls-cert: Unix sockets have no TLS; served without TLS: /run/s; with TLS: all TCP listeners";
+    assert_eq!(warnings, [expected]);
     assert_eq!(config.admin.address.port(), 12);
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
@@ -666,7 +669,7 @@ fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
         ..upstreams(&["ftp://h"])
     };
     let variables =
-        [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "socks5://me:secret@h:1")];
+        [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "http://me:secret@h:port x")];
     let message = messages(with("version: 1\ncolour: red\n", args, &variables));
     let keys: BTreeSet<&str> =
         message.iter().map(|line| line.split(": ").next().unwrap()).collect();

@@ -16,7 +16,7 @@ use super::errors::suggestion;
 use tokengauge_measure::engine::Engine;
 use tokengauge_types::serde_as_str;
 
-/// An address to listen on: `IP:PORT` or `unix:/path`.
+/// An address to listen on: `IP:PORT`, `localhost:PORT` or `unix:/path`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address(pub tokengauge_listen::Address);
 
@@ -33,9 +33,9 @@ impl FromStr for Address {
             }
             return Ok(Self(tokengauge_listen::Address::Unix(PathBuf::from(path))));
         }
-        match text.parse() {
-            Ok(address) => Ok(Self(tokengauge_listen::Address::Tcp(address))),
-            Err(_) => Err(ValueError::new(
+        match listen_addr(text) {
+            Some(address) => Ok(Self(tokengauge_listen::Address::Tcp(address))),
+            None => Err(ValueError::new(
                 format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4000, [::1]:4000 or, for all interfaces, \
                  0.0.0.0:4000; or unix:/path",
@@ -157,7 +157,9 @@ mod tests {
         for text in ["127.0.0.1:4000", "[::1]:0", "unix:/run/a.sock"] {
             assert_eq!(read::<Address>(text).as_deref(), Ok(text));
         }
-        for text in ["4000", ":4000", "localhost:4000", "127.0.0.1", "unix:a.sock", "unix:"] {
+        assert_eq!(read::<Address>("localhost:4000").as_deref(), Ok("127.0.0.1:4000"));
+        for text in ["4000", ":4000", "localhost", "box:4000", "127.0.0.1", "unix:a.sock", "unix:"]
+        {
             assert!(read::<Address>(text).unwrap_err().contains("unix:/"), "{text}");
         }
     }

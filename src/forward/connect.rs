@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub struct Connector {
 struct Tls {
     config: Arc<rustls::ClientConfig>,
     name: ServerName<'static>,
+    /// For error messages.
+    ca_file: Option<PathBuf>,
 }
 
 impl Connector {
@@ -196,28 +199,35 @@ impl Tls {
         let host = without_brackets(&config.host).to_owned();
         let server =
             ServerName::try_from(host.clone()).map_err(|_| SetupError::Host(name, host))?;
-        Ok(Self { config: Arc::new(tls), name: server })
+        Ok(Self { config: Arc::new(tls), name: server, ca_file: config.ca_file.clone() })
     }
 
     async fn handshake(&self, stream: TcpStream) -> Result<Transport, Error> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), stream).await {
             Ok(stream) => Ok(Transport::Right(Box::new(TlsStream::new(stream)))),
-            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error))),
+            Err(error) => {
+                Err(Error::Failed(UpstreamFailure::Tls, explain(&error, self.ca_file.as_deref())))
+            }
         }
     }
 }
 
 /// Describes a failed TLS handshake. The error of a server certificate that is itself trusted as a certificate
 /// authority has no readable text.
-fn explain(error: &io::Error) -> String {
+fn explain(error: &io::Error, ca_file: Option<&Path>) -> String {
     let text = error.to_string();
-    if text.contains("CaUsedAsEndEntity") {
-        return "the server presents a certificate that is marked as a certificate authority; create a server \
-                certificate signed by this authority, and keep the authority as `ca_file`"
-            .to_owned();
+    if !text.contains("CaUsedAsEndEntity") {
+        return text;
     }
-    text
+    let authority = match ca_file {
+        Some(file) => format!("keep the authority in {} (`ca_file`)", file.display()),
+        None => "name the authority's file as `ca_file`".to_owned(),
+    };
+    format!(
+        "the server presents a certificate that is marked as a certificate authority; create a server certificate \
+         signed by this authority, and {authority}"
+    )
 }
 
 /// Returns the trusted root certificates. They are those of the system or of `SSL_CERT_FILE`, or Mozilla's if there are
@@ -278,12 +288,14 @@ mod tests {
     #[test]
     fn explains_a_certificate_authority_that_is_used_as_a_server_certificate() {
         let error = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))";
-        let message = explain(&io::Error::other(error));
+        let message = explain(&io::Error::other(error), Some(Path::new("/etc/ca.pem")));
         assert!(
-            message.contains("certificate authority") && message.contains("ca_file"),
+            message.contains("certificate authority")
+                && message.contains("in /etc/ca.pem (`ca_file`)"),
             "{message}"
         );
-        assert_eq!(explain(&io::Error::other("other")), "other");
+        assert!(explain(&io::Error::other(error), None).ends_with("file as `ca_file`"));
+        assert_eq!(explain(&io::Error::other("other"), None), "other");
     }
 
     /// A listener with a full backlog, so that the next connection is neither accepted nor refused.

@@ -41,6 +41,29 @@ impl ForwardError {
         Self { unsent: is_readable.then(|| Box::new(request.into_body())), ..self }
     }
 
+    /// Returns whether the upstream is at fault: it cannot be reached, or it does not respond.
+    pub(super) const fn is_upstream_failure(&self) -> bool {
+        match self.ending {
+            Ending::UpstreamFailed(_)
+            | Ending::TimedOut(TimeoutKind::Connect | TimeoutKind::ResponseHeader) => true,
+            Ending::TimedOut(TimeoutKind::Idle | TimeoutKind::Total)
+            | Ending::Rejected(_)
+            | Ending::Drained
+            | Ending::RequestBodyFailed
+            | Ending::ClientDisconnected
+            | Ending::Complete => false,
+        }
+    }
+
+    /// Describes the error in one line, with its details.
+    pub(super) fn problem(&self) -> String {
+        let (_, _, description) = describe(self.ending);
+        match self.cause.as_str() {
+            "" => description.to_owned(),
+            cause => format!("{description}: {cause}"),
+        }
+    }
+
     /// Creates an error response: a short JSON body in the format that OpenAI clients parse.
     pub(super) fn to_response(&self) -> Response<Bytes> {
         let Self { ending, upstream, cause, retry_after, unsent: _ } = self;

@@ -1,8 +1,9 @@
-//! Counters of one upstream. They outlive a reload of the configuration.
+//! Counters and outages of one upstream. They outlive a reload of the configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::outage::OutageLog;
 use tokengauge_telemetry::UpstreamCounts;
 use tokengauge_types::label::Label;
 
@@ -11,11 +12,17 @@ pub struct UpstreamHealth {
     name: Label,
     stale: AtomicU64,
     retries: AtomicU64,
+    pub(super) outages: OutageLog,
 }
 
 impl UpstreamHealth {
     pub(super) fn new(name: Label) -> Arc<Self> {
-        Arc::new(Self { name, stale: AtomicU64::new(0), retries: AtomicU64::new(0) })
+        Arc::new(Self {
+            name,
+            stale: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            outages: OutageLog::default(),
+        })
     }
 
     pub(super) fn name(&self) -> &str {

@@ -23,6 +23,7 @@ pub mod identity;
 mod limiter;
 mod open;
 mod open_sockets;
+mod outage;
 mod pool;
 mod probe;
 mod proxy;

@@ -100,15 +100,18 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns why the response cannot be passed on, if so.
-    fn problem(&self, upgrade: bool) -> Option<&'static str> {
+    /// Returns an error if the response cannot be passed on.
+    fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
         let headers = self.response.headers();
-        let switches = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if switches && !(upgrade && headers::upgrades_to_websocket(headers)) {
-            return Some("it switched to a protocol that was not requested");
-        }
-        headers::has_unsupported_coding(headers)
-            .then_some("it used a transfer coding other than chunked, which was not requested")
+        let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let cause = if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
+            "it switched to a protocol that was not requested"
+        } else if headers::has_unsupported_coding(headers) {
+            "it used a transfer coding other than chunked, which was not requested"
+        } else {
+            return Ok(self);
+        };
+        Err(ForwardError::with_cause(Ending::UpstreamFailed(UpstreamFailure::Protocol), cause))
     }
 }
 
@@ -134,20 +137,18 @@ impl Exchange {
             let error = ForwardError::new(Ending::Rejected(RejectReason::BadRequest));
             return Err(error.with_unsent(request));
         }
-        match self.send(request, upgrade.is_some()).await {
-            Ok(received) => match received.problem(upgrade.is_some()) {
-                None => Ok(self.respond(received, upgrade)),
-                Some(cause) => {
-                    let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
-                    Err(self.name_upstream(ForwardError::with_cause(ending, cause)))
-                }
-            },
-            Err(error) => Err(self.name_upstream(error)),
+        let sent = self.send(request, upgrade.is_some()).await;
+        let sent = sent.and_then(|received| received.if_expected(upgrade.is_some()));
+        match sent {
+            Ok(received) => {
+                self.upstream.log_response();
+                Ok(self.respond(received, upgrade))
+            }
+            Err(error) => {
+                self.upstream.log_failure(&error);
+                Err(ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error })
+            }
         }
-    }
-
-    fn name_upstream(&self, error: ForwardError) -> ForwardError {
-        ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error }
     }
 
     /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent once

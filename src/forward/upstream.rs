@@ -6,12 +6,15 @@ use http::HeaderValue;
 use tokio::sync::Semaphore;
 
 use super::connect::{self, Connector};
+use super::error::ForwardError;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
 use super::http2::{Channel, Http2Pool};
 use super::pool::Pool;
 use super::repeat::MAX_KEPT_TOTAL;
 use super::{Config, Protocol};
+use tokengauge_telemetry::self_telemetry;
+use tokengauge_types::clock;
 use tokengauge_types::event::ConnectTimings;
 
 /// One upstream: its settings and connections. All exchanges with the upstream share this value.
@@ -54,6 +57,33 @@ impl Upstream {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Logs the end of an outage, if there was one.
+    pub(super) fn log_response(&self) {
+        if self.health.outages.record_response() {
+            self_telemetry::upstream_recovered(self.health.name(), &self.address());
+        }
+    }
+
+    /// Logs a request that got no response, unless that happened less than a minute ago.
+    pub(super) fn log_failure(&self, error: &ForwardError) {
+        if !error.is_upstream_failure() {
+            return;
+        }
+        if let Some(failed) = self.health.outages.record_failure(clock::now()) {
+            let problem = error.problem();
+            self_telemetry::upstream_failed(self.health.name(), &self.address(), &problem, failed);
+        }
+    }
+
+    /// Returns the address that connections are opened to, for the log.
+    fn address(&self) -> String {
+        let Config { host, port, proxy, .. } = &self.config;
+        match proxy {
+            None => format!("{host}:{port}"),
+            Some(proxy) => format!("{host}:{port} through {}:{}", proxy.host, proxy.port),
+        }
     }
 
     /// Returns whether requests are sent to an HTTP proxy instead of the upstream. For `https`, the proxy opens a

@@ -23,6 +23,7 @@ mod drain;
 mod engine;
 mod exchanges;
 mod exemplars;
+mod first_minute;
 mod hangs;
 mod identity;
 mod injected;

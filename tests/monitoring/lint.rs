@@ -211,12 +211,13 @@ fn panel_title_description(dashboard: &Value) -> Vec<String> {
 
 fn panel_units(dashboard: &Value) -> Vec<String> {
     const KNOWN: &[&str] =
-        &["none", "short", "s", "bytes", "binBps", "percentunit", "reqps", "cps", "cpm", "string"];
+        &["none", "short", "s", "bytes", "binBps", "percentunit", "reqps", "string", "dateTimeFromNow"];
     let valid = |unit: &str| {
+        let currency = unit.strip_prefix("currency").is_some_and(|code| code.len() == 3);
         let custom = unit.split_once(':').is_some_and(|(how, what)| {
             ["count", "suffix"].contains(&how) && !what.trim().is_empty()
         });
-        KNOWN.contains(&unit) || custom
+        KNOWN.contains(&unit) || currency || custom
     };
     let wrong = |panel: &Value| {
         let unit = panel

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A simulated night of incidents: metrics in three real stores, alerts at a real Alertmanager, and the queries of every dashboard.
 
-    failover_check.py --binary target/release/tokengauge --tools target/tools [--pictures DIR] [--verbose]
+    failover_check.py --binary target/release/tokengauge --tools target/tools [--verbose]
 
 The release binary runs in front of two simulated backends. Its metrics take three pipelines: scraped by Prometheus 2; over OTLP to a
 Collector that a second Prometheus 2 scrapes; and the same bytes over OTLP into Prometheus 3. All three stores evaluate the generated rules
@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 
-from failover import checks, pages, panels, picture
+from failover import checks, pages, panels
 from failover.checks import MayBeEmpty
 from failover.load import Load
 from failover.phases import LINGERING, PHASES
@@ -142,8 +142,6 @@ def run_checks(args, folder, tally):
         for row in MAY_BE_EMPTY:
             seen = {shown for one, shown in used if one == row}
             tally.check(f"'{row.dashboard} · {row.panel}' is empty as expected: {row.why}", seen == {False} or row.depends and seen, seen)
-        if args.pictures:
-            picture.draw_all(dashboards, stores["scrape"], data, pathlib.Path(args.pictures), INTERVAL * 5, tally)
     finally:
         held.stop()
 
@@ -179,7 +177,6 @@ def main():
     cli.add_argument("--dashboards", default="dashboards")
     cli.add_argument("--alerts", default="alerts")
     cli.add_argument("--divide", type=int, default=30, help="divisor of the rules' durations")
-    cli.add_argument("--pictures", help="draw each dashboard into this folder")
     cli.add_argument("--again", help="folder of a finished run to check again")
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()

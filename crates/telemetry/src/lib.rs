@@ -33,7 +33,7 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 
-pub use config::{Config, IgnoredSetting};
+pub use config::{Config, SettingWarning};
 pub use instruments::{Component, Instruments, LiveInstruments};
 pub use metrics_reader::{MetricsReader, MetricsSnapshot};
 pub use request_log::RequestLog;

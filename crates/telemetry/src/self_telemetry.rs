@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokengauge_measure::record::Record;
+use tokengauge_types::label::Name;
 use tracing::{error, info, warn};
 
 /// The proxy accepts requests.
@@ -51,8 +52,10 @@ pub fn export_configured(summary: &str) {
 pub fn first_call(record: &Record) {
     let Some(call) = &record.call else { return };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    // Not the label, which is `other` for a model that no response has confirmed.
+    let model = call.request.model.as_ref().or(call.response_model.as_ref());
     info!(
-        model = call.series.model.as_str(),
+        model = model.map(Name::as_str),
         outcome = record.outcome.as_str(),
         status = record.http.status,
         duration_s = seconds(record.points.duration()),
@@ -68,7 +71,12 @@ pub fn setting_ignored(name: &str, reason: &str) {
     warn!(name, reason, "setting ignored");
 }
 
-/// The configuration is in effect, but should be changed: a key has a new name.
+/// A setting is used, but it is incomplete, or probably not what was intended.
+pub fn setting_ambiguous(name: &str, reason: &str) {
+    warn!(name, reason, "setting used, but check it");
+}
+
+/// The configuration is in effect, but should be changed: a key has a new name, or a variable is ignored.
 pub fn config_warning(warning: &str) {
     warn!(warning, "configuration");
 }
@@ -88,8 +96,19 @@ pub fn tcp_info_unavailable(error: &std::io::Error) {
     info!(%error, "TCP round-trip times and retransmits are unavailable");
 }
 
-/// An upstream closes its connections before they can be reused. Logged once. New connections are not pooled for
-/// `pause`, again and again as long as this goes on.
+/// Requests to an upstream got no response. Logged for the first one, and then at most once a minute. `failed_requests`
+/// counts since the previous such line.
+pub fn upstream_failed(upstream: &str, address: &str, problem: &str, failed_requests: u64) {
+    warn!(upstream, address, problem, failed_requests, "upstream failed");
+}
+
+/// An upstream responds again.
+pub fn upstream_recovered(upstream: &str, address: &str) {
+    info!(upstream, address, "upstream recovered");
+}
+
+/// An upstream closes its connections before they can be reused, so new connections are not pooled for `pause`. The
+/// pause is repeated while the upstream does so, but only the first pause is logged.
 pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
     info!(upstream, ?pause, "upstream closes idle connections, not reusing connections");
 }
@@ -189,8 +208,8 @@ pub fn scrape_succeeded(upstream: &str, engine: &str) {
 }
 
 /// An OTLP export failed. Logged once, until an export succeeds.
-pub fn export_failed(signal: &str, problem: &str) {
-    warn!(signal, problem, "OTLP export failed");
+pub fn export_failed(signal: &str, endpoint: &str, problem: &str) {
+    warn!(signal, endpoint, problem, "OTLP export failed");
 }
 
 /// OTLP exports succeed again after this number of failures.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -138,15 +138,24 @@ impl fmt::Display for TimeLimit {
 
 crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
 
-/// An address to listen on: `IP:PORT`, such as `127.0.0.1:4001`.
+/// An address to listen on: `IP:PORT`, such as `127.0.0.1:4001`, or `localhost:PORT`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ListenAddr(pub SocketAddr);
+
+/// Parses `IP:PORT` or `localhost:PORT`. `localhost` is 127.0.0.1, whatever the resolver of the machine says, so that
+/// the printed address is always the one that clients reach.
+pub fn listen_addr(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?))),
+        None => text.parse().ok(),
+    }
+}
 
 impl FromStr for ListenAddr {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        text.parse().map(Self).map_err(|_| {
+        listen_addr(text).map(Self).ok_or_else(|| {
             ValueError::new(
                 format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, 0.0.0.0:4001",

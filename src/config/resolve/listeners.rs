@@ -33,18 +33,8 @@ pub(super) fn resolve(
         file.listeners = flags.iter().cloned().map(at).collect();
         listeners = self::listeners(&mut file.listeners, errors);
     }
-    if let Some((raw, tls)) = tls_flags(layers.args, errors) {
-        if listeners.iter().all(|listener| matches!(listener.address, Address::Unix(_))) {
-            let message = "no listener has a TCP address, and Unix sockets have no TLS; remove the flag or add a TCP \
-                           listener";
-            errors.add_outside_file("--tls-cert", message);
-        }
-        for (written, listener) in file.listeners.entries().zip(&mut listeners) {
-            if matches!(listener.address, Address::Tcp(_)) {
-                written.value.tls = Field::of(raw.clone());
-                listener.tls = Some(tls.clone());
-            }
-        }
+    if let Some(tls) = tls_flags(layers.args, errors) {
+        apply_tls(&tls, file.listeners.entries().zip(&mut listeners), errors);
     }
     let admin = admin(file.admin.or_insert_default(), layers, errors);
     if let Some(message) = duplicate_address(&listeners, &admin) {
@@ -54,6 +44,37 @@ pub(super) fn resolve(
         }
     }
     (listeners, admin)
+}
+
+/// Serves TLS on the TCP listeners. Unix sockets have no TLS: a warning lists those that are served without.
+fn apply_tls<'a>(
+    (raw, tls): &(raw::Tls, Tls),
+    listeners: impl Iterator<Item = (&'a mut Spanned<raw::Listener>, &'a mut Config)>,
+    errors: &mut ErrorCollector,
+) {
+    let mut has_tcp = false;
+    let mut without_tls = Vec::new();
+    for (written, listener) in listeners {
+        match &listener.address {
+            Address::Tcp(_) => {
+                has_tcp = true;
+                written.value.tls = Field::of(raw.clone());
+                listener.tls = Some(tls.clone());
+            }
+            Address::Unix(path) => without_tls.push(path.display().to_string()),
+        }
+    }
+    if !has_tcp {
+        let message = "no listener has a TCP address, and Unix sockets have no TLS; remove the flag or add a TCP \
+                       listener";
+        errors.add_outside_file("--tls-cert", message);
+    } else if !without_tls.is_empty() {
+        let message = format!(
+            "Unix sockets have no TLS; served without TLS: {}; with TLS: all TCP listeners",
+            without_tls.join(", ")
+        );
+        errors.warn_outside_file("--tls-cert", message);
+    }
 }
 
 fn tls_flags(args: &RunArgs, errors: &mut ErrorCollector) -> Option<(raw::Tls, Tls)> {

@@ -26,6 +26,8 @@ mod routes;
 mod tokenizers;
 mod upstreams;
 
+pub(super) use drift::KEYWORDS as DRIFT_BASELINES;
+
 /// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -39,7 +41,7 @@ const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// Value of `request_log.path` that selects standard output. A file of that name is written as `./stdout`.
-const STDOUT: &str = "stdout";
+pub(super) const STDOUT: &str = "stdout";
 
 /// Maximum length of a name, so that the name fits the legend of a dashboard.
 const MAX_NAME: usize = 64;
@@ -110,7 +112,7 @@ pub(super) fn resolve(
         labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
         drain: grace_period(&mut file.shutdown_grace_period, args, errors),
-        request_log: request_log(&mut file.request_log, errors),
+        request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
         export: otlp(file.otlp.or_insert_default(), errors),
         warnings: Vec::new(),
@@ -127,10 +129,7 @@ fn apply_proxies(
     environment: Environment<'_>,
     errors: &mut ErrorCollector,
 ) {
-    let (proxies, invalid) = proxy_env::from_env(environment);
-    for (variable, error) in invalid {
-        errors.add_outside_file(variable, error.to_string());
-    }
+    let proxies = proxy_env::from_env(environment, errors);
     for server in routing.servers() {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
     }
@@ -213,8 +212,12 @@ fn otlp(written: &mut raw::Otlp, errors: &mut ErrorCollector) -> ExportOverrides
 
 fn request_log(
     written: &mut Field<raw::RequestLog>,
+    args: &RunArgs,
     errors: &mut ErrorCollector,
 ) -> Option<request_log::Config> {
+    if let Some(flag) = &args.request_log {
+        written.or_insert_default().path = Field::of(flag.clone());
+    }
     let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the path of a file, or stdout";
     let path = value.path.required(errors, *node, "path", hint)?.value.clone();

@@ -101,9 +101,7 @@ async fn start(how: Break) -> Proxy {
     let mut setup = Setup::to(backend.address);
     let certificate = matches!(how, Break::BadRecord).then(Certificate::new);
     if let Some(certificate) = &certificate {
-        setup.upstream.tls = true;
-        setup.upstream.host = "localhost".to_owned();
-        setup.upstream.ca_file = Some(certificate.file());
+        setup = setup.tls(certificate);
     }
     // The file of the certificate is read here, before the task takes it.
     let proxy = setup.start().await;

@@ -31,11 +31,8 @@ async fn before(backend: &Backend) -> Proxy {
 async fn requests_share_the_attempt_to_reach_a_silent_upstream() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
-    let mut setup = Setup::to(backend.address);
-    setup.upstream.tls = true;
+    let mut setup = Setup::to(backend.address).tls(&certificate);
     setup.upstream.protocol = Protocol::Http2;
-    setup.upstream.host = "localhost".to_owned();
-    setup.upstream.ca_file = Some(certificate.file());
     setup.upstream.timeouts.connect = Some(Duration::from_secs(1));
     let mut proxy = setup.start().await;
     let mut clients = Vec::new();

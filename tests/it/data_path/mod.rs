@@ -5,6 +5,7 @@
 mod bodies;
 mod breaks;
 mod channel;
+mod clients;
 mod failures;
 mod heads;
 mod http2_upstreams;

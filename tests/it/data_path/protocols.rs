@@ -307,6 +307,16 @@ async fn grpc_passes_over_http2_with_its_trailers() {
     );
 }
 
+impl Setup {
+    /// Connects to the upstream with TLS, as `localhost`, and trusts `certificate`.
+    pub(super) fn tls(mut self, certificate: &Certificate) -> Self {
+        self.upstream.tls = true;
+        self.upstream.host = "localhost".to_owned();
+        self.upstream.ca_file = Some(certificate.file());
+        self
+    }
+}
+
 #[tokio::test]
 async fn terminates_tls_with_http1_or_http2_by_alpn() {
     let certificate = Certificate::new();
@@ -340,10 +350,7 @@ async fn terminates_tls_with_http1_or_http2_by_alpn() {
 async fn connects_with_tls_and_an_unknown_issuer_returns_502() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
-    let mut setup = Setup::to(backend.address);
-    setup.upstream.tls = true;
-    setup.upstream.host = "localhost".to_owned();
-    setup.upstream.ca_file = Some(certificate.file());
+    let setup = Setup::to(backend.address).tls(&certificate);
     let mut proxy = setup.start().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -372,11 +379,8 @@ async fn connects_with_tls_and_an_unknown_issuer_returns_502() {
 async fn an_upstream_that_supports_only_http1_gets_http1() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
-    let mut setup = Setup::to(backend.address);
-    setup.upstream.tls = true;
+    let mut setup = Setup::to(backend.address).tls(&certificate);
     setup.upstream.protocol = Protocol::Http2;
-    setup.upstream.host = "localhost".to_owned();
-    setup.upstream.ca_file = Some(certificate.file());
     let proxy = setup.start().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -391,11 +395,8 @@ async fn an_upstream_that_supports_only_http1_gets_http1() {
 async fn reports_connect_stages_for_the_connecting_and_the_waiting_request() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
-    let mut setup = Setup::to(backend.address);
-    setup.upstream.tls = true;
+    let mut setup = Setup::to(backend.address).tls(&certificate);
     setup.upstream.protocol = Protocol::Http2;
-    setup.upstream.host = "localhost".to_owned();
-    setup.upstream.ca_file = Some(certificate.file());
     let mut proxy = setup.start().await;
     let (mut first, mut second) = (proxy.client().await, proxy.client().await);
     let request =
@@ -452,10 +453,7 @@ fn connected(proxy: &Proxy, exchange: u64) -> &ConnectTimings {
 async fn reaches_an_https_upstream_through_a_proxy_tunnel() {
     let certificate = Certificate::new();
     let between = Backend::start().await;
-    let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
-    setup.upstream.tls = true;
-    setup.upstream.host = "localhost".to_owned();
-    setup.upstream.ca_file = Some(certificate.file());
+    let mut setup = Setup::to("127.0.0.1:9".parse().unwrap()).tls(&certificate);
     setup.upstream.proxy = Some(through(between.address, Some("user:pass")));
     let proxy = setup.start().await;
     let mut client = proxy.client().await;

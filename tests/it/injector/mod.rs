@@ -29,6 +29,8 @@ use self::tls::{Answered, Authority, Client, Mounted, SERVICE};
 use crate::support::process::Process;
 use crate::support::{Raw, within};
 
+const IMAGE: &str = "registry.example/tokengauge:test";
+
 /// An injector that uses a certificate from the test.
 struct Injector {
     process: Process,
@@ -65,7 +67,8 @@ impl Injector {
 }
 
 async fn injector(arguments: &[String]) -> Process {
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments = arguments.iter().map(String::as_str);
+    let arguments: Vec<&str> = ["--image", IMAGE].into_iter().chain(arguments).collect();
     Process::injector(&arguments).await
 }
 
@@ -122,7 +125,8 @@ async fn a_pod_gets_the_same_sidecar_as_from_inject() {
         let text = review(name);
         let sent: Value = serde_json::from_str(&text).unwrap();
         let pod = &sent["request"]["object"];
-        let outcome = inject(pod, &InjectionContext::standalone(), &Settings::default());
+        let settings = Settings { image: Some(IMAGE.to_owned()), ..Settings::default() };
+        let outcome = inject(pod, &InjectionContext::standalone(), &settings);
         for http2 in [false, true] {
             let client = injector.client(http2);
             let answer = client.post(injector.process.address, text.clone()).await;

@@ -28,6 +28,7 @@ pub(super) const DEFAULT_ADMIN_PORT: u16 = 4001;
 #[derive(Debug)]
 pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
+    pub(super) image: String,
     /// Whether the pod template has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
@@ -56,6 +57,7 @@ impl SidecarConfig {
         let settings = annotations.override_settings(settings)?;
         let config = Self {
             mode,
+            image: settings.image.clone().ok_or(InjectError::MissingImage)?,
             has_annotations: !annotations.values.is_empty(),
             listen: settings.listen_port.unwrap_or(DEFAULT_LISTEN_PORT),
             listen_is_explicit: settings.listen_port.is_some(),

@@ -144,6 +144,11 @@ pub enum InjectError {
          outbound (next to an application)"
     )]
     MissingMode,
+    #[error(
+        "no image for the sidecar; build one with deploy/docker/Dockerfile, and pass --image \
+         registry.example.com/tokengauge:VERSION, or set TOKENGAUGE_IMAGE or the annotation tokengauge.dev/image"
+    )]
+    MissingImage,
     /// The user gives no port, and the pod declares either no port or several.
     #[error("{}", ambiguous_port(choices))]
     AmbiguousPort { choices: Vec<String> },
@@ -192,6 +197,7 @@ impl InjectError {
             Self::PinnedAnnotation { .. } => "pinned_annotation",
             Self::MisplacedAnnotation { .. } => "misplaced_annotation",
             Self::MissingMode => "mode_unknown",
+            Self::MissingImage => "image_unknown",
             Self::AmbiguousPort { .. } => "port_unclear",
             Self::NoSuchPort { .. } => "no_such_port",
             Self::NoSuchContainer { .. } => "no_such_container",

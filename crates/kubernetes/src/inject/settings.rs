@@ -8,9 +8,6 @@ use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
-/// The sidecar image that is used if neither a flag nor an annotation sets an image.
-pub(super) const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
-
 /// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
 /// because only the program writes it.
 pub(super) const ANNOTATIONS: [&str; 19] = [
@@ -61,8 +58,8 @@ pub struct Settings {
     #[arg(long)]
     pub mode: Option<Mode>,
 
-    /// The sidecar's image
-    #[arg(long, value_name = "IMAGE", value_parser = parse_image, default_value = DEFAULT_IMAGE)]
+    /// The sidecar's image. Required, unless each pod names one with the annotation tokengauge.dev/image
+    #[arg(long, value_name = "IMAGE", value_parser = parse_image, env = "TOKENGAUGE_IMAGE")]
     pub image: Option<String>,
 
     /// Inbound: the engine's port, by name or number [default: the only port that the containers declare]
@@ -170,7 +167,7 @@ pub(super) fn parse_image(text: &str) -> Result<String, String> {
         && text.len() <= 512
         && text.chars().all(is_allowed)
         && !text.contains("//");
-    let hint = "write host/path:tag, such as ghcr.io/example/tokengauge:0.1.0";
+    let hint = "write host/path:tag, such as registry.example.com/tokengauge:0.1.0";
     checked(text, is_valid, "an image reference", hint)
 }
 

@@ -131,7 +131,7 @@ impl Form {
             .find(|(name, _)| name.eq_ignore_ascii_case("name"))
             .map(|(_, value)| value.trim_matches('"'));
         let is_file = parameters.any(|(name, _)| name.eq_ignore_ascii_case("filename"));
-        self.field = field.filter(|_| !is_file).map_or(0, |field| self.paths.key(field).ended);
+        self.field = field.filter(|_| !is_file).map_or(0, |field| self.paths.root_key(field).ended);
     }
 
     fn in_field<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<RequestField>) -> &'a [u8] {

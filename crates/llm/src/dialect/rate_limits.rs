@@ -36,23 +36,23 @@ pub struct RateLimit {
     pub reset: Option<Duration>,
 }
 
-/// The header names of one limit, with `{}` in place of `limit`, `remaining` or `reset`. The first header that is
+/// The header names of one limit: the parts before and after `limit`, `remaining` or `reset`. The first header that is
 /// present applies.
-type HeaderNames = &'static [&'static str];
+type HeaderNames = &'static [(&'static str, &'static str)];
 
 const REQUESTS: HeaderNames = &[
-    "x-ratelimit-{}-requests",
-    "anthropic-ratelimit-requests-{}",
-    "x-ratelimit-{}",
-    "ratelimit-{}",
+    ("x-ratelimit-", "-requests"),
+    ("anthropic-ratelimit-requests-", ""),
+    ("x-ratelimit-", ""),
+    ("ratelimit-", ""),
 ];
 
 const TOKENS: HeaderNames =
-    &["x-ratelimit-{}-tokens", "anthropic-ratelimit-tokens-{}", "x-tokenlimit-{}"];
+    &[("x-ratelimit-", "-tokens"), ("anthropic-ratelimit-tokens-", ""), ("x-tokenlimit-", "")];
 
-const INPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-input-tokens-{}"];
+const INPUT_TOKENS: HeaderNames = &[("anthropic-ratelimit-input-tokens-", "")];
 
-const OUTPUT_TOKENS: HeaderNames = &["anthropic-ratelimit-output-tokens-{}"];
+const OUTPUT_TOKENS: HeaderNames = &[("anthropic-ratelimit-output-tokens-", "")];
 
 impl RateLimits {
     /// Reads the limits. Returns `None` if no header reports a limit. `now` is the time since 1970, for resets that are
@@ -70,8 +70,15 @@ impl RateLimits {
 
 impl RateLimit {
     fn read(names: HeaderNames, headers: &Headers, now: Duration) -> Self {
-        let first =
-            |kind: &str| names.iter().find_map(|name| headers.get(&name.replace("{}", kind)));
+        let first = |kind: &str| {
+            names.iter().find_map(|(before, after)| {
+                let is_named = |name: &str| {
+                    name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after))
+                        == Some(kind)
+                };
+                headers.iter().find_map(|(name, value)| is_named(name).then_some(value))
+            })
+        };
         Self {
             limit: first("limit").and_then(count),
             remaining: first("remaining").and_then(count),

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use super::delta_template::{DeltaTemplate, Observed};
 use super::errors::{ErrorDetail, ErrorScanner, identifier};
 use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
 use super::lenient::List;
@@ -18,6 +19,10 @@ use crate::frame::{Frame, ParseError};
 pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
+
+    /// Whether a message that only adds text does not change the state of the format. [`DeltaTemplate`] may then read
+    /// the next message without the format, if this message differs only in its text.
+    const HAS_TEMPLATES: bool = false;
 
     /// Returns the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
@@ -150,6 +155,7 @@ pub struct FormatReader<F: Format> {
     detail: ErrorDetail,
     /// Whether the stream has ended.
     is_done: bool,
+    template: Option<Box<DeltaTemplate>>,
 }
 
 static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
@@ -164,8 +170,15 @@ struct Body<T: 'static> {
 impl<F: Format> FormatReader<F> {
     /// Creates a reader. `failed` is set if the status is an error.
     pub const fn new(format: F, failed: bool) -> Self {
-        let detail = ErrorDetail::None;
-        Self { format, body: None, bare_error: None, failed, detail, is_done: false }
+        Self {
+            format,
+            body: None,
+            bare_error: None,
+            failed,
+            detail: ErrorDetail::None,
+            is_done: false,
+            template: None,
+        }
     }
 
     /// Reads the next frame of the response.
@@ -187,6 +200,9 @@ impl<F: Format> FormatReader<F> {
         if data.is_empty() {
             return;
         }
+        if let Some(event) = self.template.as_ref().and_then(|known| known.read(name, data)) {
+            return out(event);
+        }
         let (detail, is_done) = (&mut self.detail, &mut self.is_done);
         if data == b"[DONE]" {
             if !self.failed && !*is_done {
@@ -194,8 +210,10 @@ impl<F: Format> FormatReader<F> {
             }
             return;
         }
+        let mut observed = Observed::new(data);
         let mut out = |event: Event<'_>| {
             *is_done |= matches!(event, Event::Done);
+            observed.event(&event);
             if detail.admits(&event) {
                 out(event);
             }
@@ -205,6 +223,14 @@ impl<F: Format> FormatReader<F> {
         if is_error {
             out(Event::Failed { kind: None });
         }
+        if F::HAS_TEMPLATES {
+            self.template.get_or_insert_default().learn(name, &observed);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn matches_template(&self, name: &[u8], data: &[u8]) -> bool {
+        self.template.as_ref().is_some_and(|known| known.read(name, data).is_some())
     }
 
     /// Reads a line between server-sent events that is not a field. Servers and gateways report errors as a JSON object

@@ -11,7 +11,7 @@ mod template;
 pub mod values;
 mod yaml;
 
-use rule::{Group, Rule};
+use rule::{Alert, Group, Rule};
 use span::Divisor;
 use values::{Links, Values};
 
@@ -22,6 +22,17 @@ use crate::Files;
 pub struct Rules {
     pub name: &'static str,
     pub groups: Vec<Group>,
+}
+
+impl Rules {
+    /// Returns the alerts, without the recording rules.
+    pub fn alerts(&self) -> impl Iterator<Item = &Alert> {
+        let rules = self.groups.iter().flat_map(|group| &group.rules);
+        rules.filter_map(|rule| match rule {
+            Rule::Alert(alert) => Some(alert),
+            Rule::Record(_) => None,
+        })
+    }
 }
 
 /// Returns all rules, grouped by file.

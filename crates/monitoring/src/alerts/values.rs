@@ -13,7 +13,6 @@ use crate::alerts::span::Span;
 pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
 
 /// Returns the values of [`DEFAULTS`].
-#[cfg(test)]
 pub(crate) fn defaults() -> Values {
     serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
 }
@@ -38,8 +37,7 @@ pub struct Values {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
-    /// Address of a runbook, with `{alert}` for the name of the alert.
-    pub runbooks: Text,
+    pub runbooks: RunbookUrl,
     /// Base URL of Grafana, without a trailing slash.
     pub grafana: Text,
 }
@@ -156,7 +154,7 @@ macro_rules! serde_as_text {
     )+};
 }
 
-serde_as_text!(Text, Selector, Share, Factor, Span);
+serde_as_text!(Text, RunbookUrl, Selector, Share, Factor, Span);
 
 /// A ratio above 0 and at most 1, written as `5%` or `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -241,6 +239,40 @@ impl fmt::Display for Text {
     }
 }
 
+/// Address of a runbook, with [`ALERT`] for the name of the alert.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RunbookUrl(Text);
+
+/// The part of a [`RunbookUrl`] that the name of the alert replaces.
+const ALERT: &str = "{alert}";
+
+impl RunbookUrl {
+    /// Returns the address of the runbook of `alert`.
+    pub fn of(&self, alert: &str) -> String {
+        self.0.as_str().replace(ALERT, alert)
+    }
+}
+
+impl FromStr for RunbookUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.contains(ALERT) {
+            return Err(format!(
+                "\"{text}\" is the same address for all alerts; write {ALERT} where the name of the alert belongs, such \
+                 as https://example.com/runbooks/{ALERT}.md"
+            ));
+        }
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for RunbookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -303,6 +335,15 @@ mod tests {
         for wrong in ["", "a b", "a\"", "a\\"] {
             assert!(wrong.parse::<Text>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_runbook_url_names_the_alert() {
+        let url: RunbookUrl = "https://a/{alert}.md".parse().unwrap();
+        assert_eq!(url.of("LLMProviderDown"), "https://a/LLMProviderDown.md");
+        let error = "https://a/runbooks".parse::<RunbookUrl>().unwrap_err();
+        assert!(error.contains("write {alert}"), "{error}");
+        assert!("https://a /{alert}".parse::<RunbookUrl>().is_err());
     }
 
     #[test]

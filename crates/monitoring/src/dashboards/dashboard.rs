@@ -27,6 +27,10 @@ pub struct Dashboard {
     /// Dashboard variables in addition to the standard variables.
     #[serde(default)]
     pub(super) variables: Vec<Variable>,
+    /// Names of the variables that viewers see. The others keep the values with which a link opened the
+    /// dashboard. If empty, all variables are visible.
+    #[serde(default)]
+    pub(super) visible: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -45,9 +49,12 @@ pub(super) struct Row {
 impl Dashboard {
     pub fn json(&self) -> Value {
         let standard = standard_variables().filter(|variable| variable.scope <= self.scope);
-        let own = self.variables.iter().map(Variable::json);
-        let datasource = std::iter::once(variables::datasource());
-        let variables = datasource.chain(standard.map(|variable| variable.json())).chain(own);
+        let own = self.variables.iter().cloned();
+        let others = standard.chain(own).map(|variable| {
+            let visible = self.visible.is_empty() || self.visible.contains(&variable.name);
+            variable.json(visible)
+        });
+        let variables = std::iter::once(variables::datasource()).chain(others);
         json!({
             "uid": self.uid,
             "title": self.title,
@@ -79,7 +86,10 @@ impl Dashboard {
             let mut id = || ids.next().unwrap_or_default();
             let row_id = id();
             let mut flow = Flow { x: 0, y: y + 1, bottom: y + 1 };
-            let place = |panel: &Panel| panel.json(id(), &flow.place(row.size_of(panel)));
+            let place = |panel: &Panel| {
+                let place = flow.place(row.size_of(panel));
+                self.with_exclusions(panel).json(id(), &place)
+            };
             let panels: Vec<Value> = row.panels.iter().map(place).collect();
             let (inside, below) =
                 if row.collapsed { (panels, Vec::new()) } else { (Vec::new(), panels) };
@@ -95,6 +105,17 @@ impl Dashboard {
             y = if row.collapsed { y + 1 } else { flow.bottom };
         }
         all
+    }
+
+    /// Adds the variables that the panel ignores to its title. Otherwise, viewers would read the value as that of
+    /// the selected model.
+    fn with_exclusions(&self, panel: &Panel) -> Panel {
+        let ignored = match self.scope {
+            Scope::Call if !panel.filters_by("route") => ", all routes",
+            Scope::Call if !panel.filters_by("model") => ", all models",
+            Scope::Process | Scope::Lane | Scope::Call => "",
+        };
+        Panel { title: format!("{}{ignored}", panel.title), ..panel.clone() }
     }
 }
 
@@ -138,7 +159,7 @@ fn annotations() -> Value {
         },
         {
             "datasource": datasource(),
-            "enable": true,
+            "enable": false,
             "expr": expanded(FIRING),
             "hide": false,
             "iconColor": "red",
@@ -151,7 +172,7 @@ fn annotations() -> Value {
         },
         {
             "datasource": datasource(),
-            "enable": true,
+            "enable": false,
             "expr": expanded(DEPLOYS),
             "hide": false,
             "iconColor": "blue",
@@ -165,23 +186,27 @@ fn annotations() -> Value {
     ])
 }
 
-/// PromQL for the firing alerts of the rules in `alerts/`.
-const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>})";
+/// PromQL for the minute in which an alert starts to fire. Grafana draws consecutive samples as a region, and regions
+/// of several alerts hide the panel. An alert that fires again within five minutes has no new start.
+const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>}) \
+                      unless sum by (alertname, severity) \
+                      (last_over_time(ALERTS{alertstate=\"firing\", <alert>}[5m] offset 1m))";
 
-/// PromQL for program versions that did not run five minutes earlier.
+/// PromQL for the minute in which a program version starts. A version that ran within the last hour is not new.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_build_info{<process>}) \
-                       unless group by (job, tokengauge_version) (tokengauge_build_info{<process>} offset 5m)";
+                       unless group by (job, tokengauge_version) \
+                       (last_over_time(tokengauge_build_info{<process>}[1h] offset 1m))";
 
 /// Returns links to all dashboards of this set that keep the selected variables and time range.
 fn links() -> Value {
     json!({
-        "asDropdown": false,
+        "asDropdown": true,
         "icon": "external link",
         "includeVars": true,
         "keepTime": true,
         "tags": [TAG],
         "targetBlank": false,
-        "title": "",
+        "title": "Dashboards",
         "tooltip": "",
         "type": "dashboards",
         "url": "",

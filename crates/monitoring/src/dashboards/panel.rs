@@ -2,6 +2,9 @@
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::query::expanded;
 
 /// A dashboard panel.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -46,6 +49,20 @@ pub(super) struct Panel {
     /// Text for an absent value, if the cause is not missing traffic.
     pub(super) empty: Option<String>,
     pub(super) links: Vec<Link>,
+    /// Dashboards to which each value links. The links keep the variables and the time range.
+    pub(super) opens: Vec<Destination>,
+}
+
+/// A dashboard of this set to which values link.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Destination {
+    Overview,
+    Slo,
+    Streaming,
+    Saturation,
+    Workload,
+    Health,
 }
 
 /// Grafana's visualization types.
@@ -78,6 +95,9 @@ pub(super) enum Kind {
 pub(super) struct Column {
     pub(super) unit: String,
     pub(super) query: String,
+    /// Text and colour that are shown in place of specific values of a table column.
+    #[serde(default)]
+    pub(super) values: Vec<(f64, String, Colour)>,
 }
 
 /// Percentiles of a histogram over all selected series, shown as lines named `p50`. They are absent without
@@ -135,6 +155,12 @@ impl Panel {
         Self { kind, title, unit, description, ..Self::default() }
     }
 
+    /// Returns whether a query reads only the series of the selected value of `variable`.
+    pub(super) fn filters_by(&self, variable: &str) -> bool {
+        let matcher = format!("${variable}\"");
+        self.queries().iter().any(|query| expanded(&query.text).contains(&matcher))
+    }
+
     pub(super) const fn default_size(&self) -> (u32, u32) {
         match self.kind {
             Kind::Stat => (4, 4),
@@ -160,6 +186,26 @@ impl Panel {
         all.extend(self.lines.iter().map(query));
         all.extend(self.right_axis.iter().map(column));
         all
+    }
+}
+
+impl Destination {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Slo => "SLOs",
+            Self::Streaming => "Streaming quality",
+            Self::Saturation => "Saturation",
+            Self::Workload => "Workload and cost",
+            Self::Health => "Own health",
+        }
+    }
+
+    /// Returns a link that keeps all variables and the time range.
+    pub(super) fn link(self) -> Value {
+        let name = format!("{self:?}").to_lowercase();
+        let url = format!("/d/tokengauge-{name}?${{__url_time_range}}&${{__all_variables}}");
+        json!({ "title": self.title(), "url": url, "targetBlank": false })
     }
 }
 

@@ -8,9 +8,17 @@
 //! | `<lane>` | as `<process>`, position and route |
 //! | `<call>` | as `<lane>`, provider and model |
 //!
+//! `<firing>` stands for the firing alerts of this project. Its value is the time since which the condition holds, in
+//! seconds since the epoch. The label `dashboard` is the uid of the dashboard for the alert.
+//!
 //! A marker replaces matchers, alone or before other matchers: `tokengauge_tokens_total{<call>,
 //! gen_ai_token_type="output"}`. Cluster and namespace each have two labels, one for scraped and one for OTLP series. A
 //! series has one of the two labels or neither. The empty alternative in the matcher allows the absent label.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use crate::alerts::{self, Rules};
 
 /// Matchers for the location of a service.
 const PLACE: &str = "cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
@@ -24,11 +32,30 @@ const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_position=\"$position\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
 
+/// Firing alerts by name and severity, with the time since which the condition holds.
+const FIRING: &str = "min by (alertname, severity) (ALERTS_FOR_STATE{<alert>} \
+                      and ignoring (alertstate) ALERTS{alertstate=\"firing\", <alert>})";
+
+/// Firing alerts with the label `dashboard`. The rules name the dashboard of each alert.
+static FIRING_WITH_DASHBOARD: LazyLock<String> = LazyLock::new(|| {
+    let mut alerts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for alert in alerts::rules(&alerts::values::defaults()).iter().flat_map(Rules::alerts) {
+        alerts.entry(alert.dashboard.clone()).or_default().push(alert.name.clone());
+    }
+    alerts.iter().fold(FIRING.to_owned(), |query, (dashboard, names)| {
+        let names = names.join("|");
+        format!(
+            "label_replace({query}, \"dashboard\", \"{dashboard}\", \"alertname\", \"{names}\")"
+        )
+    })
+});
+
 /// Expands the markers of a query. Replaces line breaks and indentation with single spaces.
 pub fn expanded(text: &str) -> String {
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // The widest marker is expanded first, because its definition contains the next marker.
     for (marker, matchers) in [
+        ("<firing>", FIRING_WITH_DASHBOARD.as_str()),
         ("<call>", CALL),
         ("<lane>", LANE),
         ("<process>", PROCESS),

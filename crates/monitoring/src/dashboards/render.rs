@@ -2,12 +2,22 @@
 
 use serde_json::{Map, Value, json};
 
-use super::datasource;
 use super::panel::{Colour, Kind, Link, Panel, Query};
 use super::query::expanded;
+use super::variables::Scope;
+use super::{datasource, standard_variables};
+use crate::alerts;
 
 /// Default text for an absent value. An idle proxy has no values, which is not an error.
 const NO_TRAFFIC: &str = "No traffic";
+/// Default text for an absent cell of a table. Other cells of the same row can have values.
+const NO_CELL: &str = "–";
+/// Colour of an absent value: neither good nor bad.
+const NEUTRAL: &str = "#808080";
+/// Currencies with a unit in Grafana. Amounts in other currencies have their currency only in the legend.
+const CURRENCIES: [&str; 5] = ["USD", "EUR", "GBP", "JPY", "INR"];
+/// Smallest top of a percentage axis. Without it, Grafana draws an all-zero line on an axis up to 10,000 %.
+const SMALLEST_PERCENT_AXIS: f64 = 0.01;
 
 impl Panel {
     /// Returns the panel at the position `place`.
@@ -36,14 +46,18 @@ impl Panel {
 
     fn target(&self, at: usize, query: &Query) -> Value {
         let text = expanded(&query.text);
+        let text = if self.has_sparkline() { with_gaps(&text) } else { text };
         let (instant, format) = match self.kind {
-            Kind::Stat | Kind::BarGauge => (true, "time_series"),
+            Kind::Stat | Kind::BarGauge => (!self.has_sparkline(), "time_series"),
             Kind::Table => (true, "table"),
             Kind::Heatmap => (false, "heatmap"),
             Kind::TimeSeries | Kind::XyChart | Kind::StateTimeline => (false, "time_series"),
         };
-        // Exemplars need a time axis. Only histograms of durations have exemplars that link to traces.
-        let exemplar = matches!(self.kind, Kind::TimeSeries | Kind::Heatmap)
+        // Only histograms of durations have exemplars that link to traces. All percentiles of a panel have the
+        // same exemplars, and exemplars hide the cells of a heat map and mean nothing on an axis of ratios.
+        let exemplar = at == 0
+            && matches!(self.kind, Kind::TimeSeries)
+            && self.unit == "s"
             && text.contains("_seconds_bucket");
         let legend = match (query.name.as_str(), self.kind) {
             ("", Kind::Heatmap) => "{{le}}",
@@ -65,40 +79,48 @@ impl Panel {
 
     fn defaults(&self) -> Value {
         let numbers = [
-            ("min", self.min.map(Value::from)),
+            ("min", self.min.or_else(|| self.default_min()).map(Value::from)),
             ("max", self.max.map(Value::from)),
             ("decimals", self.decimals.map(Value::from)),
         ];
+        // On a logarithmic axis, Grafana 10.4 to 11.1 prints `noValue` in place of the tick labels.
+        let no_value = (!self.logarithmic).then(|| ("noValue", self.empty().into()));
         let defaults = json!({
             "unit": self.unit,
-            "noValue": self.empty(),
+            "links": self.opens.iter().map(|dashboard| dashboard.link()).collect::<Vec<_>>(),
             "mappings": self.mappings(),
             "thresholds": self.thresholds(),
             "color": { "mode": self.colour_mode() },
             "custom": self.custom(),
         });
-        with(defaults, numbers.into_iter().filter_map(|(name, value)| Some((name, value?))))
+        let numbers = numbers.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        with(defaults, numbers.chain(no_value))
+    }
+
+    /// Returns the start of the scale. Bars whose scale starts at their lowest value have misleading lengths.
+    fn default_min(&self) -> Option<f64> {
+        matches!(self.kind, Kind::BarGauge).then_some(0.0)
+    }
+
+    /// Returns whether the panel draws its history behind its value. Several values in one panel have no room.
+    fn has_sparkline(&self) -> bool {
+        matches!(self.kind, Kind::Stat) && self.query.is_some()
     }
 
     fn empty(&self) -> &str {
-        self.empty.as_deref().unwrap_or(NO_TRAFFIC)
+        let default = if matches!(self.kind, Kind::Table) { NO_CELL } else { NO_TRAFFIC };
+        self.empty.as_deref().unwrap_or(default)
     }
 
     fn mappings(&self) -> Value {
-        // NaN is the result of 0 ÷ 0 and is not an error, because there were no events to divide by.
-        let nan = json!({
+        // An absent value is not an error, and neither is NaN, the result of 0 ÷ 0. Without this mapping, Grafana
+        // gives them the colour of the lowest threshold.
+        let result = json!({ "index": 0, "text": self.empty(), "color": NEUTRAL });
+        let absent = json!({
             "type": "special",
-            "options": { "match": "nan", "result": { "index": 0, "text": self.empty() } },
+            "options": { "match": "null+nan", "result": result },
         });
-        if self.values.is_empty() {
-            return json!([nan]);
-        }
-        let values: Map<String, Value> = (self.values.iter().enumerate())
-            .map(|(at, (number, text, colour))| {
-                (number.to_string(), json!({ "color": colour, "index": at, "text": text }))
-            })
-            .collect();
-        json!([nan, { "type": "value", "options": values }])
+        std::iter::once(absent).chain(named_values(&self.values)).collect()
     }
 
     fn thresholds(&self) -> Value {
@@ -114,8 +136,11 @@ impl Panel {
 
     const fn colour_mode(&self) -> &'static str {
         match self.kind {
-            Kind::Stat | Kind::BarGauge | Kind::Table | Kind::StateTimeline => "thresholds",
-            Kind::TimeSeries | Kind::Heatmap | Kind::XyChart => "palette-classic",
+            Kind::Stat | Kind::BarGauge | Kind::Table => "thresholds",
+            // The legend of a state timeline lists thresholds instead of states in the mode "thresholds".
+            Kind::TimeSeries | Kind::Heatmap | Kind::XyChart | Kind::StateTimeline => {
+                "palette-classic"
+            }
         }
     }
 
@@ -158,7 +183,10 @@ impl Panel {
             "stacking": { "group": "A", "mode": if self.stacked { "normal" } else { "none" } },
             "thresholdsStyle": { "mode": threshold_style },
         });
-        with(style, (!self.logarithmic).then(|| ("axisSoftMin", 0.into())))
+        let soft_min = (!self.logarithmic).then(|| ("axisSoftMin", 0.into()));
+        let is_open = self.unit == "percentunit" && self.max.is_none();
+        let soft_max = is_open.then(|| ("axisSoftMax", SMALLEST_PERCENT_AXIS.into()));
+        with(style, soft_min.into_iter().chain(soft_max))
     }
 
     /// Returns the properties of single fields that differ from the properties of the panel.
@@ -172,14 +200,43 @@ impl Panel {
             let fixed = json!({ "mode": "fixed", "fixedColor": colour });
             by_name(name, &[json!({ "id": "color", "value": fixed })])
         });
-        let columns =
-            self.columns.iter().map(|(name, column)| by_name(name, &[unit(&column.unit)]));
+        let columns = self.columns.iter().map(|(name, column)| {
+            let named = named_values(&column.values).into_iter().flat_map(|named| {
+                let coloured = json!({ "type": "color-text" });
+                [
+                    json!({ "id": "mappings", "value": [named] }),
+                    json!({ "id": "custom.cellOptions", "value": coloured }),
+                ]
+            });
+            let properties: Vec<Value> = std::iter::once(unit(&column.unit)).chain(named).collect();
+            by_name(name, &properties)
+        });
         let keys = self.keys.values().map(|title| by_name(title, &[unit("string")]));
         let links = self.links.iter().map(|Link { column, title, url }| {
-            let link = json!({ "title": title, "url": url, "targetBlank": false });
+            let link = json!({ "title": title, "url": expanded_url(url), "targetBlank": false });
             by_name(column, &[json!({ "id": "links", "value": [link] })])
         });
-        axes.chain(colours).chain(columns).chain(keys).chain(links).collect()
+        axes.chain(self.currencies())
+            .chain(colours)
+            .chain(columns)
+            .chain(keys)
+            .chain(links)
+            .collect()
+    }
+
+    /// Returns the units of amounts. The legend of an amount ends with its currency.
+    fn currencies(&self) -> Vec<Value> {
+        if !self.lines.keys().any(|legend| legend.contains("tokengauge_currency")) {
+            return Vec::new();
+        }
+        let currency = |code: &&str| {
+            let unit = json!({ "id": "unit", "value": format!("currency{code}") });
+            json!({
+                "matcher": { "id": "byRegexp", "options": format!("/{code}$/") },
+                "properties": [unit],
+            })
+        };
+        CURRENCIES.iter().map(currency).collect()
     }
 
     fn transformations(&self) -> Value {
@@ -234,11 +291,13 @@ impl Panel {
         let legend = json!({
             "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": true,
         });
-        let reduced = json!({ "calcs": ["lastNotNull"], "fields": "", "values": false });
+        // The last value of a range is the current value only if the range has a value where the query has none.
+        let calculation = if self.has_sparkline() { "last" } else { "lastNotNull" };
+        let reduced = json!({ "calcs": [calculation], "fields": "", "values": false });
         match self.kind {
             Kind::Stat => json!({
-                "colorMode": if self.thresholds.is_some() { "background" } else { "none" },
-                "graphMode": "none",
+                "colorMode": self.coloured_part(),
+                "graphMode": if self.has_sparkline() { "area" } else { "none" },
                 "justifyMode": "auto",
                 "orientation": "auto",
                 "reduceOptions": reduced,
@@ -267,6 +326,14 @@ impl Panel {
                 "tooltip": { "mode": "single", "sort": "none" },
             }),
         }
+    }
+
+    /// Returns which part of a single value has the colour of its threshold. Text colour is no background.
+    fn coloured_part(&self) -> &'static str {
+        let Some(thresholds) = &self.thresholds else { return "none" };
+        let mut colours = thresholds.steps.iter().map(|(_, colour)| *colour);
+        let is_text = |colour| matches!(colour, Colour::Text);
+        if is_text(thresholds.base) || colours.any(is_text) { "value" } else { "background" }
     }
 
     /// Returns the options of a scatter chart. From version 11.1, Grafana reads `mapping` and `series`. Version
@@ -311,12 +378,38 @@ fn heatmap_options(unit: &str) -> Value {
     })
 }
 
+/// Expands the markers of a link. `<selection>` stands for the time range and all standard variables except provider
+/// and model. `<runbook>` stands for the runbook of the alert in the column `Alert`.
+fn expanded_url(url: &str) -> String {
+    let kept = standard_variables().filter(|variable| variable.scope < Scope::Call);
+    let kept = kept.map(|variable| format!("&${{{}:queryparam}}", variable.name));
+    let selection =
+        format!("${{__url_time_range}}&${{datasource:queryparam}}{}", kept.collect::<String>());
+    let runbook = alerts::values::defaults().links.runbooks.of("${__data.fields.Alert}");
+    url.replace("<selection>", &selection).replace("<runbook>", &runbook)
+}
+
+/// Returns `query` with NaN where it has no value. A range of results has no entry for an absent value, so that the
+/// last value before a gap would look current.
+fn with_gaps(query: &str) -> String {
+    if query.contains("or vector(") { query.to_owned() } else { format!("{query} or vector(NaN)") }
+}
+
 /// Adds `fields` to a JSON object.
 fn with(mut object: Value, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     object
+}
+
+/// Returns the mapping of values to texts and colours, if there is one.
+fn named_values(values: &[(f64, String, Colour)]) -> Option<Value> {
+    let named = |(at, (number, text, colour)): (usize, &(f64, String, Colour))| {
+        (number.to_string(), json!({ "color": colour, "index": at, "text": text }))
+    };
+    let options: Map<String, Value> = values.iter().enumerate().map(named).collect();
+    (!options.is_empty()).then(|| json!({ "type": "value", "options": options }))
 }
 
 /// Returns an override for the field with this name.

@@ -23,6 +23,9 @@ pub(super) struct Variable {
     /// Whether a viewer can select only one value.
     #[serde(default)]
     pub(super) single: bool,
+    /// Whether the values have the order of the query's results. The first one is the default of a single value.
+    #[serde(default)]
+    pub(super) in_order: bool,
 }
 
 /// Standard variables of a dashboard, which filter its queries. Each scope includes the variables of the scopes
@@ -60,7 +63,7 @@ pub(super) fn datasource() -> Value {
 }
 
 impl Variable {
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn json(&self, visible: bool) -> Value {
         // The default `.*` matches any label value, including an absent label.
         let all = self.all.as_deref().unwrap_or(".*");
         let current = if self.single {
@@ -78,9 +81,10 @@ impl Variable {
             "regex": self.regex,
             // The value 2 refreshes the variable on every change of the time range.
             "refresh": 2,
-            // The value 3 sorts by name, comparing numbers in names by their value.
-            "sort": 3,
-            "hide": 0,
+            // The value 3 sorts by name, comparing numbers in names by their value. The value 0 does not sort.
+            "sort": if self.in_order { 0 } else { 3 },
+            // The value 2 hides the variable.
+            "hide": if visible { 0 } else { 2 },
             "skipUrlSync": false,
             "multi": !self.single,
             "includeAll": !self.single,

@@ -3,18 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{at, open};
-use crate::{InFlightRequests, Sinks};
+use super::{at, open, recording};
+use crate::InFlightRequests;
 use tokengauge_measure::cost::{Costs, HardwareCost, Prices};
 use tokengauge_measure::engine::{Backend, Engine, EngineMetrics, EngineReading, warm};
 use tokengauge_measure::load::Precision;
 use tokengauge_measure::record::{Record, WarmupState};
-use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, ResponseHead, TimestampedEvent,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
+use tokengauge_types::label::{Label, Name};
 
 const ASKED: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
@@ -27,15 +26,7 @@ struct Stage {
 
 impl Stage {
     fn new(warm: Option<warm::Config>) -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
-        let records = Arc::<Mutex<Vec<Record>>>::default();
-        let kept = Arc::clone(&records);
-        let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let sinks = Sinks { instruments, record };
-        let mut requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        let (mut requests, records) = recording(Vec::new());
         requests.backends.replace(vec![Backend {
             upstream: Label::known("gpu"),
             routes: vec![Label::known("default")],

@@ -3,15 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{STREAMED, at, chunk, head, open};
-use crate::{InFlightRequests, Sinks};
+use super::{STREAMED, at, chunk, head, open, recording};
+use crate::InFlightRequests;
 use tokengauge_measure::record::{Record, Verdict};
 use tokengauge_measure::slo::{CountingRules, Exclusion, Objective, Scope, Sli};
-use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
 use tokengauge_types::event::{
     BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, TimestampedEvent,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
+use tokengauge_types::label::Label;
 
 const TTFT: Sli = Sli::TimeToFirstToken(Duration::from_millis(500));
 const DURATION: Sli = Sli::Duration(Duration::from_secs(4));
@@ -38,15 +37,8 @@ fn objectives(exclude: &[Exclusion]) -> Vec<Objective> {
 
 impl Scene {
     fn new(exclude: &[Exclusion]) -> Self {
-        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
-        let records = Arc::<Mutex<Vec<Record>>>::default();
-        let kept = Arc::clone(&records);
-        let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
-        let sinks = Sinks { instruments, record };
-        Self { requests: InFlightRequests::new(objectives(exclude), gate, sinks), records }
+        let (requests, records) = recording(objectives(exclude));
+        Self { requests, records }
     }
 
     /// Receives a request of which `sent` bytes arrive.

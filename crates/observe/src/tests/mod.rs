@@ -12,7 +12,7 @@ mod queue;
 mod stalls;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use crate::{Exchange, InFlightRequests, Sinks};
@@ -21,6 +21,7 @@ use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{ChoiceStatus, Completeness, Outcome, Record};
+use tokengauge_measure::slo::Objective;
 use tokengauge_measure::timing::LiveSample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
@@ -30,6 +31,18 @@ use tokengauge_types::event::{
     TimestampedEvent, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
+
+/// Returns in-flight requests with these SLOs, and the records that they will produce.
+pub(super) fn recording(objectives: Vec<Objective>) -> (InFlightRequests, Arc<Mutex<Vec<Record>>>) {
+    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let readings = SnapshotSource::new(StateSnapshot::default);
+    let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
+    let records = Arc::<Mutex<Vec<Record>>>::default();
+    let kept = Arc::clone(&records);
+    let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
+    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+    (InFlightRequests::new(objectives, gate, Sinks { instruments, record }), records)
+}
 
 /// Plays events into an exchange. Every method takes the time of its event in milliseconds.
 pub(super) struct Play {

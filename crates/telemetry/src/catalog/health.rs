@@ -62,6 +62,14 @@ metrics! {
         "CPU time of this process. Linux only.";
     MEMORY "process.memory.usage" UpDownCounter "By",
         "Resident memory of this process. Linux only.";
+    PROCESS_CPU "process.cpu" Counter "s",
+        "CPU time of this process, user and system, under the name of Prometheus client libraries. Linux only.";
+    PROCESS_RESIDENT_MEMORY "process.resident_memory" Gauge "By",
+        "Resident memory of this process, under the name of Prometheus client libraries. Linux only.";
+    PROCESS_START "process.start_time" Gauge "s",
+        "Start time of this process in seconds since 1970. Linux only.";
+    PROCESS_OPEN_FDS "process.open_fds" Gauge "{file}",
+        "Open file descriptors of this process, including sockets. Linux only.";
     SELF_MEMORY_LIMIT "tokengauge.self.memory_limit" Gauge "By",
         "Memory limit of this process: the lowest limit of its cgroup and the parents of it. Absent without a limit.";
     SELF_CPU_LIMIT "tokengauge.self.cpu_limit" Gauge "{cpu}",

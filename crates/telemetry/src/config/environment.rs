@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::endpoint::{Endpoint, percent_decoded, redacted};
 use crate::config::{
-    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, IgnoredSetting, Protocol,
+    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
     SignalConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
@@ -17,8 +17,8 @@ use crate::sampling::{RootSampler, Sampler};
 impl Config {
     /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.
     /// To apply a configuration file, the caller passes a `get` that returns the values of the file.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<IgnoredSetting>) {
-        let environment = Environment { get: &get, ignored: RefCell::default() };
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<SettingWarning>) {
+        let environment = Environment { get: &get, warnings: RefCell::default() };
         let config = Self {
             disabled: environment.flag("OTEL_SDK_DISABLED", false),
             resource: environment.resource(),
@@ -44,17 +44,7 @@ impl Config {
             max_value_chars: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
-            gen_ai: environment
-                .keyword(
-                    "TOKENGAUGE_GEN_AI_NAMES",
-                    &[
-                        ("latest", GenAiNames::Latest),
-                        ("legacy", GenAiNames::Legacy),
-                        ("both", GenAiNames::Both),
-                        ("off", GenAiNames::Off),
-                    ],
-                )
-                .unwrap_or_default(),
+            gen_ai: environment.gen_ai_names(),
             exemplars: environment
                 .keyword(
                     "OTEL_METRICS_EXEMPLAR_FILTER",
@@ -66,13 +56,13 @@ impl Config {
                 )
                 .unwrap_or_default(),
         };
-        (config, environment.ignored.into_inner())
+        (config, environment.warnings.into_inner())
     }
 }
 
 struct Environment<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
-    ignored: RefCell<Vec<IgnoredSetting>>,
+    warnings: RefCell<Vec<SettingWarning>>,
 }
 
 impl Environment<'_> {
@@ -138,13 +128,32 @@ impl Environment<'_> {
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let text = self.text(&name)?;
-        let Some(endpoint) = Endpoint::parse(&self.with_scheme(signal, &name, &text)) else {
-            let shown = redacted(&text);
-            self.ignore(&name, format!("\"{shown}\" is not a URL such as http://localhost:4318"));
+        let url = match protocol.unwrap_or_default() {
+            Protocol::Grpc => self.with_scheme(signal, &name, &text),
+            Protocol::HttpProtobuf => text,
+        };
+        let has_grpc_port = url.trim_end_matches('/').ends_with(":4317");
+        let advice = match protocol {
+            None if has_grpc_port => {
+                "; port 4317 is usually gRPC, for which OTEL_EXPORTER_OTLP_PROTOCOL=grpc is required"
+            }
+            None | Some(_) => "",
+        };
+        let Some(endpoint) = Endpoint::parse(&url) else {
+            let shown = redacted(&url);
+            let message = match shown.contains("://") {
+                true => format!("\"{shown}\" is not a URL such as http://localhost:4318{advice}"),
+                false => {
+                    format!(
+                        "\"{shown}\" has no scheme; write http://{shown} or https://{shown}{advice}"
+                    )
+                }
+            };
+            self.ignore(&name, message);
             return None;
         };
-        if protocol.is_none() && endpoint.url.trim_end_matches('/').ends_with(":4317") {
-            self.ignore(&name, "port 4317 is usually gRPC, but the protocol defaults to http/protobuf; for gRPC set OTEL_EXPORTER_OTLP_PROTOCOL=grpc".into());
+        if !advice.is_empty() {
+            self.warn(&name, format!("OTLP over HTTP is used{advice}"));
         }
         let is_general = name == "OTEL_EXPORTER_OTLP_ENDPOINT";
         Some(match protocol.unwrap_or_default() {
@@ -153,15 +162,21 @@ impl Environment<'_> {
         })
     }
 
-    /// Adds a missing scheme. `…_INSECURE` selects `http` or `https`.
+    /// Adds a missing scheme to a gRPC endpoint: `https`, or `http` if `…_INSECURE` is true. The specification requires
+    /// a scheme for HTTP only.
     fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> String {
         if endpoint.contains("://") {
             return endpoint.to_owned();
         }
-        let insecure = self.flag(&self.signal_variable(signal, "INSECURE"), false);
-        let scheme = if insecure { "http" } else { "https" };
-        let shown = redacted(endpoint);
-        self.ignore(name, format!("\"{shown}\" has no scheme; using {scheme}://"));
+        let insecure = self.signal_variable(signal, "INSECURE");
+        if self.text(&insecure).is_none() {
+            let shown = redacted(endpoint);
+            let message = format!(
+                "\"{shown}\" has no scheme, so TLS is used; write http://{shown} or https://{shown}"
+            );
+            self.warn(name, message);
+        }
+        let scheme = if self.flag(&insecure, false) { "http" } else { "https" };
         format!("{scheme}://{endpoint}")
     }
 
@@ -179,6 +194,38 @@ impl Environment<'_> {
         }
         words.iter().any(|word| word == "otlp")
             || !words.iter().any(|word| matches!(word.as_str(), "none" | "prometheus"))
+    }
+
+    /// `TOKENGAUGE_GEN_AI_NAMES` takes precedence over `OTEL_SEMCONV_STABILITY_OPT_IN`.
+    fn gen_ai_names(&self) -> GenAiNames {
+        let names = self.keyword(
+            "TOKENGAUGE_GEN_AI_NAMES",
+            &[
+                ("latest", GenAiNames::Latest),
+                ("legacy", GenAiNames::Legacy),
+                ("both", GenAiNames::Both),
+                ("off", GenAiNames::Off),
+            ],
+        );
+        names.or_else(|| self.opted_in_gen_ai_names()).unwrap_or_default()
+    }
+
+    /// Reads `OTEL_SEMCONV_STABILITY_OPT_IN`, a list of conventions. `/dup` requests the former names in addition. Other
+    /// instrumentation reads the same variable, so unknown conventions are not reported.
+    fn opted_in_gen_ai_names(&self) -> Option<GenAiNames> {
+        let name = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        let list = self.text(name)?;
+        let words: Vec<&str> = list.split(',').map(str::trim).collect();
+        if words.contains(&"http/dup") {
+            let message =
+                "\"http/dup\": only the stable names of HTTP metrics and attributes exist";
+            self.warn(name, message.to_owned());
+        }
+        let opted_in = [
+            ("gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+        ];
+        opted_in.into_iter().find_map(|(word, names)| words.contains(&word).then_some(names))
     }
 
     fn batch(&self, prefix: &str, default: BatchConfig) -> BatchConfig {
@@ -324,12 +371,21 @@ impl Environment<'_> {
         None
     }
 
-    /// Reports each problem once, although general variables are read for each signal.
+    /// Reports a value that is ignored.
     fn ignore(&self, name: &str, message: String) {
-        let setting = IgnoredSetting { variable: name.to_owned(), message };
-        let mut ignored = self.ignored.borrow_mut();
-        if !ignored.contains(&setting) {
-            ignored.push(setting);
+        self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: true });
+    }
+
+    /// Reports a value that is used, but probably not as intended.
+    fn warn(&self, name: &str, message: String) {
+        self.report(SettingWarning { variable: name.to_owned(), message, is_ignored: false });
+    }
+
+    /// Reports each problem once, although general variables are read for each signal.
+    fn report(&self, warning: SettingWarning) {
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
         }
     }
 }
@@ -568,20 +624,70 @@ mod tests {
         );
     }
 
+    /// Returns the endpoint for traces and the only warning: its text, and whether the value is ignored.
+    fn endpoint(variables: &[(&str, &str)]) -> (Option<String>, Option<(String, bool)>) {
+        let (config, warnings) = Config::from_env(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        assert!(warnings.len() <= 1, "{warnings:?}");
+        let warning = warnings.first().map(|it| (it.to_string(), it.is_ignored));
+        (config.traces.endpoint, warning)
+    }
+
     #[test]
-    fn an_endpoint_without_scheme_defaults_to_https() {
-        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318");
-        let (config, problems) = read(&[endpoint]);
-        assert_eq!(config.traces.endpoint.as_deref(), Some("https://collector:4318/v1/traces"));
-        assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
-        let (config, _) = read(&[endpoint, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]);
-        assert_eq!(config.traces.endpoint.as_deref(), Some("http://collector:4318/v1/traces"));
+    fn a_grpc_endpoint_without_scheme_uses_tls_unless_insecure_is_set() {
+        let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317");
+        let (url, warning) = endpoint(&[general, grpc]);
+        assert_eq!(url.as_deref(), Some("https://localhost:4317"));
+        let message = "OTEL_EXPORTER_OTLP_ENDPOINT: \"localhost:4317\" has no scheme, so TLS is used; write \
+                       http://localhost:4317 or https://localhost:4317";
+        assert_eq!(warning, Some((message.to_owned(), false)));
+        for (insecure, expected) in
+            [("true", "http://localhost:4317"), ("false", "https://localhost:4317")]
+        {
+            let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", insecure);
+            assert_eq!(endpoint(&[general, grpc, insecure]), (Some(expected.to_owned()), None));
+        }
+    }
+
+    #[test]
+    fn an_http_endpoint_without_scheme_is_ignored() {
+        let (url, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]);
+        assert_eq!(url, None);
+        let message = "OTEL_EXPORTER_OTLP_ENDPOINT: \"localhost:4317\" has no scheme; write http://localhost:4317 or \
+                       https://localhost:4317; port 4317 is usually gRPC, for which \
+                       OTEL_EXPORTER_OTLP_PROTOCOL=grpc is required";
+        assert_eq!(warning, Some((message.to_owned(), true)));
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318");
+        let (url, warning) = endpoint(&[own, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]);
+        assert_eq!((url, warning.map(|it| it.1)), (None, Some(true)));
     }
 
     #[test]
     fn warns_about_the_grpc_port_without_the_grpc_protocol() {
-        let (_, problems) = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")]);
-        assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
+        let (url, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")]);
+        assert_eq!(url.as_deref(), Some("http://collector:4317/v1/traces"));
+        let (message, is_ignored) = warning.unwrap();
+        assert!(message.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc") && !is_ignored, "{message}");
+    }
+
+    #[test]
+    fn reads_the_opt_in_of_semantic_conventions() {
+        let variable = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        for (list, expected) in [
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+            ("http, gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("http,database/dup", GenAiNames::Latest),
+        ] {
+            assert_eq!(quiet(&[(variable, list)]).gen_ai, expected, "{list}");
+        }
+        let own = ("TOKENGAUGE_GEN_AI_NAMES", "legacy");
+        let both = quiet(&[(variable, "gen_ai_latest_experimental/dup"), own]);
+        assert_eq!(both.gen_ai, GenAiNames::Legacy, "the own variable takes precedence");
+        let (_, problems) = read(&[(variable, "http/dup")]);
+        assert_eq!(problems, [variable]);
     }
 
     #[test]

@@ -130,11 +130,13 @@ pub enum ExemplarFilter {
     AlwaysOff,
 }
 
-/// An invalid setting that was ignored, and the reason.
+/// A setting that is invalid or ambiguous.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct IgnoredSetting {
+pub struct SettingWarning {
     pub variable: String,
     pub message: String,
+    /// Whether the value is ignored. Otherwise, it is used as the message describes.
+    pub is_ignored: bool,
 }
 
 impl Config {
@@ -171,10 +173,8 @@ impl Config {
         if !self.sends_any() {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
-        let signal = |name: &str, signal: &SignalConfig| match &signal.endpoint {
-            Some(_) => {
-                format!("{name} to {} ({})", signal.shown_endpoint(), signal.protocol.as_str())
-            }
+        let signal = |name: &str, signal: &SignalConfig| match signal.shown_endpoint() {
+            Some(endpoint) => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
             None => format!("{name} nowhere"),
         };
         let mut summary = format!(
@@ -210,9 +210,9 @@ impl Default for SignalConfig {
 }
 
 impl SignalConfig {
-    /// Returns the endpoint for messages: `***` replaces its query. Empty if the signal is not exported.
-    pub fn shown_endpoint(&self) -> String {
-        self.endpoint.as_deref().map(endpoint::without_query).unwrap_or_default()
+    /// Returns the endpoint for messages: `***` replaces its query.
+    pub fn shown_endpoint(&self) -> Option<String> {
+        self.endpoint.as_deref().map(endpoint::without_query)
     }
 }
 
@@ -261,7 +261,7 @@ impl fmt::Debug for ExportHeaders {
     }
 }
 
-impl fmt::Display for IgnoredSetting {
+impl fmt::Display for SettingWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.variable, self.message)
     }

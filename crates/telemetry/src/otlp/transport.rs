@@ -4,6 +4,7 @@
 //! a network error. Over gRPC, it is retried after the codes that the specification lists. If the collector requests a
 //! delay, the retry waits that long. The caller limits the total time.
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,13 +252,22 @@ async fn post(
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
     let response = client.send(request).await.map_err(|error| Failure {
-        message: format!("no response: {error}"),
+        message: format!("no response: {}", with_causes(&*error)),
         retry_after: Some(Duration::ZERO),
     })?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
     Err(http_failure(response.status(), response.headers()))
+}
+
+/// Returns the messages of an error and of its causes. The message of an HTTP client's error is only "client error
+/// (Connect)". Its causes have the reason, such as a refused connection.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.dedup();
+    messages.join(": ")
 }
 
 fn http_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
@@ -290,7 +300,7 @@ async fn call(
     body: Bytes,
 ) -> Result<Bytes, Failure> {
     client.ready().await.map_err(|error| Failure {
-        message: error.to_string(),
+        message: with_causes(&error),
         retry_after: Some(Duration::ZERO),
     })?;
     let mut request = Request::new(body);
@@ -323,10 +333,11 @@ fn grpc_failure(status: &Status) -> Failure {
         | Code::Internal
         | Code::Unauthenticated => None,
     };
-    Failure {
-        message: format!("gRPC status {:?}: {}", status.code(), status.message()),
-        retry_after,
+    let mut message = format!("gRPC status {:?}: {}", status.code(), status.message());
+    if let Some(cause) = status.source() {
+        message = format!("{message}: {}", with_causes(cause));
     }
+    Failure { message, retry_after }
 }
 
 /// A codec that passes messages as bytes, because requests are already encoded and responses are decoded later.

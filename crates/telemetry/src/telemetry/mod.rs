@@ -252,7 +252,7 @@ impl Exporters {
             };
             new(config).map(Some).map_err(|source| StartError::Exporter {
                 signal: signal.as_str(),
-                endpoint: config.shown_endpoint(),
+                endpoint: config.shown_endpoint().unwrap_or_default(),
                 source,
             })
         }
@@ -362,7 +362,9 @@ impl Sender {
     }
 
     fn link(&self, signal: Signal, limit: Duration) -> Link<'_> {
-        Link { signal, limit, counters: &self.counters, failures: 0 }
+        let endpoint = self.config.exported(signal).and_then(SignalConfig::shown_endpoint);
+        let endpoint = endpoint.unwrap_or_default();
+        Link { signal, endpoint, limit, counters: &self.counters, failures: 0 }
     }
 
     /// Returns when a stop is requested, or when the handle to the thread is dropped.
@@ -382,6 +384,8 @@ impl Sender {
 /// Exports of one signal. Only the first failure and the recovery are logged, and not each attempt.
 struct Link<'a> {
     signal: Signal,
+    /// The collector's URL, for the log.
+    endpoint: String,
     /// Time limit of one export, including all retries.
     limit: Duration,
     counters: &'a ExportCounters,
@@ -400,7 +404,8 @@ impl Link<'_> {
         self.counters.count_export(self.signal, exported.is_ok());
         if let Err(problem) = &exported {
             if self.failures == 0 {
-                self_telemetry::export_failed(self.signal.as_str(), &problem.to_string());
+                let problem = problem.to_string();
+                self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
             }
             self.failures += 1;
         } else if self.failures > 0 {

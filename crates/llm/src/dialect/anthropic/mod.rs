@@ -155,19 +155,13 @@ struct OutputDetails {
 }
 
 pub fn reader(failed: bool) -> Reader {
-    let messages = Messages {
-        preamble: Preamble::default(),
-        blocks: ToolBlocks::default(),
-        complete_block: None,
-        usage: UncachedUsage::default(),
-        first_output: None,
-        body: TableFormat::new(&BODY, &RequestFacts::default()),
-    };
-    FormatReader::new(messages, failed).into()
+    FormatReader::new(Messages::new(), failed).into()
 }
 
 impl Format for Messages {
     type Field = Field;
+
+    const HAS_TEMPLATES: bool = true;
 
     fn bare_object_is_error(&self) -> bool {
         true
@@ -195,6 +189,17 @@ impl Format for Messages {
 }
 
 impl Messages {
+    pub fn new() -> Self {
+        Self {
+            preamble: Preamble::default(),
+            blocks: ToolBlocks::default(),
+            complete_block: None,
+            usage: UncachedUsage::default(),
+            first_output: None,
+            body: TableFormat::new(&BODY, &RequestFacts::default()),
+        }
+    }
+
     fn chunk(&mut self, name: &[u8], chunk: &Chunk<'_>, out: &mut impl EventSink) {
         let index = chunk.index.0.unwrap_or_default();
         if let Some(delta) = &chunk.delta.0 {

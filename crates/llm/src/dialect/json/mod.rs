@@ -155,7 +155,7 @@ impl<F: Copy> JsonScanner<F> {
             }
             (State::Value { .. }, _) => return self.begin(byte, out),
             (State::Key { .. }, b'"') => {
-                self.key = Key::default();
+                self.key.clear();
                 State::InKey
             }
             (State::Colon, b':') => State::Value { first: false },
@@ -216,7 +216,7 @@ impl<F: Copy> JsonScanner<F> {
     fn element(&self) -> Matches {
         match self.levels.last() {
             Some(list) if list.matches.is_root => list.matches,
-            Some(list) => self.paths.step(list.matches.open, list.depth, None),
+            Some(list) => self.paths.element(list.matches.open, list.depth),
             None => Matches::default(),
         }
     }
@@ -259,7 +259,7 @@ impl<F: Copy> JsonScanner<F> {
             Progress::Closed(after) => {
                 self.next = match self.levels.last() {
                     Some(level) if !self.key.too_long => {
-                        self.paths.step(level.matches.open, level.depth, Some(&self.key.text))
+                        self.paths.key(level.matches.open, level.depth, &self.key.text)
                     }
                     _ => Matches::default(),
                 };
@@ -329,24 +329,26 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     fn end_scalar(&mut self, out: &mut impl ValueSink<F>) {
-        let scalar = std::mem::take(&mut self.scalar);
-        let text = std::str::from_utf8(&scalar).unwrap_or_default();
-        self.state = State::AfterValue;
-        if self.next.is_none() {
-            return;
+        let mut scalar = std::mem::take(&mut self.scalar);
+        self.state = self.read_scalar(&scalar, out);
+        scalar.clear();
+        self.scalar = scalar;
+    }
+
+    /// Delivers a number, a boolean or null, and returns the next state.
+    fn read_scalar(&self, scalar: &[u8], out: &mut impl ValueSink<F>) -> State {
+        if self.next.is_none() || scalar.len() > LONGEST_SCALAR {
+            return State::AfterValue;
         }
-        let value = match text {
+        let value = match std::str::from_utf8(scalar).unwrap_or_default() {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
             "null" => Value::Null,
-            _ if scalar.len() > LONGEST_SCALAR => return,
-            _ if is_number(text) => Value::Number(text),
-            _ => {
-                self.state = State::Malformed;
-                return;
-            }
+            text if is_number(text) => Value::Number(text),
+            _ => return State::Malformed,
         };
         self.emit(value, out);
+        State::AfterValue
     }
 
     /// Delivers a value to every row whose path ends here.
@@ -363,6 +365,11 @@ impl<F: Copy> JsonScanner<F> {
 }
 
 impl Key {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.too_long = false;
+    }
+
     fn push(&mut self, piece: &str) {
         if self.text.len() + piece.len() <= LONGEST_KEY {
             self.text.push_str(piece);

@@ -6,6 +6,10 @@ const MOST_ROWS: usize = 128;
 /// Maximum number of steps in a path.
 const MOST_STEPS: usize = 8;
 
+/// Number of buckets of the hash of a key. With 16 buckets, a key is compared with about one other key of the largest
+/// format.
+const BUCKETS: usize = 16;
+
 /// Suffix of a path whose objects and lists are delivered as JSON text.
 const AS_TEXT: &str = "{}";
 
@@ -33,6 +37,12 @@ pub struct Paths<F: 'static> {
 struct Index {
     /// For each row, the offset at which each step of its path ends. 0 means that the path has no such step.
     ends: [[u8; MOST_STEPS]; MOST_ROWS],
+    /// For each depth and each hash of a key, the rows whose step at this depth has a key with this hash.
+    by_hash: [[u128; BUCKETS]; MOST_STEPS],
+    /// For each depth, the rows whose step at this depth is `*`.
+    elements: [u128; MOST_STEPS],
+    /// For each depth, the rows that have a further step.
+    longer: [u128; MOST_STEPS],
     /// Rows with a step that matches several keys (`a|b`).
     alternatives: u128,
     /// Rows whose value is delivered as text (`{}`).
@@ -46,6 +56,9 @@ struct Index {
 impl Index {
     const EMPTY: Self = Self {
         ends: [[0; MOST_STEPS]; MOST_ROWS],
+        by_hash: [[0; BUCKETS]; MOST_STEPS],
+        elements: [0; MOST_STEPS],
+        longer: [0; MOST_STEPS],
         alternatives: 0,
         as_text: 0,
         at_root: 0,
@@ -63,18 +76,30 @@ impl Index {
             self.as_text |= bit;
         }
         assert!(length < 256, "offsets have eight bits");
-        let (mut at, mut step) = (0, 0);
+        let (mut at, mut step, mut start) = (0, 0, 0);
         while at < length {
-            if bytes[at] == b'|' {
-                self.alternatives |= bit;
-            }
             at += 1;
-            if at == length || bytes[at] == b'.' {
-                #[expect(clippy::cast_possible_truncation, reason = "less than 256")]
-                let end = at as u8;
-                self.ends[row][step] = end;
-                step += 1;
+            let is_end = at == length || bytes[at] == b'.';
+            if !is_end && bytes[at] != b'|' {
+                continue;
             }
+            if at == start + 1 && bytes[start] == b'*' {
+                self.elements[step] |= bit;
+            } else {
+                self.by_hash[step][hash(bytes, start, at)] |= bit;
+            }
+            start = at + 1;
+            if !is_end {
+                self.alternatives |= bit;
+                continue;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "less than 256")]
+            let end = at as u8;
+            self.ends[row][step] = end;
+            if at < length {
+                self.longer[step] |= bit;
+            }
+            step += 1;
         }
         if path.is_empty() {
             self.at_root |= bit;
@@ -82,6 +107,13 @@ impl Index {
             self.below_root |= bit;
         }
     }
+}
+
+/// Returns the bucket of the key between two offsets.
+#[expect(clippy::indexing_slicing, reason = "callers pass offsets of a key that is not empty")]
+const fn hash(bytes: &[u8], start: usize, end: usize) -> usize {
+    let (first, last) = (bytes[start] as usize, bytes[end - 1] as usize);
+    (end - start + first + 3 * last) % BUCKETS
 }
 
 /// The meaning of a value: a field of the format, or a part of an error object.
@@ -197,30 +229,46 @@ impl<F: Copy> Paths<F> {
         Matches { open, ended, is_raw: false, is_root: true }
     }
 
-    /// Returns the rows that match a key of an object that is `depth` steps from the root. With `None` instead of a
-    /// key, returns the rows that match an element of a list.
-    pub fn step(&self, open: u128, depth: usize, key: Option<&str>) -> Matches {
-        let is_wrapper = depth == 0 && key.is_some_and(|key| self.wrappers.contains(&key));
-        let mut matches = if is_wrapper { self.root() } else { Matches::default() };
-        for row in bits(open) {
-            let Some((step, has_more)) = self.nth_step(row, depth) else { continue };
-            let bit = 1 << row;
-            if !fits(step, key, self.index.alternatives & bit != 0) {
-                continue;
-            }
-            if has_more {
-                matches.open |= bit;
-            } else {
-                matches.ended |= bit;
-                matches.is_raw |= self.index.as_text & bit != 0;
-            }
+    /// Returns the rows that match a key of an object that is `depth` steps from the root.
+    pub fn key(&self, open: u128, depth: usize, key: &str) -> Matches {
+        let is_wrapper = depth == 0 && self.wrappers.contains(&key);
+        let found = if is_wrapper { self.root() } else { Matches::default() };
+        let bytes = key.as_bytes();
+        let Some(by_hash) = self.index.by_hash.get(depth).filter(|_| !bytes.is_empty()) else {
+            return found;
+        };
+        let candidates = by_hash.get(hash(bytes, 0, bytes.len())).map_or(0, |rows| open & rows);
+        let has_key = |row: &usize| {
+            self.nth_step(*row, depth).is_some_and(|step| {
+                let has_alternatives = self.index.alternatives & 1 << row != 0;
+                step == key || has_alternatives && step.split('|').any(|known| known == key)
+            })
+        };
+        let rows = bits(candidates).filter(has_key).fold(0, |rows, row| rows | 1 << row);
+        self.matches(rows, depth, found)
+    }
+
+    /// Returns the rows that match an element of a list that is `depth` steps from the root.
+    pub fn element(&self, open: u128, depth: usize) -> Matches {
+        let rows = self.index.elements.get(depth).map_or(0, |elements| open & elements);
+        self.matches(rows, depth, Matches::default())
+    }
+
+    /// Adds rows, which match the step at `depth`, to `found`.
+    fn matches(&self, rows: u128, depth: usize, found: Matches) -> Matches {
+        let longer = self.index.longer.get(depth).map_or(0, |longer| rows & longer);
+        let ended = rows & !longer;
+        Matches {
+            open: found.open | longer,
+            ended: found.ended | ended,
+            is_raw: found.is_raw || ended & self.index.as_text != 0,
+            is_root: found.is_root,
         }
-        matches
     }
 
     /// Returns the rows that match a key of the root.
-    pub fn key(&self, key: &str) -> Matches {
-        self.step(self.root().open, 0, Some(key))
+    pub fn root_key(&self, key: &str) -> Matches {
+        self.key(self.root().open, 0, key)
     }
 
     /// Returns the meanings of the rows whose path ends here.
@@ -234,13 +282,12 @@ impl<F: Copy> Paths<F> {
         })
     }
 
-    /// Returns the step at `depth` of a row's path, and whether more steps follow.
-    fn nth_step(&self, row: usize, depth: usize) -> Option<(&'static str, bool)> {
+    /// Returns the step at `depth` of a row's path.
+    fn nth_step(&self, row: usize, depth: usize) -> Option<&'static str> {
         let ends = self.index.ends.get(row)?;
         let end = |step: usize| ends.get(step).map_or(0, |&end| usize::from(end));
         let start = if depth == 0 { 0 } else { end(depth - 1) + 1 };
-        let step = self.path(row).get(start..end(depth))?;
-        (!step.is_empty()).then_some((step, end(depth + 1) != 0))
+        self.path(row).get(start..end(depth))
     }
 
     fn path(&self, row: usize) -> &'static str {
@@ -261,15 +308,6 @@ impl Matches {
     /// Returns whether no row reads the value or anything inside it.
     pub const fn is_none(self) -> bool {
         self.open == 0 && self.ended == 0
-    }
-}
-
-/// Returns whether a step matches a key, or an element of a list if `key` is `None`.
-fn fits(step: &str, key: Option<&str>, has_alternatives: bool) -> bool {
-    match key {
-        None => step == "*",
-        Some(key) if has_alternatives => step.split('|').any(|known| known == key),
-        Some(key) => step == key,
     }
 }
 

@@ -293,6 +293,8 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
+    const HAS_TEMPLATES: bool = true;
+
     fn paths(&self) -> &'static Paths<ChatField> {
         &PATHS
     }

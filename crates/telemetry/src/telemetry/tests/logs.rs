@@ -189,7 +189,7 @@ fn the_exporters_own_log_lines_are_not_exported() {
     let subscriber = tracing_subscriber::registry().with(layer);
     tracing::subscriber::with_default(subscriber, || {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        self_telemetry::export_failed("logs", "rejected");
+        self_telemetry::export_failed("logs", "http://c", "rejected");
     });
     request_log.record(&testing::streamed());
     assert!(!telemetry.shutdown(DEADLINE));

@@ -1,0 +1,69 @@
+//! Decides which failed requests of one upstream are logged, so that an outage leaves some lines and not one per request.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokengauge_types::clock::MonotonicInstant;
+
+/// Minimum time between two warnings about one upstream. A line per minute shows that the outage continues.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The failed requests of one upstream.
+#[derive(Debug, Default)]
+pub struct OutageLog {
+    /// Whether a warning was logged and no response has arrived since. Separate from `failures`, because every response
+    /// reads it.
+    is_failing: AtomicBool,
+    failures: Mutex<Failures>,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    last_warning: Option<MonotonicInstant>,
+    since_last_warning: u64,
+}
+
+impl OutageLog {
+    /// Records a request that got no response. If a warning is due, returns the number of failed requests since the
+    /// previous warning.
+    pub fn record_failure(&self, at: MonotonicInstant) -> Option<u64> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.since_last_warning += 1;
+        if failures.last_warning.is_some_and(|last| at - last < WARNING_INTERVAL) {
+            return None;
+        }
+        failures.last_warning = Some(at);
+        self.is_failing.store(true, Ordering::Relaxed);
+        Some(mem::take(&mut failures.since_last_warning))
+    }
+
+    /// Records a response. Returns whether it is the first response after a warning.
+    pub fn record_response(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warns_once_a_minute_with_the_number_of_failures() {
+        let log = OutageLog::default();
+        let failed = |second| log.record_failure(MonotonicInstant::from_secs(second));
+        assert!(!log.record_response(), "no outage yet");
+        let warnings: Vec<_> = (100..=280).filter_map(|at| Some((at, failed(at)?))).collect();
+        assert_eq!(warnings, [(100, 1), (160, 60), (220, 60), (280, 60)]);
+        assert!(log.record_response() && !log.record_response(), "recovers once");
+        assert_eq!(
+            failed(281),
+            None,
+            "an outage that alternates with responses is not logged more often"
+        );
+        assert!(!log.record_response());
+        assert_eq!(failed(340), Some(2));
+        assert!(log.record_response());
+    }
+}
