@@ -258,12 +258,17 @@ async fn uses_the_configured_tokenizer_and_a_reload_applies_to_later_requests() 
     let tokenizers = format!("tokenizers: {{\"gpt-*\": {}}}\n", letters.display());
     replace(&file, &written(&[("one", &backend)], &tokenizers));
     let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
-    let _first = open(&process, &backend, "/one/v1/chat/completions").await;
+    let first = open(&process, &backend, "/one/v1/chat/completions").await;
     replace(&file, &written(&[("one", &backend)], ""));
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
-    let _second = open(&process, &backend, "/one/v1/chat/completions").await;
-    let streams = process.streams().await;
-    let tokens: Vec<_> = streams.iter().map(|stream| &stream["tokens"]).collect();
-    assert_eq!(tokens, [2, 1], "first one token per letter, then the tokens of gpt-4o");
+    let second = open(&process, &backend, "/one/v1/chat/completions").await;
+    for (mut client, mut upstream) in [first, second] {
+        upstream.write(DONE).await;
+        client.read_exactly(DONE.len()).await;
+    }
+    let ok = ["requests_finished_total", "tokengauge_outcome=\"ok\""];
+    within("the ends", async { while process.count(&ok).await != 2 {} }).await;
+    let output = ["tokengauge_tokens_total{", "gen_ai_token_type=\"output\""];
+    assert_eq!(process.count(&output).await, 3, "one token per letter, then the tokens of gpt-4o");
 }
