@@ -32,6 +32,10 @@ clippy:
 doc:
     .ci/run doc
 
+# Build the documentation as a searchable site in target/book/book
+book:
+    .ci/run book
+
 # Check licences, bans and sources of the dependencies
 supply-chain:
     .ci/run supply-chain

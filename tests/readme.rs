@@ -6,6 +6,8 @@
 mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use pages::{blocks, code_spans, read, root};
@@ -52,10 +54,27 @@ fn every_test_that_a_page_names_exists() {
         rows.flat_map(|row| code_spans(row.rsplit(" | ").next().unwrap())).collect();
     let named: Vec<&str> = named.into_iter().filter(|name| !name.starts_with('/')).collect();
     assert!(named.len() > 60, "{named:?}");
-    let sources = pages::rust_sources();
+    let sources = rust_sources();
     let missing: Vec<&&str> =
         named.iter().filter(|name| !sources.contains(&format!("fn {name}()"))).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Returns the text of all Rust files of this workspace.
+fn rust_sources() -> String {
+    let mut text = String::new();
+    let mut folders: Vec<PathBuf> = ["src", "crates", "tests"].map(|name| root().join(name)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
 }
 
 #[test]
@@ -241,7 +260,7 @@ fn dead_links(page: &str, text: &str) -> Vec<String> {
                 file => folder.join(file),
             };
             let headed = || {
-                let there = std::fs::read_to_string(&target).unwrap_or_default();
+                let there = fs::read_to_string(&target).unwrap_or_default();
                 headings(&there).contains(*heading)
             };
             !target.exists() || (!heading.is_empty() && !headed())

@@ -5,6 +5,8 @@
 
 #[path = "structure/imports.rs"]
 mod imports;
+#[path = "structure/names.rs"]
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

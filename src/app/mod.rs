@@ -17,7 +17,7 @@ use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
-use tokengauge_listen::{Connections, Listener, Peer};
+use tokengauge_listen::{Address, Connections, Listener, Peer, TlsReloader};
 use tokengauge_llm::budget::Budget;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::Record;
@@ -55,7 +55,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The running proxy.
 #[derive(Debug)]
 pub struct App {
-    addresses: Vec<SocketAddr>,
+    /// The address of each listener, and whether it serves TLS.
+    listeners: Vec<(Address, bool)>,
     admin: SocketAddr,
     heartbeat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
@@ -65,6 +66,7 @@ pub struct App {
     forwarder: Arc<Forwarder>,
     routes: Arc<ArcSwap<RouteTable>>,
     descriptors: DescriptorBudget,
+    certificates: Vec<TlsReloader>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -157,12 +159,13 @@ impl App {
             connections: listeners.iter().map(Listener::drain).collect(),
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
-        let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
+        let addresses = listeners.iter().map(|it| (it.address(), it.has_tls())).collect();
+        let certificates = listeners.iter().filter_map(Listener::tls_reloader).collect();
         let stop = watch::Sender::new(false);
         let listener_tasks =
             listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
         Ok(Self {
-            addresses,
+            listeners: addresses,
             admin: admin.address(),
             ready,
             stop,
@@ -172,6 +175,7 @@ impl App {
             forwarder,
             routes,
             descriptors,
+            certificates,
             config,
             core,
         })
@@ -179,12 +183,14 @@ impl App {
 
     /// The address of the first TCP listener.
     pub fn listen_addr(&self) -> Option<SocketAddr> {
-        self.addresses.first().copied()
+        self.listeners.iter().find_map(|(address, _)| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        })
     }
 
-    /// The addresses of all TCP listeners.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn listeners(&self) -> &[(Address, bool)] {
+        &self.listeners
     }
 
     /// Returns the emitter of OTLP log records. `None` if logs are not exported.
@@ -223,6 +229,7 @@ impl App {
     /// If routes, upstreams or the request log cannot be set up, no setting changes. If the scrape thread cannot be
     /// started, only the settings of the request log have changed.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
+        let new = new.as_applied_to(&self.config.load());
         let routes = route_table(&new, self.descriptors, Some(&self.routes.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
@@ -235,6 +242,16 @@ impl App {
         routes.apply_limits(&previous);
         self.config.store(Arc::new(new));
         Ok(())
+    }
+
+    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs that and
+    /// keeps the previous one.
+    pub fn reload_certificates(&self) {
+        for certificate in &self.certificates {
+            if let Err(error) = certificate.reload() {
+                self_telemetry::certificate_reload_failed(&error);
+            }
+        }
     }
 
     /// Shuts the proxy down. `/readyz` fails and no new connections are accepted. Open streams may finish for up to

@@ -145,8 +145,14 @@ fn checksum(body: &[u8]) -> String {
 fn write(path: &Path, state: &SloState) -> io::Result<()> {
     let bytes = encode(state)?;
     let temporary = with_suffix(path, ".tmp");
+    // A file that a crash has left there. If it is a symbolic link, only the link is removed.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // `create_new` does not follow a symbolic link.
     let mut options = OpenOptions::new();
-    let mut file = options.create(true).write(true).truncate(true).mode(MODE).open(&temporary)?;
+    let mut file = options.create_new(true).write(true).mode(MODE).open(&temporary)?;
     file.write_all(&bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
@@ -279,6 +285,17 @@ mod tests {
             assert_eq!(read, state(bad));
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn does_not_write_through_a_link_at_the_temporary_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("victim"), "kept").unwrap();
+        std::os::unix::fs::symlink(path("victim"), path("state.tmp")).unwrap();
+        write(&path("state"), &state(1)).unwrap();
+        assert_eq!(fs::read_to_string(path("victim")).unwrap(), "kept");
+        assert!(fs::symlink_metadata(path("state")).unwrap().is_file());
     }
 
     #[test]

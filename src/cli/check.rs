@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::config::value::ByteSize;
 use crate::config::{self, Config, ConfigErrors};
 use tokengauge_telemetry::request_log;
 
@@ -52,7 +53,10 @@ fn summary(config: &Config) -> String {
     let mut lines = Vec::new();
     for listener in &config.listeners {
         let tls = if listener.tls.is_some() { " with TLS" } else { "" };
-        lines.push(format!("listens on {}{tls}", listener.address));
+        lines.push(format!(
+            "listens on {}{tls}, for at most {} connections and {} requests",
+            listener.address, listener.max_connections, listener.max_requests
+        ));
     }
     lines.push(format!("admin port {}, metrics at /metrics", config.admin.address));
     for route in &config.routes {
@@ -61,10 +65,34 @@ fn summary(config: &Config) -> String {
         let prefix = if route.prefix.is_empty() { "/" } else { &route.prefix };
         let upstream =
             format!("{} ({}:{})", route.upstream, facts.server_address, facts.server_port);
-        lines.push(format!("route {}: {host}, {prefix} → upstream {upstream}", facts.name));
+        let limit = route.admission.map(|limit| {
+            format!(
+                ", at most {} requests in flight and {} queued for up to {:?}",
+                limit.max_in_flight, limit.max_queue, limit.queue_timeout
+            )
+        });
+        let limit = limit.unwrap_or_default();
+        lines.push(format!("route {}: {host}, {prefix} → upstream {upstream}{limit}", facts.name));
     }
     let names: Vec<&str> = config.objectives.iter().map(|slo| slo.name.as_str()).collect();
     lines.push(format!("{} SLOs: {}", names.len(), names.join(", ")));
+    lines.push(format!(
+        "limits: {} of memory for observation, {:?} for open streams at shutdown",
+        ByteSize(config.observer_memory),
+        config.drain
+    ));
+    lines.push(match &config.export.endpoint {
+        Some(endpoint) => format!("telemetry: OTLP to {endpoint}, and /metrics of the admin port"),
+        None => {
+            "telemetry: /metrics of the admin port; OTLP only if OTEL_EXPORTER_OTLP_ENDPOINT is set"
+                .to_owned()
+        }
+    });
+    lines.push(match config.request_log.as_ref().map(|log| &log.destination) {
+        Some(request_log::Destination::File(path)) => format!("request log: {}", path.display()),
+        Some(request_log::Destination::Stdout) => "request log: standard output".to_owned(),
+        None => "request log: off".to_owned(),
+    });
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
@@ -94,13 +122,20 @@ mod tests {
     fn reports_a_valid_file_and_prints_it_on_request() {
         let message = checked("examples/minimal.yaml", false).unwrap();
         assert!(
-            message.contains("minimal.yaml: valid\n  listens on 127.0.0.1:4000\n"),
+            message.contains("minimal.yaml: valid\n  listens on 127.0.0.1:4000, for at most 8192 "),
             "{message}"
         );
         assert!(
             message.contains("route openai: any host, / → upstream openai (api.openai.com:443)"),
             "{message}"
         );
+        for line in [
+            "\n  limits: 96MiB of memory for observation, 30s for open streams at shutdown\n",
+            "\n  telemetry: /metrics of the admin port; OTLP only if OTEL_EXPORTER_OTLP_ENDPOINT is set\n",
+            "\n  request log: off\n",
+        ] {
+            assert!(message.contains(line), "{message}");
+        }
         let printed = checked("examples/minimal.yaml", true).unwrap();
         assert!(printed.contains("url: https://api.openai.com"), "{printed}");
     }

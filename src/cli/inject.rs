@@ -18,6 +18,9 @@ use tokengauge_kubernetes::manifests::{ManifestFile, Operation, change_manifests
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  All examples need the sidecar's image, in --image or:
+    export TOKENGAUGE_IMAGE=REGISTRY/tokengauge:VERSION
+
   In front of an engine: Service → tokengauge → vLLM
     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
 

@@ -98,7 +98,7 @@ pub struct Args {
 
 /// Runs the webhook. `environment` returns environment variables, which name the API server of the pod's cluster.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
-    super::log::start(Log { level: args.log_level, format: args.log_format });
+    super::log::start(Log { level: args.log_level, format: args.log_format }, environment);
     let config = config(args, environment)?;
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(config));

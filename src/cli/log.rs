@@ -25,12 +25,20 @@ impl LogExport {
     }
 }
 
-/// Installs the log for the life of the process. If a log is already installed, it stays.
-pub fn start(log: Log) -> LogExport {
-    let (subscriber, export) = subscriber(log, io::stderr);
+/// Installs the log for the life of the process. If a log is already installed, it stays. `environment` returns
+/// `NO_COLOR`.
+pub fn start(log: Log, environment: fn(&str) -> Option<String>) -> LogExport {
+    let has_colours = io::IsTerminal::is_terminal(&io::stderr()) && !no_color(environment);
+    let (subscriber, export) = subscriber(log, has_colours, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));
     panic::set_hook(Box::new(log_panic));
     export
+}
+
+/// Returns whether the user disabled colours. By the convention of no-color.org, every value except the empty string
+/// disables them.
+pub fn no_color(environment: fn(&str) -> Option<String>) -> bool {
+    environment("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {
@@ -46,7 +54,11 @@ fn fixed_message(payload: &dyn Any) -> &'static str {
     payload.downcast_ref().copied().unwrap_or_default()
 }
 
-fn subscriber<W>(log: Log, writer: W) -> (impl Subscriber + Send + Sync, LogExport)
+fn subscriber<W>(
+    log: Log,
+    has_colours: bool,
+    writer: W,
+) -> (impl Subscriber + Send + Sync, LogExport)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -57,9 +69,7 @@ where
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(writer)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(has_colours);
     let lines = match log.format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
@@ -101,15 +111,28 @@ mod tests {
     }
 
     fn logged(log: Log) -> String {
+        logged_with(log, false)
+    }
+
+    fn logged_with(log: Log, has_colours: bool) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let (subscriber, _) = subscriber(log, move || writer.clone());
+        let (subscriber, _) = subscriber(log, has_colours, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(n = 7, "odd");
             tracing::debug!("detail");
         });
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn any_value_of_no_color_disables_colours() {
+        assert!(logged_with(Log::default(), true).contains('\x1b'));
+        assert!(!logged_with(Log::default(), false).contains('\x1b'));
+        assert!(no_color(|name| (name == "NO_COLOR").then(|| "0".to_owned())));
+        assert!(!no_color(|name| (name == "NO_COLOR").then(String::new)));
+        assert!(!no_color(|_| None));
     }
 
     #[test]

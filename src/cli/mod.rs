@@ -21,6 +21,8 @@ mod monitoring;
 #[cfg(feature = "desk")]
 pub mod report;
 pub mod run;
+#[cfg(feature = "desk")]
+mod shell;
 #[cfg(feature = "demo")]
 pub mod simulate;
 
@@ -67,7 +69,7 @@ tokengauge is an observability proxy for LLM APIs. Three things to do next:
        -d '{\"model\": \"gpt-4o-mini\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
      curl http://127.0.0.1:4001/metrics
 3. Add it to an engine in Kubernetes:
-     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+     tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
 
 All commands: tokengauge --help
 ";
@@ -104,7 +106,7 @@ const DESK_EXAMPLE: &str = "  \
 
 const MORE_EXAMPLES: &str = "  \
   Inject it beside an engine in Kubernetes:
-    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+    tokengauge inject --image REGISTRY/tokengauge:VERSION --mode inbound vllm.yaml | kubectl apply -f -
 
   Let an editor complete and validate the configuration file:
     tokengauge schema > tokengauge.schema.json";
@@ -161,6 +163,12 @@ pub enum Command {
         #[arg(default_value = "config")]
         of: check::SchemaOf,
     },
+    /// Print a completion script for a shell
+    #[cfg(feature = "desk")]
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages, one per command
+    #[cfg(feature = "desk")]
+    Man(shell::ManArgs),
 }
 
 /// Runs the subcommand.
@@ -182,7 +190,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => exit_code(run_simulator(args)),
         #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
-        Command::Check(args) => print_result(check::check(&args)),
+        Command::Check(args) => {
+            print_result(check::check(&args).map_err(|errors| errors.with_documentation()))
+        }
         Command::Injector(args) => exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "desk")]
         Command::Dashboards(args) => print_result(monitoring::dashboards(&args)),
@@ -193,15 +203,21 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
         Command::Schema { of } => print_result(Ok::<_, ConfigErrors>(check::schema(of))),
+        #[cfg(feature = "desk")]
+        Command::Completions(args) => {
+            print_result(Ok::<_, ConfigErrors>(shell::completions(&args, Cli::command())))
+        }
+        #[cfg(feature = "desk")]
+        Command::Man(args) => {
+            print_result(shell::man(&args, Cli::command()).map_err(|error| describe(&error)))
+        }
     }
 }
 
 #[cfg(feature = "demo")]
 fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
-    log::start(demo::LOG);
-    // By the convention of no-color.org, every value except the empty string disables colours.
-    let no_color = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
-    run::runtime()?.block_on(demo::run(args, no_color))
+    log::start(demo::LOG, config::environment);
+    run::runtime()?.block_on(demo::run(args, log::no_color(config::environment)))
 }
 
 #[cfg(feature = "demo")]

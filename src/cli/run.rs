@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
@@ -22,8 +23,8 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
-    let config = watcher.load()?;
-    let log_export = super::log::start(config.log);
+    let config = watcher.load().map_err(|errors| anyhow!(errors.with_documentation()))?;
+    let log_export = super::log::start(config.log, environment);
     log_warnings(&config);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
@@ -140,22 +141,17 @@ fn log_warnings(config: &Config) {
 }
 
 fn log_addresses(app: &App) {
-    let config = app.config();
-    for listener in &config.listeners {
-        let address = match (&listener.address, app.addresses()) {
-            // If the configured port is 0, the kernel has chosen a port.
-            (tokengauge_listen::Address::Tcp(configured), [only]) if configured.port() == 0 => {
-                only.to_string()
-            }
-            (address, _) => address.to_string(),
-        };
-        self_telemetry::listening(&address, listener.tls.is_some());
+    for (address, tls) in app.listeners() {
+        self_telemetry::listening(&address.to_string(), *tls);
     }
+    let config = app.config();
     let restricted = !app.admin_addr().ip().is_loopback() || config.admin.token.is_some();
     self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
 }
 
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
+    // Certificates do not depend on the configuration, so an error in one does not affect the other.
+    app.reload_certificates();
     let problem = match loaded {
         Ok(new) => {
             let need_restart = config::changes_requiring_restart(&app.config(), &new);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::documentation;
+
 /// One error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigError {
@@ -51,6 +53,14 @@ impl ConfigErrors {
 
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
+    }
+
+    /// Returns the errors, and in a last line the part of the documentation that describes the keys.
+    pub fn with_documentation(&self) -> String {
+        format!(
+            "{self}\ndocumentation: {}",
+            documentation::page_of(self.iter().map(|error| error.key.as_str()))
+        )
     }
 
     /// Returns the file of each error that has a position in a file.

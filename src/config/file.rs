@@ -1,18 +1,21 @@
 //! Reads files with a size limit. Errors tell the user what to do.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
 use super::Secret;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 
-/// Maximum size of a configuration file. A configuration of 1,000 routes has about 200 KiB, so a larger file is the
-/// wrong file.
+/// Maximum size of a configuration or certificate file. A configuration of 1,000 routes has about 200 KiB, and the root
+/// certificates of an operating system as much. A larger file is the wrong file.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Maximum size of a token file. No provider uses tokens of this length.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
+
+/// The error for a pipe or a device.
+pub(super) const NOT_A_FILE: &str = "this is not a regular file; name a file";
 
 pub(super) const TOKEN_HINT: &str = "write at least one character of visible ASCII, and no spaces";
 
@@ -73,16 +76,29 @@ fn read_stdin() -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// Returns the SHA-256 of a file.
+pub(super) fn digest(file: &Path) -> Result<[u8; 32], String> {
+    let bytes = read_bytes(file, MAX_CONFIG_BYTES)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+    Ok(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
 /// Reads a whole file. A file of more than `max` bytes is an error.
+///
+/// A pipe or a device is an error, because reading one can block without end, and a second read returns other content.
 pub(super) fn read_bytes(file: &Path, max: u64) -> Result<Vec<u8>, String> {
     let describe =
         |error: io::Error| format!("cannot read the file: {error}; check path and permissions");
-    let opened = File::open(file).map_err(describe)?;
-    if opened.metadata().map_err(describe)?.is_dir() {
+    // Opening a pipe blocks, so the type is read first.
+    let metadata = fs::metadata(file).map_err(describe)?;
+    if metadata.is_dir() {
         return Err("this is a directory; name a file in it".to_owned());
     }
+    if !metadata.is_file() {
+        return Err(NOT_A_FILE.to_owned());
+    }
     let mut bytes = Vec::new();
-    opened.take(max + 1).read_to_end(&mut bytes).map_err(describe)?;
+    File::open(file).map_err(describe)?.take(max + 1).read_to_end(&mut bytes).map_err(describe)?;
     if bytes.len() as u64 > max {
         let limit = max >> 10;
         return Err(format!("the file is larger than {limit} KiB; check that it is the right one"));
@@ -99,13 +115,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
-            std::fs::write(&path, content).unwrap();
+            fs::write(&path, content).unwrap();
             path
         };
         let max = usize::try_from(MAX_CONFIG_BYTES).unwrap();
         let cases = [
             (directory.path().join("none.yaml"), ":1:1: cannot read the file: No such file"),
             (directory.path().to_owned(), ":1:1: this is a directory"),
+            ("/dev/zero".into(), ":1:1: this is not a regular file"),
             (path("large", &vec![b'#'; max + 1]), ":1:1: the file is larger than 1024 KiB"),
             (path("latin", b"version: 1\n\xc3\xbc: \xfc\n"), ":2:4: not UTF-8"),
         ];
@@ -122,10 +139,10 @@ mod tests {
     fn reads_a_token_without_its_line_break_and_never_prints_it() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
-        std::fs::write(&file, "s3cret-token\n").unwrap();
+        fs::write(&file, "s3cret-token\n").unwrap();
         assert_eq!(read_token(&file).unwrap().expose(), "s3cret-token");
         for invalid in ["", "\n", "s3cret token", "s3cret\ntoken", "s3crét"] {
-            std::fs::write(&file, invalid).unwrap();
+            fs::write(&file, invalid).unwrap();
             let message = read_token(&file).unwrap_err();
             let is_redacted = !message.contains("s3cr");
             assert!(message.contains("no valid bearer token") && is_redacted, "{message}");

@@ -8,7 +8,7 @@ use schemars::{Schema, schema_for};
 use super::deserialize::{self, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::resolve::{Layers, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw, renamed_keys, yaml};
+use super::{Config, Environment, RunArgs, file, prices, raw, relative_paths, renamed_keys, yaml};
 use tokengauge_llm::count::Tokenizers;
 
 /// Loads the configuration from flags, the environment and the file that the flags name.
@@ -53,7 +53,11 @@ fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, Config
     let file = match text {
         None => None,
         Some(text) => match parse(text, &mut errors) {
-            Some(file) => Some(file),
+            Some(mut file) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                relative_paths::resolve(&mut file.value, folder);
+                Some(file)
+            }
             // Returns early, because all further errors would be consequences of this error.
             None => return Err(errors.into_errors()),
         },

@@ -3,6 +3,7 @@
 //! `raw` holds the file as written. `resolve` merges the layers into a [`Config`], the only form that the rest of the
 //! program reads. All errors are reported at once ([`ConfigErrors`]).
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,12 +45,14 @@ mod acceptance;
 mod alert_values;
 mod bounded;
 mod deserialize;
+mod documentation;
 mod errors;
 mod file;
 mod load;
 mod prices;
 mod proxy_env;
 mod raw;
+mod relative_paths;
 mod renamed_keys;
 mod resolve;
 mod run_args;
@@ -118,9 +121,54 @@ pub struct Config {
     /// The effective configuration as YAML, with all defaults. As a file, it resolves to the same configuration.
     /// Secrets are redacted.
     pub yaml: String,
+    written: Written,
+}
+
+/// The document behind [`Config::yaml`], with all defaults. Opaque in `Debug`, because `yaml` shows the same.
+#[derive(Clone, Default)]
+struct Written(Box<raw::File>);
+
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Written")
+    }
 }
 
 impl Config {
+    fn set_written(&mut self, file: raw::File) {
+        // Serialization cannot fail for plain structs, maps, strings and numbers.
+        self.yaml = serde_saphyr::to_string(&file).unwrap_or_default();
+        self.written = Written(Box::new(file));
+    }
+
+    /// Returns this configuration as it takes effect in a process that was started with `running`: the
+    /// [`RESTART_KEYS`] keep their values.
+    pub fn as_applied_to(mut self, running: &Self) -> Self {
+        self.listeners.clone_from(&running.listeners);
+        self.admin.clone_from(&running.admin);
+        self.slo_state.clone_from(&running.slo_state);
+        self.labels = running.labels;
+        self.export.clone_from(&running.export);
+        self.observer_memory = running.observer_memory;
+        self.propagators.clone_from(&running.propagators);
+        self.ignored_propagators.clone_from(&running.ignored_propagators);
+        self.log = running.log;
+        let started = (*running.written.0).clone();
+        let new = std::mem::take(&mut *self.written.0);
+        self.set_written(raw::File {
+            listeners: started.listeners,
+            admin: started.admin,
+            slo_state: started.slo_state,
+            cardinality_limits: started.cardinality_limits,
+            otlp: started.otlp,
+            limits: started.limits,
+            propagators: started.propagators,
+            log: started.log,
+            ..new
+        });
+        self
+    }
+
     /// Returns the first 16 hexadecimal digits of the SHA-256 of [`yaml`](Self::yaml). Equal settings have equal
     /// fingerprints.
     pub fn fingerprint(&self) -> String {

@@ -82,7 +82,7 @@ pub(super) struct Listener {
     pub(super) address: Field<Address>,
     /// Serve TLS.
     pub(super) tls: Field<Tls>,
-    /// Maximum number of open connections; further ones wait in the kernel's backlog.
+    /// Maximum number of open connections; a further one replaces the connection that has waited longest for a request.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum number of requests in flight; further ones get status 503. Equal to max_connections by default.
     pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,

@@ -84,6 +84,10 @@ pub struct RunArgs {
     #[arg(long, alias = "drain", value_name = "TIME", env = "TOKENGAUGE_SHUTDOWN_GRACE_PERIOD")]
     pub shutdown_grace_period: Option<DurationValue>,
 
+    /// Write a line of JSON per request to this file, or to standard output for `stdout` [default: off]
+    #[arg(long, value_name = "PATH", env = "TOKENGAUGE_REQUEST_LOG")]
+    pub request_log: Option<PathBuf>,
+
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{self, Instant, MissedTickBehavior};
 
 use super::errors::ConfigErrors;
 use super::load::load_text;
@@ -19,6 +19,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Content of a file, or the reason why the file cannot be read.
 type Content = Result<String, ConfigErrors>;
 
+/// SHA-256 of a file, or the reason why the file cannot be read. A digest, because some of these files hold private keys.
+type Digest = Result<[u8; 32], String>;
+
 /// Loads the configuration, and loads it again whenever its files have changed.
 #[derive(Debug)]
 pub struct ConfigWatcher {
@@ -27,8 +30,9 @@ pub struct ConfigWatcher {
     /// The content of the configuration file at the last load. The whole text is compared, because timestamps and
     /// inodes are unreliable.
     last_content: Option<Content>,
-    /// The price file that the configuration names, with its content at the last load.
-    prices: Option<(PathBuf, Content)>,
+    /// The files that the configuration names and that may change: prices, certificates and their keys. Each with its
+    /// digest at the last load.
+    files: Vec<(PathBuf, Digest)>,
     /// Loaded tokenizers. They are not parsed again while their files stay the same.
     tokenizers: Tokenizers,
 }
@@ -36,7 +40,7 @@ pub struct ConfigWatcher {
 impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
         let tokenizers = Tokenizers::default();
-        Self { args, environment, last_content: None, prices: None, tokenizers }
+        Self { args, environment, last_content: None, files: Vec::new(), tokenizers }
     }
 
     /// Loads the configuration.
@@ -46,53 +50,62 @@ impl ConfigWatcher {
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
         let text = self.args.config.as_deref().map(file::read);
         self.last_content.clone_from(&text);
-        // The price file is read before it is parsed. A change between the two reads is then noticed at the next poll.
-        let previous = self.prices.take().map(|(path, _)| with_content(path));
+        // The files are read before they are parsed. A change between the two reads is then noticed at the next poll.
+        let previous: Vec<_> = self.files.drain(..).map(|(path, _)| with_digest(path)).collect();
+        self.files.clone_from(&previous);
         let text = text.transpose()?;
         let environment = &self.environment;
         let loaded = load_text(text.as_deref(), &self.args, environment, &self.tokenizers);
-        let path = match &loaded {
-            Ok(config) => config.prices.clone(),
+        let paths: Vec<PathBuf> = match &loaded {
+            Ok(config) => files_of(config),
             // A price file with errors must be watched too, even if its configuration never took effect.
             Err(errors) => {
                 let is_other = |file: &&Path| Some(*file) != self.args.config.as_deref();
-                let invalid = errors.files().find(is_other).map(Path::to_owned);
-                invalid.or_else(|| previous.as_ref().map(|(path, _)| path.clone()))
+                let invalid = errors.files().filter(is_other).map(Path::to_owned);
+                invalid.chain(previous.iter().map(|(path, _)| path.clone())).collect()
             }
         };
-        let is_same = |(previous, _): &(PathBuf, _)| Some(previous) == path.as_ref();
-        self.prices = previous.filter(is_same).or_else(|| path.clone().map(with_content));
+        let known = |path: &PathBuf| previous.iter().find(|(known, _)| known == path).cloned();
+        let watched =
+            paths.into_iter().map(|path| known(&path).unwrap_or_else(|| with_digest(path)));
+        self.files = watched.collect();
         let config = loaded?;
         self.tokenizers = config.tokenizers.clone();
         Ok(config)
     }
 
-    /// Loads the configuration if its file or the price file has changed since the last load. An error is therefore
-    /// returned only once.
+    /// Loads the configuration if its file or a file that it names has changed since the last load. An error is
+    /// therefore returned only once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
         let content = self.args.config.as_deref().map(file::read);
-        let prices = self.prices.as_ref();
-        let have_prices_changed = prices.is_some_and(|(path, last)| file::read(path) != *last);
-        (have_prices_changed || content != self.last_content).then(|| self.load())
+        let has_changed = |(path, last): &(PathBuf, Digest)| file::digest(path) != *last;
+        let have_files_changed = self.files.iter().any(has_changed);
+        (have_files_changed || content != self.last_content).then(|| self.load())
     }
 
     /// Passes every changed configuration, or its errors, to `apply`. `hang_up` (SIGHUP) forces a load even without a
     /// change.
     ///
-    /// Never returns. Needs a tokio runtime. Must not run on a worker thread, because it blocks while it reads files.
-    /// The files are small and local, but a new tokenizer takes up to a second.
+    /// Never returns. Needs a tokio runtime. Files are read on a blocking thread, so that a file system that hangs does
+    /// not delay a shutdown.
     pub async fn run(
         mut self,
         mut hang_up: Signal,
         mut apply: impl FnMut(Result<Config, ConfigErrors>),
     ) -> Infallible {
-        let mut ticks = tokio::time::interval(POLL_INTERVAL);
+        let mut ticks = time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let loaded = tokio::select! {
-                _ = hang_up.recv() => Some(self.load()),
-                _ = ticks.tick() => self.load_if_changed(),
+            let is_forced = tokio::select! {
+                _ = hang_up.recv() => true,
+                _ = ticks.tick() => false,
             };
+            let loading = tokio::task::spawn_blocking(move || {
+                let loaded = if is_forced { Some(self.load()) } else { self.load_if_changed() };
+                (self, loaded)
+            });
+            let (watcher, loaded) = loading.await.expect("loading does not panic");
+            self = watcher;
             if let Some(loaded) = loaded {
                 apply(loaded);
             }
@@ -128,9 +141,22 @@ pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str
     keys.filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
 }
 
-fn with_content(path: PathBuf) -> (PathBuf, Content) {
-    let content = file::read(&path);
-    (path, content)
+/// Returns the files that a configuration names and that may change while the proxy runs.
+fn files_of(config: &Config) -> Vec<PathBuf> {
+    let tls = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let tls = tls.flat_map(|tls| [&tls.certificate, &tls.key]);
+    let scrapes = config.scrapes.iter().map(|scrape| &scrape.to);
+    let authorities = config.upstreams.iter().chain(scrapes);
+    let authorities = authorities.filter_map(|server| server.ca_file.as_ref());
+    let mut files: Vec<_> = config.prices.iter().chain(tls).chain(authorities).cloned().collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+fn with_digest(path: PathBuf) -> (PathBuf, Digest) {
+    let digest = file::digest(&path);
+    (path, digest)
 }
 
 #[cfg(test)]
@@ -197,6 +223,30 @@ mod tests {
         assert!((input(loaded) - 3.5).abs() < 1e-9, "corrected");
         std::fs::remove_file(&prices).unwrap();
         assert!(watch.load_if_changed().unwrap().is_err(), "deleted");
+    }
+
+    #[test]
+    fn loads_again_when_a_certificate_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let text = format!(
+            "version: 1\nupstreams: {{a: {{url: \"https://a\", ca_file: {}}}}}\n\
+             listeners: [{{address: 127.0.0.1:1, tls: {{certificate: {}, key: {}}}}}]\n",
+            path("ca").display(),
+            path("certificate").display(),
+            path("key").display()
+        );
+        std::fs::write(path("c.yaml"), text).unwrap();
+        let mut watch = watch(&path("c.yaml"));
+        let digest = watch.load().unwrap().upstreams[0].ca_digest;
+        for name in ["certificate", "key", "ca"] {
+            std::fs::write(path(name), "one").unwrap();
+            assert!(watch.load_if_changed().is_some(), "{name} was created");
+            assert!(watch.load_if_changed().is_none(), "{name}");
+            std::fs::write(path(name), "two").unwrap();
+            let config = watch.load_if_changed().unwrap().unwrap();
+            assert_eq!(config.upstreams[0].ca_digest != digest, name == "ca", "{name}");
+        }
     }
 
     #[test]

@@ -202,8 +202,8 @@ struct Timers {
     observer: RequestObserver,
 }
 
-/// Maximum number of bytes that are passed on after the total limit. hyper buffers at most 400 KiB of a response, all
-/// of which the client receives. A body that never pauses still ends.
+/// Maximum number of bytes that are passed on after the total limit. hyper buffers at most 64 KiB of an HTTP/1 response,
+/// all of which the client receives. A body that never pauses still ends.
 const MAX_AFTER_TOTAL: usize = 512 * 1024;
 
 impl Timers {

@@ -123,7 +123,7 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
                 "the upstream closed the connection before it responded",
             ),
             UpstreamFailure::Protocol => {
-                bad_gateway("upstream_protocol", "the upstream's response is not HTTP")
+                bad_gateway("upstream_protocol", "the upstream's response is not valid HTTP")
             }
         },
         Ending::TimedOut(Connect) => timeout("connecting to the upstream timed out"),
@@ -146,7 +146,9 @@ fn describe(ending: Ending) -> (StatusCode, &'static str, &'static str) {
             "the upstream's address leads back to this proxy; correct the upstream's URL",
         ),
         Ending::Rejected(BadRequest) => {
-            (StatusCode::BAD_REQUEST, "bad_request", "the request cannot be forwarded")
+            let description = "the request cannot be forwarded; it needs one Host header, a path without \"..\", and \
+                               no transfer coding other than chunked";
+            (StatusCode::BAD_REQUEST, "bad_request", description)
         }
         Ending::RequestBodyFailed | Ending::ClientDisconnected | Ending::Complete => {
             (StatusCode::BAD_REQUEST, "bad_request", "the request body is incomplete")

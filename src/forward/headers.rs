@@ -23,9 +23,9 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The request target cannot be forwarded.
+/// The request cannot be forwarded, because of its target or its headers.
 #[derive(Debug)]
-pub struct BadTarget;
+pub struct BadRequest;
 
 /// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
 const WEBSOCKET: &str = "websocket";
@@ -49,14 +49,18 @@ pub(super) fn readdress(
     upstream: &Upstream,
     stripped: usize,
     upgrade: bool,
-) -> Result<(), BadTarget> {
+) -> Result<(), BadRequest> {
+    if has_unsupported_coding(&parts.headers) {
+        return Err(BadRequest);
+    }
     strip_hop_by_hop(&mut parts.headers, upgrade);
+    let is_http2 = parts.version == Version::HTTP_2;
     let path = path_and_query(parts, &upstream.config.base_path, stripped)?;
     let requested = parts.uri.authority().cloned();
     let host = if upstream.config.keep_host {
         requested
             .as_ref()
-            .and_then(|authority| HeaderValue::try_from(authority.as_str()).ok())
+            .and_then(host_without_user)
             .or_else(|| parts.headers.get(header::HOST).cloned())
             .unwrap_or_else(|| upstream.host.clone())
     } else {
@@ -75,6 +79,9 @@ pub(super) fn readdress(
         Protocol::Http1 => {
             parts.headers.insert(header::HOST, host);
             parts.version = Version::HTTP_11;
+            if is_http2 {
+                join_cookies(&mut parts.headers);
+            }
         }
         Protocol::Http2 => {
             parts.headers.remove(header::HOST);
@@ -90,6 +97,7 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
         return;
     }
     *request.version_mut() = Version::HTTP_11;
+    join_cookies(request.headers_mut());
     let target = std::mem::take(request.uri_mut()).into_parts();
     if let Some(host) = target.authority.and_then(|host| HeaderValue::try_from(host.as_str()).ok())
     {
@@ -100,11 +108,36 @@ pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     }
 }
 
+/// Joins the `Cookie` headers of an HTTP/2 request for HTTP/1.1 (RFC 9113 §8.2.3). Clients of HTTP/2 may send each cookie
+/// in its own header, and many servers of HTTP/1.1 read only the first.
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> =
+        headers.get_all(header::COOKIE).iter().map(|it| it.as_bytes()).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+/// Returns the value of the `Host` header for an authority. User and password are not part of it (RFC 9110 §7.2).
+fn host_without_user(authority: &Authority) -> Option<HeaderValue> {
+    let text = authority.as_str();
+    HeaderValue::try_from(text.rsplit_once('@').map_or(text, |(_, host)| host)).ok()
+}
+
 /// Returns whether the response has two framings: a transfer coding and a length. The coding applies (RFC 9112 §6.3).
 /// An attacker may have smuggled a response, so the connection must not be reused.
 pub(super) fn has_ambiguous_length<B>(response: &Response<B>) -> bool {
     let headers = response.headers();
     headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH)
+}
+
+/// Returns whether `Transfer-Encoding` has a coding other than `chunked`, such as `gzip, chunked`. hyper decodes only
+/// `chunked`, so the other codings of the body would be lost.
+pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
+    names(headers, &header::TRANSFER_ENCODING)
+        .any(|coding| !["chunked", "identity"].iter().any(|it| coding.eq_ignore_ascii_case(it)))
 }
 
 /// Rewrites the status line and headers of a response for the client.
@@ -177,16 +210,16 @@ fn path_and_query(
     parts: &request::Parts,
     base: &str,
     stripped: usize,
-) -> Result<PathAndQuery, BadTarget> {
-    let original = parts.uri.path_and_query().ok_or(BadTarget)?;
+) -> Result<PathAndQuery, BadRequest> {
+    let original = parts.uri.path_and_query().ok_or(BadRequest)?;
     let path = original.path();
     if parts.method == Method::CONNECT {
-        return Err(BadTarget);
+        return Err(BadRequest);
     }
     if (base.is_empty() && stripped == 0) || path == "*" {
         return Ok(original.clone());
     }
-    let rest = path.get(stripped..).ok_or(BadTarget)?;
+    let rest = path.get(stripped..).ok_or(BadRequest)?;
     let query = original.query();
     let mut target = String::with_capacity(base.len() + original.as_str().len() + 1);
     target.push_str(base);
@@ -198,14 +231,14 @@ fn path_and_query(
         target.push('?');
         target.push_str(query);
     }
-    PathAndQuery::try_from(target).map_err(|_| BadTarget)
+    PathAndQuery::try_from(target).map_err(|_| BadRequest)
 }
 
-fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadTarget> {
-    let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadTarget)?;
+fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadRequest> {
+    let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadRequest)?;
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if tls { UriScheme::HTTPS } else { UriScheme::HTTP });
     uri.authority = Some(authority);
     uri.path_and_query = Some(path);
-    Uri::from_parts(uri).map_err(|_| BadTarget)
+    Uri::from_parts(uri).map_err(|_| BadRequest)
 }

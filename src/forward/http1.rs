@@ -43,6 +43,10 @@ pub struct Http1Connection {
 
 pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 
+/// Maximum number of bytes of a response that are read at once, and of a request that wait for the upstream. Also the
+/// maximum size of response headers. A client that does not read holds one such buffer. hyper's default is 400 KiB.
+const MAX_BUFFER: usize = 64 << 10;
+
 /// Maximum time between FIN and RST of an upstream that received data after it had closed the connection: a round trip
 /// between continents.
 const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
@@ -60,6 +64,7 @@ impl Http1Connection {
         let state = Arc::clone(stream.state());
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
+            .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(stream))
             .await?;
         let (notifier, waker) = Notifier::new();

@@ -32,6 +32,7 @@ mod repeat;
 mod respond;
 mod route;
 mod stream;
+mod target;
 #[cfg(test)]
 mod testing;
 mod tls_stream;
@@ -82,6 +83,8 @@ pub struct Config {
     pub keep_host: bool,
     /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
+    /// SHA-256 of `ca_file`, so that a changed file is a changed configuration. `None` if the file was not read.
+    pub ca_digest: Option<[u8; 32]>,
     pub timeouts: Timeouts,
     /// Idle timeout of pooled connections. Must be shorter than the keep-alive timeout of the upstream (5 s for
     /// uvicorn).
@@ -180,6 +183,7 @@ impl Config {
             protocol: Protocol::default(),
             keep_host: false,
             ca_file: None,
+            ca_digest: None,
             timeouts: Timeouts::default(),
             pool_idle: if tls { Self::POOL_IDLE_TLS } else { Self::POOL_IDLE_PLAIN },
             pool_size: Self::POOL_SIZE,

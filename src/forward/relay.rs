@@ -100,16 +100,18 @@ struct AttemptError {
 }
 
 impl Received {
-    /// Returns an error if the response switches to a protocol that was not requested.
+    /// Returns an error if the response cannot be passed on.
     fn if_expected(self, upgrade: bool) -> Result<Self, ForwardError> {
+        let headers = self.response.headers();
         let is_switch = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let is_requested = upgrade && headers::upgrades_to_websocket(self.response.headers());
-        if is_switch && !is_requested {
-            let ending = Ending::UpstreamFailed(UpstreamFailure::Protocol);
-            let cause = "it switched to a protocol that was not requested";
-            return Err(ForwardError::with_cause(ending, cause));
-        }
-        Ok(self)
+        let cause = if is_switch && !(upgrade && headers::upgrades_to_websocket(headers)) {
+            "it switched to a protocol that was not requested"
+        } else if headers::has_unsupported_coding(headers) {
+            "it used a transfer coding other than chunked, which was not requested"
+        } else {
+            return Ok(self);
+        };
+        Err(ForwardError::with_cause(Ending::UpstreamFailed(UpstreamFailure::Protocol), cause))
     }
 }
 
@@ -387,7 +389,12 @@ impl Exchange {
         } else {
             Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         };
-        ForwardError::with_cause(ending, error.to_string())
+        let cause = if error.is_parse_too_large() {
+            "its headers have more than 100 lines or 64 KiB".to_owned()
+        } else {
+            error.to_string()
+        };
+        ForwardError::with_cause(ending, cause)
     }
 
     fn respond(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<RelayBody> {

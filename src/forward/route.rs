@@ -11,6 +11,7 @@ use tower::Service;
 use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
 use super::open_sockets;
+use super::target;
 use super::upstream::Upstream;
 use super::{Config, SetupError};
 use crate::route::{self, RouteMatcher, TraceHeaders};
@@ -73,7 +74,9 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
         let (facts, trace_headers, destination) =
             match routes.find(host(&request), request.uri().path()) {
                 Some((route, destination)) => {
-                    let destination = destination.ok_or(RejectReason::NoRoute);
+                    let destination = destination
+                        .ok_or(RejectReason::NoRoute)
+                        .and_then(|it| it.check_path(route, request.uri().path()));
                     (Arc::clone(&route.facts), route.trace, destination)
                 }
                 None => {
@@ -82,7 +85,13 @@ impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
                 }
             };
         let is_loop = client.connection.as_deref().is_some_and(open_sockets::is_own);
-        let destination = if is_loop { Err(RejectReason::Loop) } else { destination };
+        let destination = if is_loop {
+            Err(RejectReason::Loop)
+        } else if target::has_one_host(&request) {
+            destination
+        } else {
+            Err(RejectReason::BadRequest)
+        };
         // Drops the reference to the table before the request is forwarded, so that a reload does not wait for any
         // request.
         drop(routes);
@@ -116,6 +125,17 @@ pub struct Destination {
     pub(super) stripped: usize,
     /// The concurrency limiter. `None` if the route has no limit.
     pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
+}
+
+impl Destination {
+    /// Rejects a path that could leave the prefix of the route or the base path of the upstream.
+    fn check_path(self, route: &route::Config, path: &str) -> Result<Self, RejectReason> {
+        let is_limited = !route.prefix.is_empty() || !self.upstream.config().base_path.is_empty();
+        if is_limited && target::has_parent_segment(path) {
+            return Err(RejectReason::BadRequest);
+        }
+        Ok(self)
+    }
 }
 
 impl RouteTable {

@@ -421,3 +421,43 @@ async fn uses_all_allowed_descriptors() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// Waits until a number no longer grows while the proxy answers many requests.
+async fn settled(process: &Process, number: impl Fn() -> u64) {
+    let mut last = None;
+    while last != Some(number()) {
+        last = Some(number());
+        for _ in 0..50 {
+            process.page("/livez").await;
+        }
+    }
+}
+
+/// A client that does not read its response costs the proxy two small buffers. The rest waits in the kernel and at the
+/// upstream.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_that_do_not_read() {
+    const CLIENTS: u64 = 100;
+    let backend = Backend::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "upstreams: {{a: {{url: \"http://{}\"}}}}\nlimits: {{observer_memory: 1MiB}}\n",
+        backend.address
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let process = Process::start(&["--config", file.path().to_str().unwrap()], &[]).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let taken = Arc::<AtomicU64>::default();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let (client, mut upstream) = begun(&process, &backend).await;
+        upstream.write(format!("{STREAM_HEAD}Content-Length: {}\r\n\r\n", 1_u64 << 40)).await;
+        let piece = vec![b'x'; 64 << 10];
+        let pouring = tokio::spawn(pour(upstream, piece, 1 << 24, Arc::clone(&taken)));
+        clients.push((client, pouring));
+    }
+    settled(&process, || taken.load(Ordering::Relaxed)).await;
+    let grown = process.peak_memory() - before;
+    assert!(grown < CLIENTS * 192 * 1024, "{grown}");
+}

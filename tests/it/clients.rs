@@ -183,6 +183,34 @@ async fn limits_fit_the_open_files_so_that_health_checks_are_answered() {
     assert!(!backend.has_another().await);
 }
 
+#[tokio::test]
+async fn at_the_limit_a_new_client_replaces_the_one_that_has_waited_longest() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.pool_size = 0;
+    setup.listen.max_connections = 4;
+    let proxy = setup.start().await;
+    let (mut busy, mut upstream) = proxy.exchange(&backend, GET).await;
+    let mut idle = proxy.client().await;
+    exchange(&mut idle, &backend).await;
+    let (unused, connection) = http2(&proxy).await;
+    let mut silent = proxy.client().await;
+    silent.write("GET / HT").await;
+    exchange(&mut idle, &backend).await;
+
+    let mut new = proxy.client().await;
+    exchange(&mut new, &backend).await;
+    assert!(within("the HTTP/2 connection", connection).await.is_ok());
+    drop(unused);
+    let mut newer = proxy.client().await;
+    exchange(&mut newer, &backend).await;
+    assert_eq!(silent.read_to_end().await, b"", "the request never became complete");
+    upstream.write(OK).await;
+    busy.read_until("\r\n\r\nok").await;
+    exchange(&mut new, &backend).await;
+    exchange(&mut idle, &backend).await;
+}
+
 /// Waits until the proxy closes a new connection because no headers arrive.
 async fn header_timeout(proxy: &Proxy) {
     assert_eq!(proxy.client().await.read_to_end().await, b"");

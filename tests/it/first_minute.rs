@@ -1,9 +1,11 @@
 //! Tests what a new user reads in the log: addresses, mistakes in the environment, outages.
 
+use std::process::Command;
+
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::support::process::Process;
+use crate::support::process::{CALL, PROGRAM, Process};
 use crate::support::{Backend, Raw};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -96,4 +98,69 @@ async fn localhost_is_an_address_to_listen_on() {
     assert!(process.address.ip().is_loopback() && process.admin.ip().is_loopback());
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     assert_eq!(messages(&process.log(), "listening").len(), 2);
+}
+
+#[tokio::test]
+async fn a_first_call_without_a_response_has_the_requested_model() {
+    let process = Process::before(Backend::start().await.address).await;
+    let mut client = process.client().await;
+    let body = "{\"model\":\"gpt-4o\",\"messages\":[]}";
+    let length = body.len();
+    let request = format!(
+        "POST {CALL} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    client.write(request).await;
+    client.read_to_end().await;
+    let log = process.logged(&["first call measured"]).await;
+    let message = "first call measured; /stats and /metrics of the admin port have all calls";
+    let call = &messages(&log, message)[0];
+    assert_eq!((&call["model"], &call["status"]), (&"gpt-4o".into(), &502.into()), "{call}");
+}
+
+#[tokio::test]
+async fn invalid_settings_end_with_the_page_that_describes_them() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "upstreams: {a: {url: \"http://a\"}}\nadmin: {address: box}\n")
+        .unwrap();
+    for arguments in [["check"].as_slice(), &["run", "--config"]] {
+        let output = Command::new(PROGRAM).args(arguments).arg(file.path()).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        let expected = "\ndocumentation: docs/reference/configuration.md#admin-port\n";
+        assert!(!output.status.success() && message.ends_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn completions_have_the_flags_and_are_valid() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = Command::new(PROGRAM).args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in ["request-log", "uninject", "probe"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), script).unwrap();
+            let completed = "source \"$0\"; COMP_WORDS=(tokengauge run --request); COMP_CWORD=2; \
+                             _tokengauge tokengauge --request run; echo \"${COMPREPLY[@]}\"";
+            let output =
+                Command::new("bash").args(["-c", completed]).arg(file.path()).output().unwrap();
+            let reply = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(reply, "--request-log\n", "{:?}", String::from_utf8(output.stderr));
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let output = Command::new(PROGRAM).arg("man").arg(&pages).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for command in ["tokengauge", "tokengauge-run", "tokengauge-check", "tokengauge-completions"] {
+        let page = std::fs::read_to_string(pages.join(format!("{command}.1"))).unwrap();
+        assert!(page.contains(".SH NAME"), "{page}");
+    }
+    let run = std::fs::read_to_string(pages.join("tokengauge-run.1")).unwrap();
+    assert!(run.contains("request\\-log"), "{run}");
 }

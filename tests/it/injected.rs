@@ -251,8 +251,13 @@ fn hook(running: &Running) -> impl Future<Output = ()> + Send + use<> {
 fn injected(folder: &Path, manifest: &str) -> String {
     let file = folder.join("in.yaml");
     fs::write(&file, manifest).unwrap();
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_tokengauge")).arg("inject").arg(&file).output().unwrap();
+    let image = ["--image", "registry.example/tokengauge:test"];
+    let output = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
+        .arg("inject")
+        .args(image)
+        .arg(&file)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

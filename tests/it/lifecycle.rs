@@ -151,6 +151,23 @@ async fn a_signal_during_a_hung_flush_exits_immediately() {
     assert_eq!(process.ended().await.code(), Some(143));
 }
 
+#[tokio::test]
+async fn the_log_names_the_port_of_each_listener() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let process = Process::start(&["--listen", "127.0.0.1:0", "--upstream", &upstream], &[]).await;
+    let log = process.logged(&["admin port listening"]).await;
+    let lines = log.lines().filter(|line| line.contains("\"message\":\"listening\""));
+    let addresses: Vec<String> = lines
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["address"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(addresses.len(), 2, "{log}");
+    for address in addresses {
+        TcpStream::connect(&address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+    }
+}
+
 /// Replaces `file` atomically, as an editor or Kubernetes does.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
@@ -241,12 +258,17 @@ async fn uses_the_configured_tokenizer_and_a_reload_applies_to_later_requests() 
     let tokenizers = format!("tokenizers: {{\"gpt-*\": {}}}\n", letters.display());
     replace(&file, &written(&[("one", &backend)], &tokenizers));
     let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
-    let _first = open(&process, &backend, "/one/v1/chat/completions").await;
+    let first = open(&process, &backend, "/one/v1/chat/completions").await;
     replace(&file, &written(&[("one", &backend)], ""));
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
-    let _second = open(&process, &backend, "/one/v1/chat/completions").await;
-    let streams = process.streams().await;
-    let tokens: Vec<_> = streams.iter().map(|stream| &stream["tokens"]).collect();
-    assert_eq!(tokens, [2, 1], "first one token per letter, then the tokens of gpt-4o");
+    let second = open(&process, &backend, "/one/v1/chat/completions").await;
+    for (mut client, mut upstream) in [first, second] {
+        upstream.write(DONE).await;
+        client.read_exactly(DONE.len()).await;
+    }
+    let ok = ["requests_finished_total", "tokengauge_outcome=\"ok\""];
+    within("the ends", async { while process.count(&ok).await != 2 {} }).await;
+    let output = ["tokengauge_tokens_total{", "gen_ai_token_type=\"output\""];
+    assert_eq!(process.count(&output).await, 3, "one token per letter, then the tokens of gpt-4o");
 }

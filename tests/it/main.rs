@@ -31,6 +31,7 @@ mod injector;
 mod leaks;
 mod lifecycle;
 mod network;
+mod reload;
 mod report;
 mod request_log;
 mod stats;

@@ -51,6 +51,32 @@ async fn refused(process: &Process) {
 }
 
 #[tokio::test]
+async fn a_relative_path_is_in_the_folder_of_the_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\n\
+                routes: [{upstream: a, match: {prefix: /v1}}]\nrequest_log: {path: log}\n";
+    fs::write(&config, text).unwrap();
+    let process = Process::start(&["--config", config.to_str().unwrap()], &[]).await;
+    refused(&process).await;
+    lines(&folder.path().join("log"), 1).await;
+}
+
+#[tokio::test]
+async fn the_flag_takes_precedence_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, log) = (folder.path().join("config.yaml"), folder.path().join("flag"));
+    let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\n\
+                routes: [{upstream: a, match: {prefix: /v1}}]\nrequest_log: {path: file}\n";
+    fs::write(&config, text).unwrap();
+    let paths = [&config, &log].map(|path| path.to_str().unwrap());
+    let process = Process::start(&["--config", paths[0], "--request-log", paths[1]], &[]).await;
+    refused(&process).await;
+    lines(&log, 1).await;
+    assert!(!folder.path().join("file").exists());
+}
+
+#[tokio::test]
 async fn writes_one_line_per_exchange_in_the_order_of_ends() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");

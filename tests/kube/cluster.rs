@@ -258,6 +258,7 @@ fn the_webhook_reports_no_instructions() {
 fn piped(command: &str, text: &str) -> (String, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
         .args([command, "-"])
+        .env("TOKENGAUGE_IMAGE", super::IMAGE)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

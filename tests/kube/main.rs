@@ -91,8 +91,12 @@ struct Flags {
     settings: Settings,
 }
 
+/// The image in the expected output.
+const IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
+
 fn settings(flags: &str) -> Settings {
-    let words = ["inject"].into_iter().chain(flags.split_whitespace());
+    let image = (!flags.contains("--image")).then_some(["--image", IMAGE]).into_iter().flatten();
+    let words = ["inject"].into_iter().chain(image).chain(flags.split_whitespace());
     Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{flags}: {error}")).settings
 }
 
@@ -354,6 +358,21 @@ fn annotated(lines: &str) -> String {
 }
 
 #[test]
+fn pinned_annotations_are_refused() {
+    for (annotation, is_refused) in [("image: evil/image:1", true), ("cpu-request: 1", false)] {
+        let outcome = outcome(&annotated(annotation), "--mode inbound --pin image,config");
+        let error = "tokengauge.dev/image: the injector does not allow this annotation (--pin)";
+        match outcome {
+            Err(NoChange::Refused(refused)) if is_refused => {
+                assert!(refused.to_string().starts_with(error), "{refused}");
+            }
+            Ok(_) if !is_refused => {}
+            other => panic!("{annotation}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn errors_name_the_value_the_place_and_the_fix() {
     let cases = [
         (
@@ -407,6 +426,26 @@ fn errors_name_the_value_the_place_and_the_fix() {
         outcome(&annotated("inject: enabled"), ""),
         Err(NoChange::Refused(InjectError::MissingMode))
     );
+}
+
+#[test]
+fn without_an_image_the_error_says_what_to_pass() {
+    let without = Settings { image: None, ..settings(OUT) };
+    let inject = |annotations: &str| {
+        let text = annotated(annotations);
+        let texts = parse_documents(&text).unwrap();
+        inject(texts[0].value(), &InjectionContext::standalone(), &without)
+    };
+    match inject("") {
+        Err(NoChange::Refused(error @ InjectError::MissingImage)) => {
+            assert!(error.to_string().contains("pass --image "), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let change = inject("image: registry.example/own:1").unwrap();
+    assert!(change.value.to_string().contains("registry.example/own:1"), "{}", change.value);
+    let skipped = inject("inject: disabled");
+    assert!(matches!(skipped, Err(NoChange::Skipped(_))), "needs no image: {skipped:?}");
 }
 
 #[test]

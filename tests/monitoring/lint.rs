@@ -210,8 +210,17 @@ fn panel_title_description(dashboard: &Value) -> Vec<String> {
 }
 
 fn panel_units(dashboard: &Value) -> Vec<String> {
-    const KNOWN: &[&str] =
-        &["none", "short", "s", "bytes", "binBps", "percentunit", "reqps", "string", "dateTimeFromNow"];
+    const KNOWN: &[&str] = &[
+        "none",
+        "short",
+        "s",
+        "bytes",
+        "binBps",
+        "percentunit",
+        "reqps",
+        "string",
+        "dateTimeFromNow",
+    ];
     let valid = |unit: &str| {
         let currency = unit.strip_prefix("currency").is_some_and(|code| code.len() == 3);
         let custom = unit.split_once(':').is_some_and(|(how, what)| {

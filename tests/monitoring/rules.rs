@@ -11,7 +11,7 @@ use promql_parser::parser::{self, Expr, Offset};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 use tokengauge::config;
-use tokengauge_monitoring::alerts::rule::{Alert, Rule};
+use tokengauge_monitoring::alerts::rule::{Alert, Rule, Severity};
 use tokengauge_monitoring::alerts::span::{Divisor, Span};
 use tokengauge_monitoring::alerts::values::Values;
 use tokengauge_monitoring::alerts::{Rules, divided, files, is_generated, rules};
@@ -72,6 +72,49 @@ fn inhibition_uses_labels_that_both_alerts_have() {
             }
         }
     }
+}
+
+/// In every outage of `docs/reference/outages.md`, at most one alert pages after inhibition. Alerts on SLOs page in the
+/// same group.
+#[test]
+fn an_outage_has_at_most_one_page() {
+    let read = |file: &str| -> Value {
+        serde_saphyr::from_str(&fs::read_to_string(root().join(file)).unwrap()).unwrap()
+    };
+    let manager = read("alerts/alertmanager.yaml");
+    let routes = manager["route"]["routes"].as_array().unwrap();
+    let page = routes.iter().find(|route| route["receiver"] == "page").unwrap();
+    let groups = page["group_by"].as_array().unwrap();
+    assert!(!groups.is_empty() && groups.iter().all(|label| label != "alertname"), "{groups:?}");
+    let pages: BTreeSet<String> = alerts()
+        .into_iter()
+        .filter(|alert| matches!(alert.severity, Severity::Critical))
+        .map(|alert| alert.name)
+        .collect();
+    let names = |rule: &Value, side: &str| {
+        let matchers = rule[side].as_array().unwrap().iter();
+        matchers.filter_map(Value::as_str).find_map(named).unwrap()
+    };
+    let (mut outages, mut muted) = (0, 0);
+    for test in read("alerts/tests/outages.yaml")["tests"].as_array().unwrap() {
+        let samples = test["promql_expr_test"][0]["exp_samples"].as_array().unwrap();
+        let firing: Vec<&str> = samples
+            .iter()
+            .map(|sample| sample["labels"].as_str().unwrap().split('"').nth(1).unwrap())
+            .collect();
+        let is_muted = |alert: &str| {
+            manager["inhibit_rules"].as_array().unwrap().iter().any(|rule| {
+                names(rule, "target_matchers").is_match(alert)
+                    && firing.iter().any(|other| names(rule, "source_matchers").is_match(other))
+            })
+        };
+        let paging = firing.iter().copied().filter(|alert| pages.contains(*alert));
+        let (silent, heard): (Vec<&str>, Vec<&str>) = paging.partition(|alert| is_muted(alert));
+        assert!(heard.len() <= 1, "{}: {heard:?}", test["name"]);
+        outages += usize::from(!heard.is_empty());
+        muted += silent.len();
+    }
+    assert!(outages > 20 && muted > 20, "{outages} outages page, {muted} alerts are muted");
 }
 
 /// Returns a pattern for the alerts that a matcher on `alertname` selects.

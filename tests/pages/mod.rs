@@ -32,22 +32,6 @@ pub fn all() -> Vec<String> {
     found
 }
 
-/// Returns the text of all Rust files of this workspace.
-pub fn rust_sources() -> String {
-    let mut text = String::new();
-    let mut folders: Vec<PathBuf> = ["src", "crates", "tests"].map(|name| root().join(name)).into();
-    while let Some(folder) = folders.pop() {
-        for path in entries(&folder) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs") {
-                text.push_str(&fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    text
-}
-
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder)
         .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())

@@ -134,7 +134,7 @@ def check_inject(args, tally, page):
 def injected(args, *flags):
     """Returns the routes of a sidecar, and the variables of its application."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
-    done = subprocess.run([args.binary, "inject", "--mode", "outbound", *flags], input=json.dumps(pod), capture_output=True,
+    done = subprocess.run([args.binary, "inject", "--image", "registry.example/tokengauge:test", "--mode", "outbound", *flags], input=json.dumps(pod), capture_output=True,
                           text=True, timeout=WAIT_LIMIT, check=True)
     spec = json.loads(done.stdout)["spec"]
     [app], [sidecar] = ([{one["name"]: one.get("value") for one in container.get("env", [])} for container in containers]

@@ -24,6 +24,9 @@ import urllib.request
 
 import yaml
 
+# The image of sidecars, the same as in the chart. No sidecar is started.
+os.environ.setdefault("TOKENGAUGE_IMAGE", "ghcr.io/example/tokengauge:0.1.0")
+
 from chart_random_check import Draw, Strict
 from kubernetes import put_back
 from kubernetes.control_plane import SERVER, ControlPlane, until

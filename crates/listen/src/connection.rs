@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio_rustls::TlsAcceptor;
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
 use super::delivery::{Http1, Http2, Protocol};
@@ -26,6 +25,7 @@ use super::service::{CountingService, RequestSettings};
 use super::socket::Accepted;
 use super::state::{ListenerState, Phase, PhaseWatcher};
 use super::timer::{Expired, WaitLimits, WaitTimer};
+use super::tls::Acceptor;
 use super::{Config, Peer, ReceivedBody};
 use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
@@ -75,13 +75,10 @@ pub(super) struct Server {
     requests: RequestSettings,
 }
 
-struct Acceptor(TlsAcceptor);
-
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acceptor")
-    }
-}
+/// Maximum number of bytes of a response that wait for a client, per HTTP/1 connection or HTTP/2 stream. Also the maximum
+/// size of HTTP/1 request headers. 64 KiB holds hundreds of chunks, and the headers of known clients several times.
+/// With hyper's default of 400 KiB, each client that does not read would take half a megabyte.
+const MAX_BUFFER: usize = 64 << 10;
 
 /// Interval of HTTP/2 keep-alive pings, which detect dead clients. HTTP/1 has no such ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
@@ -92,12 +89,16 @@ const MAX_STREAMS: u32 = 200;
 impl Server {
     pub(super) fn new(
         config: &Config,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<Acceptor>>,
         state: &Arc<ListenerState>,
     ) -> Self {
         let mut http1 = http1::Builder::new();
         // hyper has one timeout for idle connections and request headers. `WaitTimer` has two.
-        http1.header_read_timeout(None).preserve_header_case(true).auto_date_header(false);
+        http1
+            .header_read_timeout(None)
+            .max_buf_size(MAX_BUFFER)
+            .preserve_header_case(true)
+            .auto_date_header(false);
         let limit = Arc::new(Limit::requests(&config.address, config.max_requests));
         let streams = u32::try_from(limit.max()).unwrap_or(MAX_STREAMS).min(MAX_STREAMS);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
@@ -105,11 +106,12 @@ impl Server {
             .timer(TokioTimer::new())
             .keep_alive_interval(HTTP2_PING)
             .max_concurrent_streams(streams)
+            .max_send_buf_size(MAX_BUFFER)
             .auto_date_header(false);
         Self {
             http1,
             http2,
-            tls: tls.map(|tls| Arc::new(Acceptor(tls))),
+            tls,
             limits: WaitLimits { header: config.head_timeout, idle: config.idle_timeout },
             requests: RequestSettings {
                 limit,
@@ -119,20 +121,17 @@ impl Server {
         }
     }
 
+    pub(super) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(super) fn request_limit(&self) -> &Arc<Limit> {
         &self.requests.limit
     }
 
     /// Serves one connection in a separate task.
-    pub(super) fn serve<H: Handler>(
-        &self,
-        accepted: Accepted,
-        handler: H,
-        guards: ConnectionGuards,
-        watcher: PhaseWatcher,
-    ) {
+    pub(super) fn serve<H: Handler>(&self, accepted: Accepted, handler: H, client: Client) {
         let server = self.clone();
-        let client = Client { guards, watcher };
         tokio::spawn(async move {
             match accepted {
                 Accepted::Unix(stream) => {
@@ -146,7 +145,7 @@ impl Server {
                     match &server.tls {
                         None => server.plain::<_, H>(stream, service, client).await,
                         Some(tls) => {
-                            server.secure::<H>(tls.0.accept(stream), service, client).await
+                            server.secure::<H>(tls.current().accept(stream), service, client).await
                         }
                     }
                 }
@@ -183,8 +182,7 @@ impl Server {
     where
         T: Transport,
     {
-        let Client { guards, watcher } = client;
-        let exchanges = Arc::<Exchanges>::default();
+        let Client { guards, exchanges, watcher } = client;
         let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
         let timer = WaitTimer::new(self.limits, http2);
         if http2 {
@@ -209,9 +207,10 @@ impl Server {
 
 /// A client whose connection is being opened.
 #[derive(Debug)]
-struct Client {
-    guards: ConnectionGuards,
-    watcher: PhaseWatcher,
+pub(super) struct Client {
+    pub(super) guards: ConnectionGuards,
+    pub(super) exchanges: Arc<Exchanges>,
+    pub(super) watcher: PhaseWatcher,
 }
 
 impl Client {

@@ -17,8 +17,8 @@ use tokio::time::{Sleep, sleep};
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Maximum time for which an error is held back, for clients that do not read. hyper buffers at most 400 KiB, which a
-/// connection of 14 KiB/s takes within this time.
+/// Maximum time for which an error is held back, for clients that do not read. hyper buffers at most 64 KiB, which a
+/// connection of 3 KiB/s takes within this time.
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Reports when hyper has flushed a connection. hyper does so only after it has written its whole buffer.

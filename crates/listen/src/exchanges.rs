@@ -3,12 +3,13 @@
 //! hyper does not report whether a connection is idle. The counters add two words per response to the memory of
 //! a stream.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::delivery::FlushSignal;
+use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// State that a connection shares with its exchanges. The counters of started and completed exchanges wrap around,
 /// because only their equality is tested.
@@ -22,6 +23,11 @@ pub(super) struct Exchanges {
     reads: AtomicU32,
     is_write_blocked: AtomicBool,
     closing: AtomicBool,
+    /// When the connection was opened or its last exchange ended, in nanoseconds of the monotonic clock.
+    waiting_since: AtomicU64,
+    /// Whether the connection closes for another one. A request that arrives first prevents this.
+    displaced: AtomicBool,
+    is_upgraded: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
     abandoned_request: AtomicBool,
     /// Whether a response body failed after everything before was written.
@@ -52,6 +58,12 @@ pub(super) enum Leftover {
 }
 
 impl Exchanges {
+    /// Creates the state of a connection that was opened now.
+    pub(super) fn new() -> Arc<Self> {
+        let now = AtomicU64::new(clock::now().nanos());
+        Arc::new(Self { waiting_since: now, ..Self::default() })
+    }
+
     pub(super) fn begun(&self) -> u32 {
         self.begun.load(Ordering::Acquire)
     }
@@ -65,8 +77,28 @@ impl Exchanges {
         let begun = self.begun();
         let is_active = begun != self.over()
             || self.upgrading.load(Ordering::Acquire) > 0
+            || self.is_upgraded.load(Ordering::Acquire)
             || self.is_write_blocked.load(Ordering::Relaxed);
         (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
+    }
+
+    /// Returns since when the connection has waited for a request. Returns `None` while an exchange is active, and if
+    /// the connection closes already.
+    pub(super) fn waiting_since(&self) -> Option<MonotonicInstant> {
+        let is_waiting = self.idleness().is_some() && !self.displaced.load(Ordering::Acquire);
+        let since = self.waiting_since.load(Ordering::Relaxed);
+        is_waiting.then(|| MonotonicInstant::from_nanos(since))
+    }
+
+    /// Closes the connection, unless a request arrives first.
+    pub(super) fn displace(&self) {
+        self.displaced.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the connection must close now. A request can begin while another thread calls
+    /// [`displace`](Self::displace).
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Acquire) && self.idleness().is_some()
     }
 
     pub(super) fn count_read(&self) {
@@ -112,6 +144,7 @@ impl Exchanges {
     ) -> ActiveExchange {
         let counter = if is_websocket { &self.upgrading } else { &self.begun };
         counter.fetch_add(1, Ordering::AcqRel);
+        self.displaced.store(false, Ordering::Release);
         ActiveExchange { connection: Arc::clone(self), permit, is_websocket }
     }
 }
@@ -146,6 +179,7 @@ impl ActiveExchange {
 
     /// Keeps the permit until the stream of the connection closes.
     pub(super) fn keep_permit(&mut self) {
+        self.connection.is_upgraded.store(true, Ordering::Release);
         let mut upgraded = self.connection.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
         *upgraded = self.permit.take();
     }
@@ -160,6 +194,7 @@ impl ActiveExchange {
 
 impl Drop for ActiveExchange {
     fn drop(&mut self) {
+        self.connection.waiting_since.store(clock::now().nanos(), Ordering::Relaxed);
         if self.is_websocket {
             self.connection.upgrading.fetch_sub(1, Ordering::AcqRel);
         } else {

@@ -31,17 +31,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
 pub use self::received_body::{BodyError, ReceivedBody};
-pub use self::tls::Error as TlsError;
+pub use self::tls::{Error as TlsError, TlsReloader};
 
 use self::client_stream::ConnectionGuards;
-use self::connection::Server;
+use self::connection::{Client, Server};
+use self::exchanges::Exchanges;
 use self::limit::Limit;
 use self::socket::Socket;
 use self::state::{ListenerState, Phase};
+use self::tls::Acceptor;
 use tokengauge_types::tcp::TcpConnection;
 
 /// Configuration of a listener.
@@ -49,8 +50,8 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Maximum number of open connections, including WebSockets. Further connections wait in the kernel's accept
-    /// backlog.
+    /// Maximum number of open connections, including WebSockets. For a further connection, the one that has waited
+    /// longest for a request is closed, of the client with the most connections. If all have requests, it waits.
     pub max_connections: usize,
     /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. HTTP/2
     /// connections carry many requests each, so `max_connections` does not limit them.
@@ -140,8 +141,10 @@ pub enum Error {
 /// An open listening socket that does not accept connections yet.
 #[derive(Debug)]
 pub struct Listener {
+    configured: Address,
     socket: Socket,
     server: Server,
+    tls: Option<TlsReloader>,
     connections: Limit,
     state: Arc<ListenerState>,
 }
@@ -152,24 +155,31 @@ impl Listener {
         if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
             return Err(Error::TlsOverUnix);
         }
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
-        Self::open(config, tls)
+        let Some(files) = &config.tls else {
+            return Self::open(config, None);
+        };
+        let acceptor = Acceptor::new(tls::read(files)?);
+        let mut listener = Self::open(config, Some(Arc::clone(&acceptor)))?;
+        listener.tls = Some(TlsReloader { files: files.clone(), acceptor });
+        Ok(listener)
     }
 
     /// Opens the listening socket with a TLS configuration from the caller. Used if certificates can change
     /// while the listener runs.
     pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
-        Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
+        Self::open(config, Some(Acceptor::new(tls)))
     }
 
-    fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
+    fn open(config: &Config, tls: Option<Arc<Acceptor>>) -> Result<Self, Error> {
         let address = &config.address;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
         let state = Arc::default();
         Ok(Self {
+            configured: address.clone(),
             socket,
             server: Server::new(config, tls, &state),
+            tls: None,
             connections: Limit::connections(address, config.max_connections),
             state,
         })
@@ -179,6 +189,20 @@ impl Listener {
     /// contains the port that the kernel assigned. Returns `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Returns the configured address, with the port that the kernel assigned if the configured port is 0.
+    pub fn address(&self) -> Address {
+        self.local_addr().map_or_else(|| self.configured.clone(), Address::Tcp)
+    }
+
+    pub const fn has_tls(&self) -> bool {
+        self.server.has_tls()
+    }
+
+    /// Returns a handle to read the TLS files again. Returns `None` without TLS files.
+    pub fn tls_reloader(&self) -> Option<TlsReloader> {
+        self.tls.clone()
     }
 
     /// Returns a function that reads the current load of the listener.
@@ -224,12 +248,14 @@ impl Listener {
         state: &Arc<ListenerState>,
     ) -> std::convert::Infallible {
         loop {
-            let permit = self.connections.acquire().await;
             match self.socket.accept().await {
                 Ok(accepted) => {
-                    let (member, watcher) = state.join();
+                    let permit = self.connections.acquire(|| state.close_longest_waiting()).await;
+                    let exchanges = Exchanges::new();
+                    let (member, watcher) = state.join(accepted.client(), &exchanges);
                     let guards = ConnectionGuards { member, permit };
-                    self.server.serve(accepted, handler.clone(), guards, watcher);
+                    let client = Client { guards, exchanges, watcher };
+                    self.server.serve(accepted, handler.clone(), client);
                 }
                 Err(error) => socket::pause_after_error(&error).await,
             }

@@ -12,6 +12,10 @@ use super::Address;
 /// per second.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Interval at which another connection is closed for one that waits. A closed connection returns its permit within
+/// milliseconds.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A number of permits. Logs when no permit is left.
 #[derive(Debug)]
 pub(super) struct Limit {
@@ -27,7 +31,8 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn connections(address: &Address, max: usize) -> Self {
-        Self::new("max_connections", "new connections wait", address, max)
+        let effect = "connections without a request are closed for new ones, which else wait";
+        Self::new("max_connections", effect, address, max)
     }
 
     pub(super) fn requests(address: &Address, max: usize) -> Self {
@@ -65,14 +70,17 @@ impl Limit {
         }
     }
 
-    /// Waits for a permit. Logs if the limit is reached.
-    pub(super) async fn acquire(&self) -> OwnedSemaphorePermit {
-        match self.try_acquire() {
-            Some(permit) => permit,
-            None => {
-                let permit = Arc::clone(&self.permits).acquire_owned().await;
-                permit.expect("the semaphore is never closed")
+    /// Waits for a permit. If the limit is reached, logs that and calls `make_room` until a permit is returned.
+    pub(super) async fn acquire(&self, make_room: impl Fn()) -> OwnedSemaphorePermit {
+        let mut permit = self.try_acquire();
+        loop {
+            if let Some(permit) = permit {
+                return permit;
             }
+            make_room();
+            let returned = Arc::clone(&self.permits).acquire_owned();
+            let returned = tokio::time::timeout(ROOM_INTERVAL, returned).await;
+            permit = returned.ok().and_then(Result::ok);
         }
     }
 

@@ -115,7 +115,10 @@ where
                 || response.headers().contains_key(header::CONTENT_LENGTH);
             active.set_unframed(!has_length);
         }
-        let body = |state| CountedBody { state, active, protocol: P::default() };
+        let keeps_length = self.version < Version::HTTP_2
+            && response.status() == StatusCode::NOT_MODIFIED
+            && response.headers().contains_key(header::CONTENT_LENGTH);
+        let body = |state| CountedBody { state, active, keeps_length, protocol: P::default() };
         Poll::Ready(Ok(response.map(body)))
     }
 }
@@ -140,6 +143,9 @@ fn overload_response() -> Response<Bytes> {
 pub(super) struct CountedBody<B, P> {
     state: State<B>,
     active: ActiveExchange,
+    /// Whether the response is a 304 whose `Content-Length` is that of the body that was not sent. hyper keeps the header
+    /// only if the body has an unknown length. It then sends no body.
+    keeps_length: bool,
     protocol: P,
 }
 
@@ -175,7 +181,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<P::Data>, BoxError>>> {
-        let Self { state, active, protocol } = &mut *self;
+        let Self { state, active, protocol, .. } = &mut *self;
         let track = |bytes| protocol.track(bytes);
         if let State::Open(inner) = state {
             let error = match ready!(Pin::new(inner).poll_frame(cx)) {
@@ -198,14 +204,15 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.state {
-            State::Open(inner) => inner.is_end_stream(),
-            State::Failed(..) => false,
-            State::Overload(body) => body.is_none(),
-        }
+        !self.keeps_length
+            && match &self.state {
+                State::Open(inner) => inner.is_end_stream(),
+                State::Failed(..) => false,
+                State::Overload(body) => body.is_none(),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.state.size_hint()
+        if self.keeps_length { SizeHint::default() } else { self.state.size_hint() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as BlockingUnixStream;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,12 @@ use tokengauge_types::tcp::TcpConnection;
 
 /// Length of the accept backlog. It is large enough for a burst of clients that reconnect simultaneously.
 const BACKLOG: u32 = 4_096;
+
+/// Maximum number of bytes of one connection that wait in the kernel and are not yet sent. Enough for hundreds of
+/// chunks. Data in flight is not limited, so distant clients have the full bandwidth. Without a limit, Linux buffers up
+/// to 4 MiB per connection, which count as memory of the container.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const MAX_UNSENT: u32 = 128 << 10;
 
 /// Pause after a failed `accept`. If no file descriptors are left, some must be closed before the next `accept`
 /// can succeed.
@@ -32,6 +38,16 @@ pub(super) enum Accepted {
     /// unavailable.
     Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
+}
+
+impl Accepted {
+    /// Returns the IP address of the client, if it is known.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(_, connection) => connection.as_ref().map(|it| it.remote.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl Socket {
@@ -86,7 +102,15 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
+    limit_unsent(&socket);
     socket.listen(BACKLOG)
+}
+
+/// Limits the data that waits in the kernel for a client that does not read. Accepted sockets inherit the limit.
+fn limit_unsent(socket: &TcpSocket) {
+    // If the kernel does not support the limit, it buffers more.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    drop(socket2::SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT));
 }
 
 /// Binds a Unix socket. Replaces an existing socket file if no process listens on it, for example after a

@@ -1,12 +1,16 @@
 //! State shared by all connections of a listener: the current phase and the open connections.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
+
+use super::exchanges::Exchanges;
 
 /// Phases of a listener. A listener only moves to later phases.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -31,12 +35,22 @@ pub(super) enum Phase {
 pub(super) struct ListenerState {
     phase: AtomicU8,
     next: AtomicU64,
-    members: Mutex<HashMap<u64, Waker>>,
+    members: Mutex<HashMap<u64, OpenConnection>>,
     left: Notify,
     /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
     refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
     over_limit: AtomicU64,
+}
+
+/// What the listener knows about an open connection.
+#[derive(Debug)]
+struct OpenConnection {
+    /// Wakes the task that serves the connection.
+    waker: Waker,
+    /// IP address of the client. `None` for a Unix socket.
+    client: Option<IpAddr>,
+    exchanges: Arc<Exchanges>,
 }
 
 /// Membership of one connection. Belongs to the connection's socket, so that an upgraded connection such as a
@@ -52,6 +66,7 @@ pub(super) struct Member {
 pub(super) struct PhaseWatcher {
     state: Arc<ListenerState>,
     id: u64,
+    exchanges: Arc<Exchanges>,
     seen: Phase,
     is_registered: bool,
 }
@@ -69,25 +84,56 @@ impl ListenerState {
         self.over_limit.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn join(self: &Arc<Self>) -> (Member, PhaseWatcher) {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        client: Option<IpAddr>,
+        exchanges: &Arc<Exchanges>,
+    ) -> (Member, PhaseWatcher) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.members().insert(id, Waker::noop().clone());
-        let state = Arc::clone(self);
-        let watcher = PhaseWatcher { state, id, seen: Phase::Serving, is_registered: false };
+        let waker = Waker::noop().clone();
+        let connection = OpenConnection { waker, client, exchanges: Arc::clone(exchanges) };
+        self.members().insert(id, connection);
+        let watcher = PhaseWatcher {
+            state: Arc::clone(self),
+            id,
+            exchanges: Arc::clone(exchanges),
+            seen: Phase::Serving,
+            is_registered: false,
+        };
         (Member { state: Arc::clone(self), id }, watcher)
+    }
+
+    /// Closes the connection that has waited longest for a request, of the client with the most connections. A client
+    /// can therefore not exclude others with connections that it does not use. Visits every connection, so it is called
+    /// only at the limit.
+    pub(super) fn close_longest_waiting(&self) {
+        let members = self.members();
+        let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
+        for connection in members.values() {
+            *counts.entry(connection.client).or_default() += 1;
+        }
+        let waiting = members.values().filter_map(|connection| {
+            let since = connection.exchanges.waiting_since()?;
+            let count = counts.get(&connection.client).copied().unwrap_or_default();
+            Some(((Reverse(count), since), connection))
+        });
+        if let Some((_, connection)) = waiting.min_by_key(|(order, _)| *order) {
+            connection.exchanges.displace();
+            connection.waker.wake_by_ref();
+        }
     }
 
     /// Replaces the waker of a connection, unless the connection has left.
     fn set_waker(&self, id: u64, waker: &Waker) {
-        if let Some(stored) = self.members().get_mut(&id) {
-            stored.clone_from(waker);
+        if let Some(connection) = self.members().get_mut(&id) {
+            connection.waker.clone_from(waker);
         }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
         let members = self.members();
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
-        let wakers: Vec<Waker> = members.values().cloned().collect();
+        let wakers: Vec<Waker> = members.values().map(|member| member.waker.clone()).collect();
         drop(members);
         wakers.iter().for_each(Waker::wake_by_ref);
     }
@@ -117,7 +163,7 @@ impl ListenerState {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+    fn members(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,8 +173,8 @@ impl PhaseWatcher {
         self.state.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `Ready` with the phase if it differs from the last returned phase. Only one task may poll,
-    /// because only one waker is stored.
+    /// Returns `Ready` with the phase if it differs from the last returned phase. For a connection that is closed for
+    /// another one, the phase is [`Phase::Cut`]. Only one task may poll, because only one waker is stored.
     pub(super) fn poll_change(&mut self, cx: &Context<'_>) -> Poll<Phase> {
         if !self.is_registered {
             // Stores the waker under the lock that `enter` takes. A phase change is then either read below or
@@ -136,7 +182,7 @@ impl PhaseWatcher {
             self.state.set_waker(self.id, cx.waker());
             self.is_registered = true;
         }
-        let phase = self.state.phase();
+        let phase = if self.exchanges.is_displaced() { Phase::Cut } else { self.state.phase() };
         if phase == self.seen {
             return Poll::Pending;
         }

@@ -1,7 +1,9 @@
 //! TLS for client connections, with HTTP/2 and HTTP/1.1 negotiated by ALPN.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 use rustls_pki_types::pem::{self, PemObject};
@@ -14,37 +16,90 @@ use super::Tls;
 pub enum Error {
     #[error("cannot read {0}: {1}")]
     Read(String, pem::Error),
+    #[error("{0} is not a regular file")]
+    NotAFile(String),
     #[error("{0} contains no {1} in PEM format; check the path and the content of the file")]
     Empty(String, &'static str),
-    #[error("certificate and key cannot be used: {0}")]
-    Unusable(#[from] rustls::Error),
+    #[error("the certificate {certificate} and the key {key} cannot be used: {source}")]
+    Unusable { certificate: String, key: String, source: rustls::Error },
 }
 
-pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Error> {
-    let Tls { certificate, key } = tls;
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(certificate, error))?;
-    if chain.is_empty() {
-        return Err(Error::Empty(certificate.display().to_string(), "certificate"));
+/// The TLS configuration for new connections.
+pub(super) struct Acceptor(RwLock<TlsAcceptor>);
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acceptor")
     }
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+}
+
+impl Acceptor {
+    pub(super) fn new(config: ServerConfig) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(TlsAcceptor::from(Arc::new(config)))))
+    }
+
+    pub(super) fn current(&self) -> TlsAcceptor {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Reads the certificate and the key of a listener again, after the files have changed.
+#[derive(Clone, Debug)]
+pub struct TlsReloader {
+    pub(super) files: Tls,
+    pub(super) acceptor: Arc<Acceptor>,
+}
+
+impl TlsReloader {
+    /// Serves the current content of the files to new connections. After an error, the previous certificate stays.
+    ///
+    /// # Errors
+    /// Returns an error if the files cannot be read, or do not match.
+    pub fn reload(&self) -> Result<(), Error> {
+        let acceptor = TlsAcceptor::from(Arc::new(read(&self.files)?));
+        *self.acceptor.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+        Ok(())
+    }
+}
+
+pub(super) fn read(files: &Tls) -> Result<ServerConfig, Error> {
+    let Tls { certificate, key } = files;
+    let chain = CertificateDer::pem_reader_iter(open(certificate)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| Error::Read(name(certificate), error))?;
+    if chain.is_empty() {
+        return Err(Error::Empty(name(certificate), "certificate"));
+    }
+    let private_key = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|error| {
         if matches!(error, pem::Error::NoItemsFound) {
-            return Error::Empty(key.display().to_string(), "private key");
+            return Error::Empty(name(key), "private key");
         }
-        unreadable(key, error)
+        Error::Read(name(key), error)
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key));
+    let mut config = config.map_err(|source| Error::Unusable {
+        certificate: name(certificate),
+        key: name(key),
+        source,
+    })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(config)
 }
 
-fn unreadable(path: &Path, error: pem::Error) -> Error {
-    Error::Read(path.display().to_string(), error)
+/// Opens a regular file. Opening a pipe could block without end.
+fn open(path: &Path) -> Result<BufReader<File>, Error> {
+    let unreadable = |error| Error::Read(name(path), pem::Error::Io(error));
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Error::NotAFile(name(path)));
+    }
+    Ok(BufReader::new(File::open(path).map_err(unreadable)?))
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
 }
 
 #[cfg(test)]
@@ -57,13 +112,19 @@ mod tests {
         let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
         std::fs::write(&certificate, "").unwrap();
         std::fs::write(&key, "").unwrap();
-        let error =
-            acceptor(&Tls { certificate: certificate.clone(), key: key.clone() }).err().unwrap();
+        let error = read(&Tls { certificate: certificate.clone(), key: key.clone() }).unwrap_err();
         let message = error.to_string();
         assert!(message.contains("cert.pem contains no certificate in PEM format"), "{message}");
         let any = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(&certificate, any.cert.pem()).unwrap();
-        let message = acceptor(&Tls { certificate, key }).err().unwrap().to_string();
+        let message = read(&Tls { certificate, key }).unwrap_err().to_string();
         assert!(message.contains("key.pem contains no private key in PEM format"), "{message}");
+    }
+
+    #[test]
+    fn a_device_is_rejected() {
+        let [certificate, key] = ["/dev/zero", "/dev/null"].map(Into::into);
+        let message = read(&Tls { certificate, key }).unwrap_err().to_string();
+        assert_eq!(message, "/dev/zero is not a regular file");
     }
 }

@@ -21,6 +21,11 @@ pub struct ResponseAccumulator {
     pub system_fingerprint: Option<Name>,
     /// The token counts that the provider reported.
     pub usage: Option<Usage>,
+    /// The sum of the usage of earlier choices, if each choice reports its own.
+    usage_of_choices: Option<Usage>,
+    reports: UsageReports,
+    /// Whether the current frame contains a part of a choice.
+    frame_has_choice: bool,
     /// The durations that the backend reported.
     pub timings: Option<Timings>,
     /// Whether the body contains an error.
@@ -32,6 +37,20 @@ pub struct ResponseAccumulator {
     is_done: bool,
     /// The kinds of parse errors, and how often each occurred.
     pub parse_errors: Vec<(ParseError, u32)>,
+}
+
+/// How the messages without a choice report usage, as far as they have arrived.
+///
+/// The API has one such message for all choices. llama.cpp sends one for each choice when the choice has stopped, with
+/// the tokens of that choice only. Other servers repeat the message, with the tokens of all choices so far.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum UsageReports {
+    None,
+    /// One message so far for each choice that has stopped, or one for all. `stopped`: choices that had stopped.
+    AfterStop {
+        stopped: usize,
+    },
+    Repeated,
 }
 
 /// The state of one choice.
@@ -54,6 +73,9 @@ impl ResponseAccumulator {
             service_tier: None,
             system_fingerprint: None,
             usage: None,
+            usage_of_choices: None,
+            reports: UsageReports::None,
+            frame_has_choice: false,
             timings: None,
             failed: false,
             error_type: None,
@@ -68,6 +90,7 @@ impl ResponseAccumulator {
         match event {
             Event::Started { id, model } => self.start(*id, *model),
             Event::Text { choice, part, text } => {
+                self.frame_has_choice = true;
                 if let Some(choice) = self.choice(*choice) {
                     choice.has_text = true;
                     choice.has_refusal |= *part == Part::Refusal;
@@ -76,8 +99,9 @@ impl ResponseAccumulator {
             }
             // Only content capture uses the call's name and id.
             Event::Call { .. } => {}
-            Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
+            Event::Usage(usage) => self.report_usage(*usage),
             Event::Stopped { choice, reason } => {
+                self.frame_has_choice = true;
                 if let Some(choice) = self.choice(*choice) {
                     set_name(&mut choice.finish_reason, Some(reason));
                 }
@@ -95,6 +119,11 @@ impl ResponseAccumulator {
             Event::ParseError(error) => error.add_to(&mut self.parse_errors),
         }
         TokenDelta::default()
+    }
+
+    /// Ends a frame of the body.
+    pub const fn end_frame(&mut self) {
+        self.frame_has_choice = false;
     }
 
     /// Returns whether the response is complete: the API's end marker was received, or at least `fewest` choices
@@ -130,6 +159,27 @@ impl ResponseAccumulator {
         self.counter = counter(self.model.as_ref().or(model), tokenizers, budget);
     }
 
+    fn report_usage(&mut self, usage: Usage) {
+        if !self.frame_has_choice {
+            let stopped = self.choices.iter().filter(|it| it.finish_reason.is_some()).count();
+            self.reports = match self.reports {
+                UsageReports::None if stopped > 0 => UsageReports::AfterStop { stopped },
+                UsageReports::AfterStop { stopped: before } if stopped > before => {
+                    self.usage_of_choices = self.usage.take();
+                    UsageReports::AfterStop { stopped }
+                }
+                UsageReports::None | UsageReports::AfterStop { .. } | UsageReports::Repeated => {
+                    UsageReports::Repeated
+                }
+            };
+        }
+        let known = self.usage.get_or_insert_default();
+        known.merge(usage);
+        if let Some(earlier) = self.usage_of_choices.take() {
+            known.add_choice(earlier);
+        }
+    }
+
     fn start(&mut self, id: Option<&str>, model: Option<&str>) {
         if self.id.is_none() {
             set_name(&mut self.id, id);
@@ -161,5 +211,94 @@ fn counter(model: Option<&Name>, tokenizers: &Tokenizers, budget: &RequestBudget
 fn set_name(field: &mut Option<Name>, text: Option<&str>) {
     if let Some(name) = text.and_then(Name::new) {
         *field = Some(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response() -> ResponseAccumulator {
+        ResponseAccumulator::new(None, &Tokenizers::default(), &RequestBudget::default())
+    }
+
+    fn usage(input: u64, output: u64) -> Event<'static> {
+        Event::Usage(Usage { input: Some(input), output: Some(output), ..Usage::default() })
+    }
+
+    fn stopped(choice: u32) -> Event<'static> {
+        Event::Stopped { choice, reason: "stop" }
+    }
+
+    fn text(choice: u32) -> Event<'static> {
+        Event::Text { choice, part: Part::Text, text: " word" }
+    }
+
+    /// Returns the input and output tokens after the frames, each with its events.
+    fn reported(frames: &[&[Event<'static>]]) -> (Option<u64>, Option<u64>) {
+        let mut response = response();
+        for frame in frames {
+            for event in *frame {
+                response.apply(event);
+            }
+            response.end_frame();
+        }
+        let usage = response.usage.unwrap();
+        (usage.input, usage.output)
+    }
+
+    #[test]
+    fn usage_of_each_choice_adds_up() {
+        let frames: [&[Event<'_>]; 8] = [
+            &[text(0)],
+            &[text(1)],
+            &[stopped(0)],
+            &[usage(12, 30)],
+            &[text(1)],
+            &[stopped(1)],
+            &[usage(12, 31)],
+            &[Event::Done],
+        ];
+        assert_eq!(reported(&frames), (Some(12), Some(61)));
+        let one_after_the_other: [&[Event<'_>]; 7] = [
+            &[stopped(0)],
+            &[usage(12, 30)],
+            &[stopped(1)],
+            &[usage(12, 31)],
+            &[text(2)],
+            &[stopped(2)],
+            &[usage(12, 32)],
+        ];
+        assert_eq!(reported(&one_after_the_other), (Some(12), Some(93)));
+    }
+
+    #[test]
+    fn usage_of_all_choices_is_taken_as_it_is() {
+        let once: [&[Event<'_>]; 3] = [&[stopped(0)], &[stopped(1)], &[usage(12, 60)]];
+        assert_eq!(reported(&once), (Some(12), Some(60)));
+        let twice: [&[Event<'_>]; 4] =
+            [&[stopped(0)], &[stopped(1)], &[usage(12, 60)], &[usage(12, 60)]];
+        assert_eq!(reported(&twice), (Some(12), Some(60)));
+    }
+
+    #[test]
+    fn usage_that_grows_with_the_stream_is_not_added_up() {
+        // vLLM with `continuous_usage_stats`: in the messages of each choice, and at last for all.
+        let with_choices: [&[Event<'_>]; 4] = [
+            &[text(0), usage(12, 29)],
+            &[stopped(0), usage(12, 30)],
+            &[stopped(1), usage(12, 30)],
+            &[usage(12, 60)],
+        ];
+        assert_eq!(reported(&with_choices), (Some(12), Some(60)));
+        let without: [&[Event<'_>]; 6] = [
+            &[text(0)],
+            &[usage(12, 40)],
+            &[stopped(0)],
+            &[usage(12, 50)],
+            &[stopped(1)],
+            &[usage(12, 60)],
+        ];
+        assert_eq!(reported(&without), (Some(12), Some(60)));
     }
 }

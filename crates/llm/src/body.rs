@@ -70,15 +70,23 @@ impl BodyReader {
     }
 
     /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is set if HTTP
-    /// delivered the whole body.
+    /// delivered the whole body. Otherwise, a missing end is not a parse error.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
         let Self { decoder, framer, reader, is_lossy } = self;
         if is_delivered {
             decoder.end();
         }
-        if !decoder.is_unread() {
-            framer.finish(&mut |frame| *is_lossy |= read_frame(reader, frame, out));
+        if decoder.is_unread() {
+            return;
         }
+        let mut out = |item: BodyItem<'_>| {
+            let ends_early =
+                matches!(item, BodyItem::Event(Event::ParseError(ParseError::Unterminated)));
+            if is_delivered || !ends_early {
+                out(item);
+            }
+        };
+        framer.finish(&mut |frame| *is_lossy |= read_frame(reader, frame, &mut out));
     }
 
     /// Returns whether a part of the body was lost or not decoded.

@@ -105,9 +105,12 @@ fn apply(
     item: &BodyItem<'_>,
     out: &mut impl FnMut(&Event<'_>, TokenDelta),
 ) {
-    if let BodyItem::Event(event) = item {
-        let tokens = response.apply(event);
-        out(event, tokens);
+    match item {
+        BodyItem::Event(event) => {
+            let tokens = response.apply(event);
+            out(event, tokens);
+        }
+        BodyItem::FrameEnd { .. } => response.end_frame(),
     }
 }
 

@@ -14,6 +14,10 @@ use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 /// takes less: 64 MiB of a chat stream are parsed in a second. An observer that is further behind is overloaded.
 const MAX_LAG: Duration = Duration::from_secs(2);
 
+/// Time between two looks at the clock that is not work on the backlog. The work takes less than a millisecond, unless
+/// the thread did not run, or loaded a tokenizer: 16 events with 64 KiB of text each take 100 ms.
+const MIN_PAUSE: Duration = Duration::from_millis(250);
+
 /// Number of events between two looks at the clock, which takes as long as a tenth of an event.
 const EVENTS_PER_CHECK: usize = 16;
 
@@ -38,20 +42,17 @@ pub(crate) struct Backlog {
     batch: Batch,
     /// Number of bytes of the batch that were read.
     read: usize,
-    drain: Option<Drain>,
+    /// Number of shards that the current drain has not taken yet. `None` between two drains.
+    shards_left: Option<usize>,
+    /// Maximum age of a body in the current drain. It includes the time in which nobody worked on the backlog: since
+    /// the previous drain, because there was none or because the process was stopped, and the pauses of both drains.
+    max_age: Duration,
+    /// Sum of the pauses of the current drain.
+    paused: Duration,
     next_shard: usize,
     /// Time of the end of the last drain.
     drained: MonotonicInstant,
     skips_bodies: bool,
-}
-
-/// A drain that has begun.
-#[derive(Clone, Copy, Debug)]
-struct Drain {
-    shards_left: usize,
-    /// Maximum age of a body. It includes the time before the drain, in which nobody worked on the backlog because
-    /// there was none, or because the process was stopped.
-    max_age: Duration,
 }
 
 impl Backlog {
@@ -62,11 +63,12 @@ impl Backlog {
         requests: &mut InFlightRequests,
         context: DrainContext<'_>,
     ) -> bool {
-        if self.drain.is_some() && !self.resume(requests, context) {
+        if self.shards_left.is_some() && !self.resume(requests, context) {
             return false;
         }
-        let max_age = MAX_LAG + (context.clock)().since(self.drained);
-        self.drain = Some(Drain { shards_left: context.channel.shards(), max_age });
+        let paused = std::mem::take(&mut self.paused);
+        self.max_age = MAX_LAG + (context.clock)().since(self.drained) + paused;
+        self.shards_left = Some(context.channel.shards());
         self.resume(requests, context)
     }
 
@@ -82,13 +84,12 @@ impl Backlog {
 
     fn resume(&mut self, requests: &mut InFlightRequests, context: DrainContext<'_>) -> bool {
         let DrainContext { channel, clock, beat, .. } = context;
-        while let Some(drain) = self.drain {
-            if !self.apply(requests, drain.max_age, context) {
+        while let Some(shards_left) = self.shards_left {
+            if !self.apply(requests, context) {
                 return false;
             }
-            let left = drain.shards_left.checked_sub(1);
-            self.drain = left.map(|shards_left| Drain { shards_left, ..drain });
-            if self.drain.is_some() {
+            self.shards_left = shards_left.checked_sub(1);
+            if self.shards_left.is_some() {
                 channel.drain(self.next_shard, &mut self.batch);
                 self.batch.entries.reverse();
                 self.read = 0;
@@ -101,12 +102,7 @@ impl Backlog {
     }
 
     /// Applies the events of the batch. Returns `false` if some are left.
-    fn apply(
-        &mut self,
-        requests: &mut InFlightRequests,
-        max_age: Duration,
-        context: DrainContext<'_>,
-    ) -> bool {
+    fn apply(&mut self, requests: &mut InFlightRequests, context: DrainContext<'_>) -> bool {
         let mut now = (context.clock)();
         let mut work = 0;
         while let Some(entry) = self.batch.entries.pop() {
@@ -114,7 +110,7 @@ impl Backlog {
             let len = body_len(&entry);
             let start = self.read;
             self.read += len;
-            if len > 0 && (self.skips_bodies || now.since(entry.at) > max_age) {
+            if len > 0 && (self.skips_bodies || now.since(entry.at) > self.max_age) {
                 requests.skip(entry);
             } else {
                 let bytes = self.batch.bytes.get(start..self.read).unwrap_or_default();
@@ -123,13 +119,25 @@ impl Backlog {
             work += 1 + len / BYTES_PER_EVENT;
             if work >= EVENTS_PER_CHECK {
                 work = 0;
-                now = (context.clock)();
+                let before = std::mem::replace(&mut now, (context.clock)());
+                self.note_pause(now.since(before));
                 if (context.interrupt)(now) {
                     return self.batch.entries.is_empty();
                 }
             }
         }
+        if work > 0 {
+            self.note_pause((context.clock)().since(now));
+        }
         true
+    }
+
+    /// Adds time between two looks at the clock to the maximum age, if it was a pause.
+    fn note_pause(&mut self, passed: Duration) {
+        if passed >= MIN_PAUSE {
+            self.max_age += passed;
+            self.paused += passed;
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::tool_arguments::ToolArguments;
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::ResponseCapture;
 use tokengauge_llm::count::{TokenDelta, Tokenizers};
-use tokengauge_llm::dialect::{Event, Part};
+use tokengauge_llm::dialect::{Event, Part, TextKind};
 use tokengauge_llm::{BodyItem, ResponseAccumulator};
 use tokengauge_measure::record::{ChoiceContent, ChoiceStatus, TokenCounts};
 use tokengauge_measure::timing::{LiveSample, StreamTiming, Timestamps};
@@ -82,6 +82,7 @@ impl ObservedResponse {
         match item {
             BodyItem::Event(event) => self.event(&event, content, out),
             BodyItem::FrameEnd { is_message } => {
+                self.facts.end_frame();
                 let content = std::mem::take(content);
                 if is_message {
                     self.chunk(at, content, points, out);
@@ -112,12 +113,17 @@ impl ObservedResponse {
         if content.visible {
             points.visible.get_or_insert(at);
         }
-        self.timing.chunk(at, content.tokens, out);
+        self.timing.chunk(at, content.text.then_some(content.tokens), out);
     }
 
-    /// Returns exact token counts, and reports standard tokens to `out` that were not counted before.
+    /// Returns exact token counts, and reports tokens to `out` that were not reported before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(LiveSample)) -> TokenCounts {
         let totals = self.facts.tokens();
+        for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.native_unreported) {
+            if tokens > 0 {
+                out(LiveSample::Tokens { kind, tokens, source: totals.source });
+            }
+        }
         if totals.standard_unreported > 0 {
             out(LiveSample::Standard { tokens: totals.standard_unreported });
         }
@@ -187,6 +193,6 @@ impl ObservedResponse {
         }
         content.text = true;
         content.visible |= part.is_visible();
-        content.tokens = content.tokens.saturating_add(tokens.native);
+        content.tokens = content.tokens.saturating_add(tokens.chunk);
     }
 }

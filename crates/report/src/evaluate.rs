@@ -21,8 +21,13 @@ pub enum Error {
         "no call of a known API in {0} lines; check that the files are request logs of tokengauge"
     )]
     NoCalls(u64),
-    #[error("none of {calls} calls matches {selectors}")]
-    NoMatch { calls: u64, selectors: String },
+    #[error("none of {calls} calls matches {selectors}; {existing}")]
+    NoMatch {
+        calls: u64,
+        selectors: String,
+        /// The values that exist.
+        existing: String,
+    },
     #[error("side {side} has no requests: {is}")]
     NoSide { side: &'static str, is: String },
 }
@@ -37,7 +42,11 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     if log.rows.is_empty() {
         return Err(match log.lines.filtered {
             0 => Error::NoCalls(log.lines.read),
-            calls => Error::NoMatch { calls, selectors: selectors(request) },
+            calls => Error::NoMatch {
+                calls,
+                selectors: selectors(request),
+                existing: existing(&log, request),
+            },
         });
     }
     let runs = Runs::of(&log, request)?;
@@ -77,6 +86,22 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
 fn selectors(request: &Request) -> String {
     let selectors: Vec<_> = request.only.iter().map(ToString::to_string).collect();
     selectors.join(" and ")
+}
+
+/// Lists the values of each selector's dimension, at most ten.
+fn existing(log: &Log, request: &Request) -> String {
+    const LISTED: usize = 10;
+    let mut names: Vec<&str> = request.only.iter().map(|it| it.dimension.as_str()).collect();
+    names.dedup();
+    let list = |name: &str| match log.excluded.get(name) {
+        None => format!("no call has a {name}"),
+        Some(values) => {
+            let listed: Vec<&str> = values.iter().take(LISTED).map(String::as_str).collect();
+            let more = if values.len() > LISTED { ", …" } else { "" };
+            format!("values of {name}: {}{more}", listed.join(", "))
+        }
+    };
+    names.into_iter().map(list).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the dimensions whose values form a group key.

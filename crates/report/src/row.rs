@@ -5,16 +5,16 @@
 pub enum NumericField {
     /// Output TPS: `call.rates.output`, in tokens per second.
     OutputTps,
-    /// Time to first token of a stream: `points.token`, in seconds.
+    /// Time to first token of a stream: `times.first_token`, in seconds.
     Ttft,
     /// Time per output token of one request: `call.rates.time_per_output_token`, in seconds. Load generators call this
     /// figure inter-token latency (ITL).
     Itl,
-    /// Time from the request to the end of its response: `points.end`, in seconds.
+    /// Time from the request to the end of its response: `times.end`, in seconds.
     Duration,
-    /// Time to first token of any response, streaming or not: `points.token`, in seconds.
+    /// Time to first token of any response, streaming or not: `times.first_token`, in seconds.
     First,
-    /// Time of the last token: `points.last`, in seconds since the start of the request.
+    /// Time of the last token: `times.last_token`, in seconds since the start of the request.
     Last,
     /// Output tokens from which the token rates are computed: `call.output.tokens`.
     Generated,

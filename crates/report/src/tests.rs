@@ -97,7 +97,17 @@ fn tells_selectors_without_a_match_from_files_without_a_call() {
         evaluate(&request).map(|_| ()).unwrap_err().to_string()
     };
     let none = error(&["model=nope", "stream=true"], Compare::Nothing);
-    assert_eq!(none, "none of 2 calls matches model=nope and stream=true");
+    assert_eq!(
+        none,
+        "none of 2 calls matches model=nope and stream=true; values of model: m; values of stream: true"
+    );
+    let models: String =
+        (10..22).map(|n| LINE.replace("\"m\"", &format!("\"m{n}\"")) + "\n").collect();
+    fs::write(&path, models).unwrap();
+    let none = error(&["model=nope", "variant=b"], Compare::Nothing);
+    let listed = none.split_once("values of model: ").unwrap().1;
+    assert_eq!(listed.matches(", m").count(), 9, "ten models: {none}");
+    assert!(listed.ends_with(", …; no call has a variant"), "{none}");
     fs::write(&path, "{}\n").unwrap();
     let none = error(&["model=nope"], Compare::Nothing);
     assert!(none.contains("no call of a known API in 1 lines"), "{none}");

@@ -342,6 +342,12 @@ impl Registrar<'_> {
         self.value(&health::MEMORY, |snapshot| {
             Some(i64::try_from(snapshot.process.resident?).unwrap_or(i64::MAX))
         });
+        self.value(&health::PROCESS_CPU, |snapshot| {
+            Some(snapshot.process.cpu.map(|time| time.user + time.system)?.as_secs_f64())
+        });
+        self.value(&health::PROCESS_RESIDENT_MEMORY, |snapshot| snapshot.process.resident);
+        self.value(&health::PROCESS_START, |snapshot| snapshot.process.started);
+        self.value(&health::PROCESS_OPEN_FDS, |snapshot| snapshot.process.open_files);
         self.value(&health::SELF_MEMORY_LIMIT, |snapshot| snapshot.process.memory_limit);
         self.value(&health::SELF_CPU_LIMIT, |snapshot| snapshot.process.cpu_limit);
         self.value(&health::SELF_DRAIN_DURATION, |snapshot| Some(snapshot.draining.as_secs_f64()));

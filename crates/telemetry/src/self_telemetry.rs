@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokengauge_measure::record::Record;
+use tokengauge_types::label::Name;
 use tracing::{error, info, warn};
 
 /// The proxy accepts requests.
@@ -51,8 +52,10 @@ pub fn export_configured(summary: &str) {
 pub fn first_call(record: &Record) {
     let Some(call) = &record.call else { return };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    // Not the label, which is `other` for a model that no response has confirmed.
+    let model = call.request.model.as_ref().or(call.response_model.as_ref());
     info!(
-        model = call.series.model.as_str(),
+        model = model.map(Name::as_str),
         outcome = record.outcome.as_str(),
         status = record.http.status,
         duration_s = seconds(record.points.duration()),
@@ -104,8 +107,8 @@ pub fn upstream_recovered(upstream: &str, address: &str) {
     info!(upstream, address, "upstream recovered");
 }
 
-/// An upstream closes its connections before they can be reused. Logged once. New connections are not pooled for
-/// `pause`, again and again as long as this goes on.
+/// An upstream closes its connections before they can be reused, so new connections are not pooled for `pause`. The
+/// pause is repeated while the upstream does so, but only the first pause is logged.
 pub fn upstream_closes_idle_connections(upstream: &str, pause: Duration) {
     info!(upstream, ?pause, "upstream closes idle connections, not reusing connections");
 }
@@ -122,6 +125,11 @@ pub fn config_reloaded(need_restart: &[&'static str]) {
 /// A changed configuration has errors. The previous configuration stays in effect.
 pub fn config_reload_failed(errors: &str) {
     error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
+}
+
+/// A changed certificate or key of a listener cannot be used. The previous certificate stays in force.
+pub fn certificate_reload_failed(error: &dyn std::error::Error) {
+    error!(%error, "certificate reload failed, the previous certificate stays in force");
 }
 
 /// The process received a stop signal. Open streams may continue for at most `at_most`.

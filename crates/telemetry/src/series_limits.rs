@@ -2,8 +2,8 @@
 //!
 //! The cardinality limiter bounds the values of each label, but combinations of admitted values multiply. New
 //! combinations are therefore admitted in order of arrival. The fuller the process is, the fewer labels a new
-//! combination keeps: the tenant is folded first, then the variant, then the model, and at last the route. Status and
-//! error type are never folded, because they tell what is wrong.
+//! combination keeps: the tenant is folded first, then the variant, then the model, and finally the route. Status and
+//! error type are never folded, because they show what is wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -26,7 +26,7 @@ pub const MOST_POINTS: usize = 40_000;
 /// Maximum number of routes with gauges. A configuration has few, and reloads add some over the life of a process.
 pub const MOST_ROUTES: usize = 512;
 
-/// Points of a kind of call for failures that name no response model.
+/// Points reserved per combination of call labels for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
 /// How much of a combination is folded into `other`. Each step includes the ones before it.
@@ -167,7 +167,7 @@ impl SeriesLimiter {
         unreachable!("the last step is always admitted")
     }
 
-    /// Returns whether a combination is admitted without folding, and counts it if not.
+    /// Returns whether a combination is admitted without folding. Counts a combination that is not admitted.
     pub fn admit_as_is<L: Fold>(&self, labels: &L, group: SeriesGroup, own: &impl Hash) -> bool {
         let is_admitted = self.admit(labels, group, FoldStep::Nothing, own);
         if !is_admitted {
@@ -254,8 +254,8 @@ impl Fold for RouteKey {
     }
 }
 
-/// Shared values by key. A client could provoke collisions in the fast hasher. The number of keys bounds their cost,
-/// and the limiters of labels and series have admitted the keys.
+/// Shared values by key. The keys passed the limiters of labels and series, so their number is bounded. Hash
+/// collisions that a client provokes therefore have a bounded cost, and the fast hasher is safe to use.
 #[derive(Debug)]
 pub struct SharedValues<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 

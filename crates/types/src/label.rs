@@ -164,8 +164,6 @@ impl CardinalityLimits {
 impl Default for CardinalityLimits {
     /// Returns the default limits.
     ///
-    /// Returns the default limits.
-    ///
     /// 100 models with 4 operations, streaming or not, give 800 series. This is less than the OpenTelemetry SDK's limit
     /// of 2,000 series per instrument. Providers use a few dozen error codes and finish reasons. Tenants are limited
     /// because each has a contract or a budget. A comparison usually covers two or three variants at a time.
@@ -220,8 +218,8 @@ struct LabelSet {
 #[derive(Debug, Default)]
 struct LabelValues {
     admitted: HashSet<Label>,
-    /// Uses of values that are not admitted. If as many values wait as the limit allows, each new one takes a use from
-    /// all of them (the algorithm of Misra and Gries), so that only values that are used often stay.
+    /// Number of uses of each value that is not admitted yet. When the map is full, a new value reduces the count of
+    /// all waiting values by one (the algorithm of Misra and Gries), so that only values that are used often stay.
     waiting: HashMap<Label, usize>,
 }
 

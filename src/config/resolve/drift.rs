@@ -21,6 +21,9 @@ pub(super) fn resolve(written: &mut raw::WorkloadDrift, errors: &mut ErrorCollec
     }
 }
 
+/// Baselines that are not files.
+pub(in crate::config) const KEYWORDS: [&str; 3] = ["off", "first", "yesterday"];
+
 /// Reads the baseline. Keywords such as `first` are not file names; a file of that name is written as `./first`.
 fn baseline(written: &Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
     let Spanned { value: path, node } = written.as_ref()?;

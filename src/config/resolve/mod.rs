@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::deserialize::{Field, Spanned};
 use super::errors::{ErrorCollector, NodeId};
 use super::value::ByteSize;
-use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_env, raw};
+use super::{
+    Config, Environment, ExportOverrides, Log, RunArgs, Secret, Written, file, proxy_env, raw,
+};
 use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenizers;
 use tokengauge_telemetry::request_log;
@@ -24,6 +26,8 @@ mod routes;
 mod tokenizers;
 mod upstreams;
 
+pub(super) use drift::KEYWORDS as DRIFT_BASELINES;
+
 /// Default grace period for open streams at shutdown. Equals the default time of Kubernetes between SIGTERM and
 /// SIGKILL.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -37,7 +41,7 @@ const OBSERVER_MEMORY: ByteSize = ByteSize(96 << 20);
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// Value of `request_log.path` that selects standard output. A file of that name is written as `./stdout`.
-const STDOUT: &str = "stdout";
+pub(super) const STDOUT: &str = "stdout";
 
 /// Maximum length of a name, so that the name fits the legend of a dashboard.
 const MAX_NAME: usize = 64;
@@ -71,13 +75,16 @@ pub(super) fn resolve(
     apply_proxies(&mut routing, environment, errors);
     let is_flag = !args.upstream.is_empty();
     loops::check(&file, is_flag, &routing.upstreams.all, &listeners, errors);
+    if layers.read_secrets {
+        digest_certificates(&mut routing, errors);
+    }
     let (propagators, ignored_propagators) =
         propagators(&mut file.propagators, environment, errors);
     let identity = identity::resolve(&mut file.identity, errors);
     let known =
         objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
     let log = file.log.or_insert_default();
-    Config {
+    let mut config = Config {
         listeners,
         admin,
         position,
@@ -105,13 +112,15 @@ pub(super) fn resolve(
         labels: labels(file.cardinality_limits.or_insert_default()),
         observer_memory: file.limits.or_insert_default().observer_memory.or(OBSERVER_MEMORY).0,
         drain: grace_period(&mut file.shutdown_grace_period, args, errors),
-        request_log: request_log(&mut file.request_log, errors),
+        request_log: request_log(&mut file.request_log, args, errors),
         drift: drift::resolve(file.workload_drift.or_insert_default(), errors),
         export: otlp(file.otlp.or_insert_default(), errors),
         warnings: Vec::new(),
-        // Serialization cannot fail for plain structs, maps, strings and numbers.
-        yaml: serde_saphyr::to_string(&file).unwrap_or_default(),
-    }
+        yaml: String::new(),
+        written: Written::default(),
+    };
+    config.set_written(file);
+    config
 }
 
 /// Assigns an HTTP proxy to each upstream and metrics endpoint, as the environment variables define.
@@ -121,9 +130,22 @@ fn apply_proxies(
     errors: &mut ErrorCollector,
 ) {
     let proxies = proxy_env::from_env(environment, errors);
-    let scrapes = routing.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
-    for server in routing.upstreams.all.iter_mut().chain(scrapes) {
+    for server in routing.servers() {
         server.proxy = proxies.for_host(server.tls, &server.host, server.port);
+    }
+}
+
+/// Makes a changed certificate file a changed configuration of its upstream.
+fn digest_certificates(routing: &mut routes::Routing, errors: &mut ErrorCollector) {
+    for server in routing.servers() {
+        let digest = server.ca_file.as_deref().map(file::digest);
+        if let Some(Err(message)) = &digest
+            && message == file::NOT_A_FILE
+        {
+            errors.add_outside_file(&format!("upstreams.{}.ca_file", server.name), message);
+        }
+        // A file that cannot be read is an error of the upstream, when it is set up.
+        server.ca_digest = digest.and_then(Result::ok);
     }
 }
 
@@ -190,8 +212,12 @@ fn otlp(written: &mut raw::Otlp, errors: &mut ErrorCollector) -> ExportOverrides
 
 fn request_log(
     written: &mut Field<raw::RequestLog>,
+    args: &RunArgs,
     errors: &mut ErrorCollector,
 ) -> Option<request_log::Config> {
+    if let Some(flag) = &args.request_log {
+        written.or_insert_default().path = Field::of(flag.clone());
+    }
     let Spanned { value, node } = written.spanned_mut()?;
     let hint = "write the path of a file, or stdout";
     let path = value.path.required(errors, *node, "path", hint)?.value.clone();

@@ -45,6 +45,14 @@ pub(super) struct Routing {
     pub(super) contents: content::CapturePolicies,
 }
 
+impl Routing {
+    /// Returns the upstreams and metrics endpoints.
+    pub(super) fn servers(&mut self) -> impl Iterator<Item = &mut forward::Config> {
+        let scrapes = self.upstreams.scrapes.iter_mut().map(|scrape| &mut scrape.to);
+        self.upstreams.all.iter_mut().chain(scrapes)
+    }
+}
+
 /// Resolves routes and upstreams. Upstreams from flags replace those of the file, but the file is still checked. `root`
 /// is the root node of the file, if there is one.
 pub(super) fn resolve(

@@ -56,12 +56,13 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     let mut counter = TokenCounter::default();
     counter.set_model(model);
     let mut texts: BTreeMap<(u32, usize), String> = BTreeMap::new();
-    let mut told = 0;
+    let (mut told, mut told_native) = (0, 0);
     for piece in pieces(text, cuts) {
         let first = usize::from(piece.as_bytes()[0]);
         let (choice, part) = (u32::from(first > 0x60), first % PARTS.len());
         let added = counter.push(choice, PARTS[part], piece);
         told += u64::from(added.standard);
+        told_native += u64::from(added.native);
         texts.entry((choice, part)).or_default().push_str(piece);
     }
     let totals = counter.finish();
@@ -71,6 +72,8 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count differs");
     assert_eq!(totals.by_kind.iter().sum::<u64>(), totals.native);
     assert_eq!(told + u64::from(totals.standard_unreported), totals.standard);
+    let rest: u64 = totals.native_unreported.into_iter().map(u64::from).sum();
+    assert_eq!(told_native + rest, totals.native, "{model}");
     for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.by_kind) {
         let of_kind = |(_, part): &(u32, usize)| PARTS[*part].kind() == kind;
         assert_eq!(tokens > 0, texts.keys().any(of_kind), "{}", kind.as_str());

@@ -169,12 +169,23 @@ async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
         let head = client.read_head().await;
         assert_eq!(lines(&head), [format!("HTTP/1.1 {status}")]);
     }
+    client.write(GET).await;
+    upstream.read_head().await;
+    upstream.write("HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n").await;
+    let head = client.read_head().await;
+    assert_eq!(lines(&head), ["HTTP/1.1 304 Not Modified", "Content-Length: 1000"]);
+    client.write(GET).await;
+    upstream.read_head().await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    client.read_until("\r\n\r\nok").await;
     assert_eq!(
         proxy.words().await,
         [
             "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Complete",
             "Open Admitted Reused RequestHeadSent RequestBodySent Head(204) Complete",
             "Open Admitted Reused RequestHeadSent RequestBodySent Head(304) Complete",
+            "Open Admitted Reused RequestHeadSent RequestBodySent Head(304) Complete",
+            "Open Admitted Reused RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete",
         ]
     );
 }

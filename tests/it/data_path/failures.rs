@@ -145,6 +145,54 @@ async fn a_response_that_is_not_http_returns_502() {
     assert!(words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"), "{words:?}");
 }
 
+/// Returns the status line and the error of the client, if the upstream sends `response`.
+async fn answer_of(response: &str) -> (String, serde_json::Value) {
+    let (backend, proxy) = Proxy::with_backend().await;
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(response).await;
+        upstream
+    };
+    let (answer, _upstream) = tokio::join!(answer_to(&proxy, GET), answering);
+    answer
+}
+
+#[tokio::test]
+async fn a_transfer_coding_other_than_chunked_is_refused() {
+    let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n";
+    let (status, error) = answer_of(response).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("a transfer coding other than chunked"), "{message}");
+
+    let (backend, proxy) = Proxy::with_backend().await;
+    let request = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n";
+    let (status, error) = answer_to(&proxy, request).await;
+    assert_eq!(status, "HTTP/1.1 400 Bad Request");
+    assert_eq!(error["error"]["type"], "tokengauge_bad_request");
+    assert!(!backend.has_another().await, "the request was not forwarded");
+}
+
+#[tokio::test]
+async fn a_response_with_too_many_headers_returns_502_with_the_limit() {
+    let headers: String = (0..101).map(|number| format!("X-{number}: a\r\n")).collect();
+    let (status, error) = answer_of(&format!("HTTP/1.1 200 OK\r\n{headers}\r\n")).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("more than 100 lines or 64 KiB"), "{message}");
+}
+
+#[tokio::test]
+async fn an_error_before_the_end_of_the_request_announces_the_close() {
+    let proxy = Proxy::to(nobody().await).await;
+    let mut client = proxy.client().await;
+    client.write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nab").await;
+    let head = client.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+    assert!(head.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{head}");
+}
+
 #[tokio::test]
 async fn a_close_mid_chunk_truncates_and_never_ends_cleanly() {
     let (backend, mut proxy) = Proxy::with_backend().await;

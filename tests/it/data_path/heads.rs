@@ -86,6 +86,65 @@ async fn preserves_the_host_only_if_configured() {
 }
 
 #[tokio::test]
+async fn a_preserved_host_has_no_user_and_password() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.keep_host = true;
+    let request = "GET http://me:hunter2@asked.example/v1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let head = passed_on(setup, &backend, request).await;
+    assert!(head.contains("\r\nHost: asked.example\r\n"), "{head}");
+    assert!(!head.contains("hunter2"), "{head}");
+}
+
+/// Returns the status line of the response to `request`.
+async fn status_of(setup: Setup, request: &str) -> String {
+    let proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(request).await;
+    lines(&client.read_head().await)[0].to_owned()
+}
+
+#[tokio::test]
+async fn a_request_without_one_host_is_rejected() {
+    let backend = Backend::start().await;
+    for request in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+    ] {
+        let status = status_of(Setup::to(backend.address), request).await;
+        assert!(status.ends_with(" 400 Bad Request"), "{request}: {status}");
+    }
+    assert!(!backend.has_another().await, "nothing was forwarded");
+    let head = passed_on(Setup::to(backend.address), &backend, "GET / HTTP/1.0\r\n\r\n").await;
+    assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn a_path_cannot_leave_the_prefix_or_the_base_path() {
+    let backend = Backend::start().await;
+    for (prefix, base_path, path) in [
+        ("/openai", "", "/openai/../admin"),
+        ("/openai", "/v1", "/openai/%2e%2E/admin"),
+        ("", "/v1", "/..%2fadmin"),
+    ] {
+        let mut setup = Setup::to(backend.address);
+        setup.prefix = prefix.to_owned();
+        setup.upstream.base_path = base_path.to_owned();
+        let status = status_of(setup, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!(status, "HTTP/1.1 400 Bad Request", "{path}");
+    }
+    assert!(!backend.has_another().await, "nothing was forwarded");
+    let request = "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n";
+    let head = passed_on(Setup::to(backend.address), &backend, request).await;
+    assert!(
+        head.starts_with("GET /a/../b HTTP/1.1\r\n"),
+        "without limits, nothing changes: {head}"
+    );
+}
+
+#[tokio::test]
 async fn strips_the_prefix_and_prepends_the_base_path() {
     for (path, expected) in [
         ("/openai/chat?x=1", "/v1/chat?x=1"),

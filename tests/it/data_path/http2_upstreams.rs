@@ -14,7 +14,7 @@ use tokengauge::forward::Protocol;
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 
-use super::protocols::Certificate;
+use crate::support::certificate::Certificate;
 use crate::support::{Backend, Proxy, Setup, settle, within};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -1,6 +1,5 @@
 //! Tests upgrades, HTTP/2, TLS, HTTP proxies and Unix sockets.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,15 +8,13 @@ use http::{HeaderMap, HeaderValue, Request, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokengauge::forward::Protocol;
 use tokengauge_listen::{Address, Tls};
 use tokengauge_types::event::{ConnectTimings, Direction, ObserverEvent, TimestampedEvent};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::support::certificate::Certificate;
 use crate::support::{Backend, Proxy, Raw, Setup, lines, settle, within};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -203,6 +200,25 @@ async fn accepts_http2_with_prior_knowledge_and_forwards_http1() {
 }
 
 #[tokio::test]
+async fn cookies_of_http2_are_joined_for_http1() {
+    let (backend, proxy) = Proxy::with_backend().await;
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2::<_, Empty<Bytes>>(stream).await;
+    let request = Request::get("http://a/").header("cookie", "a=1").header("cookie", "b=2");
+    let request = request.body(Empty::new()).unwrap();
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        let head = upstream.read_head().await;
+        upstream.write(OK).await;
+        (upstream, head)
+    };
+    let (response, (_upstream, head)) = tokio::join!(sender.send_request(request), answering);
+    assert!(response.unwrap().status().is_success());
+    let cookies: Vec<_> = lines(&head).into_iter().filter(|it| it.starts_with("cookie")).collect();
+    assert_eq!(cookies, ["cookie: a=1; b=2"]);
+}
+
+#[tokio::test]
 async fn a_reset_http2_stream_closes_its_upstream_only() {
     let (backend, mut proxy) = Proxy::with_backend().await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
@@ -298,67 +314,6 @@ impl Setup {
         self.upstream.host = "localhost".to_owned();
         self.upstream.ca_file = Some(certificate.file());
         self
-    }
-}
-
-/// A self-signed certificate for `localhost`, in PEM files.
-pub(super) struct Certificate {
-    folder: tempfile::TempDir,
-}
-
-impl Certificate {
-    pub(super) fn new() -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
-        std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        Self { folder }
-    }
-
-    pub(super) fn file(&self) -> PathBuf {
-        self.folder.path().join("cert.pem")
-    }
-
-    fn key(&self) -> PathBuf {
-        self.folder.path().join("key.pem")
-    }
-
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        self.acceptor_of(&[])
-    }
-
-    /// Returns an acceptor that selects one of these protocols by ALPN.
-    fn acceptor_of(&self, protocols: &[&str]) -> TlsAcceptor {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = vec![CertificateDer::from_pem_file(self.file()).unwrap()];
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, PrivateKeyDer::from_pem_file(self.key()).unwrap())
-            .unwrap();
-        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-        TlsAcceptor::from(Arc::new(config))
-    }
-
-    async fn connect(
-        &self,
-        stream: TcpStream,
-        alpn: &[&str],
-    ) -> tokio_rustls::client::TlsStream<TcpStream> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let name = ServerName::try_from("localhost").unwrap();
-        within("handshake", TlsConnector::from(Arc::new(config)).connect(name, stream))
-            .await
-            .unwrap()
     }
 }
 

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -26,7 +27,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use self::api::Api;
 use self::tls::{Answered, Authority, Client, Mounted, SERVICE};
 use crate::support::process::Process;
-use crate::support::within;
+use crate::support::{Raw, within};
+
+const IMAGE: &str = "registry.example/tokengauge:test";
 
 /// An injector that uses a certificate from the test.
 struct Injector {
@@ -64,7 +67,8 @@ impl Injector {
 }
 
 async fn injector(arguments: &[String]) -> Process {
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments = arguments.iter().map(String::as_str);
+    let arguments: Vec<&str> = ["--image", IMAGE].into_iter().chain(arguments).collect();
     Process::injector(&arguments).await
 }
 
@@ -121,7 +125,8 @@ async fn a_pod_gets_the_same_sidecar_as_from_inject() {
         let text = review(name);
         let sent: Value = serde_json::from_str(&text).unwrap();
         let pod = &sent["request"]["object"];
-        let outcome = inject(pod, &InjectionContext::standalone(), &Settings::default());
+        let settings = Settings { image: Some(IMAGE.to_owned()), ..Settings::default() };
+        let outcome = inject(pod, &InjectionContext::standalone(), &settings);
         for http2 in [false, true] {
             let client = injector.client(http2);
             let answer = client.post(injector.process.address, text.clone()).await;
@@ -474,4 +479,38 @@ async fn after_sigterm_it_is_unready_and_serves_during_the_delay() {
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     injector.works().await;
     assert!(injector.process.ended().await.success());
+}
+
+/// Connections that are not used must not keep the API server out.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_do_not_delay_reviews() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    let mut idle = Vec::new();
+    for _ in 0..256 {
+        let stream = injector.client(true).connect(injector.process.address).await.unwrap();
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (sender, connection) = handshake.await.unwrap();
+        let sender: hyper::client::conn::http2::SendRequest<Full<Bytes>> = sender;
+        idle.push((sender, tokio::spawn(connection)));
+    }
+    injector.works().await;
+    let open = idle.iter().filter(|(_, connection)| !connection.is_finished()).count();
+    assert!(open > 250, "{open} of the idle connections are still open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_do_not_delay_health_checks() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    let mut slow = Vec::new();
+    for _ in 0..400 {
+        let mut client = Raw::connect(injector.process.admin).await;
+        client.write("GET /livez HTTP/1.1\r\nHo").await;
+        slow.push(client);
+    }
+    assert!(injector.process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    let mut newest = slow.pop().unwrap();
+    newest.write("st: a\r\n\r\n").await;
+    let head = newest.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "its header timeout has not expired: {head}");
 }

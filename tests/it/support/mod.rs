@@ -1,5 +1,6 @@
 //! Runs a real proxy between raw sockets on both sides, with access to the events in its observation channel.
 
+pub mod certificate;
 pub mod collector;
 pub mod process;
 

@@ -12,7 +12,9 @@ LIMIT = 60
 class Totals:
     """What all clients sent and received."""
 
+    # Requests that got a response, and requests without a response: the proxy may not have read them.
     sent: int = 0
+    unknown: int = 0
     whole: int = 0
     broken: int = 0
     aborted: int = 0
@@ -41,10 +43,15 @@ class Client:
             try:
                 await asyncio.wait_for(self.request(kind, fault, aborts), LIMIT)
             except TimeoutError:
-                self.totals.problem(f"{kind.name} {fault}: no end after {LIMIT} s")
+                self.lost(f"{kind.name} {fault}: no end after {LIMIT} s")
             except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-                self.totals.problem(f"{kind.name} {fault}: {error!r}")
+                self.lost(f"{kind.name} {fault}: {error!r}")
             await asyncio.sleep(self.chance.random() * 0.05)
+        self.close()
+
+    def lost(self, problem):
+        self.totals.unknown += 1
+        self.totals.problem(problem)
         self.close()
 
     def close(self):
@@ -64,9 +71,9 @@ class Client:
         reader, writer = self.connection
         lines = [f"POST {kind.path.replace('{model}', model)} HTTP/1.1", "host: soak", "content-type: application/json", f"content-length: {len(body)}",
                  f"x-format: {kind.name}", f"x-model: {model}", f"x-seed: {seed}"] + ([f"x-fault: {fault}"] if fault else [])
-        self.totals.sent += 1
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         status, received, is_complete = await self.read(reader, len(expected) // 2 if aborts else None)
+        self.totals.sent += 1
         name = f"{kind.name} {fault or ('aborted' if aborts else '')}"
         if aborts:
             self.close()

@@ -8,36 +8,12 @@ use serde_json::{Map, Value};
 use super::outcome::{InjectError, NoChange, SkipReason};
 use super::record;
 use super::settings::{
-    Mode, Settings, choice_name, parse_config_map, parse_container_port, parse_image,
+    ANNOTATIONS, Mode, Settings, choice_name, parse_config_map, parse_container_port, parse_image,
     parse_otlp_url, parse_port, parse_provider, parse_quantity,
 };
 use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
-
-/// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
-/// because only the program writes it.
-const NAMES: [&str; 19] = [
-    "inject",
-    "mode",
-    "upstream",
-    "port",
-    "provider",
-    "slos",
-    "engine-metrics",
-    "config",
-    "image",
-    "listen-port",
-    "admin-port",
-    "otlp-endpoint",
-    "otlp-protocol",
-    "shutdown-grace-period",
-    "native",
-    "cpu-request",
-    "memory-request",
-    "memory-limit",
-    "containers",
-];
 
 /// Former names of annotations, each with its current name. Both are accepted; the current one takes precedence.
 const RENAMED: [(&str, &str); 2] = [("objectives", "slos"), ("drain", "shutdown-grace-period")];
@@ -52,6 +28,7 @@ pub(super) const DEFAULT_ADMIN_PORT: u16 = 4001;
 #[derive(Debug)]
 pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
+    pub(super) image: String,
     /// Whether the pod template has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
@@ -75,10 +52,12 @@ impl SidecarConfig {
     ) -> Result<Self, NoChange> {
         let annotations = Annotations::of(template)?;
         check_placement(object, template)?;
+        annotations.check_pinned(settings)?;
         let mode = annotations.mode(template, settings)?;
         let settings = annotations.override_settings(settings)?;
         let config = Self {
             mode,
+            image: settings.image.clone().ok_or(InjectError::MissingImage)?,
             has_annotations: !annotations.values.is_empty(),
             listen: settings.listen_port.unwrap_or(DEFAULT_LISTEN_PORT),
             listen_is_explicit: settings.listen_port.is_some(),
@@ -118,7 +97,7 @@ impl<'a> Annotations<'a> {
             }
             let renamed = RENAMED.iter().find(|(former, _)| *former == name).map(|(_, new)| *new);
             let current = renamed.unwrap_or(name);
-            let Some(known) = NAMES.into_iter().find(|known| *known == current) else {
+            let Some(known) = ANNOTATIONS.into_iter().find(|known| *known == current) else {
                 let nearest = nearest_name(name);
                 return Err(InjectError::UnknownAnnotation { name: key.clone(), nearest });
             };
@@ -131,6 +110,15 @@ impl<'a> Annotations<'a> {
             values.insert(position, (known, text));
         }
         Ok(Self { values })
+    }
+
+    /// Rejects annotations that the flag `--pin` reserves for the operator.
+    fn check_pinned(&self, settings: &Settings) -> Result<(), InjectError> {
+        let is_pinned = |name: &str| settings.pin.iter().any(|pinned| pinned == name);
+        match self.values.iter().find(|(name, _)| is_pinned(name)) {
+            Some((name, _)) => Err(InjectError::PinnedAnnotation { name }),
+            None => Ok(()),
+        }
     }
 
     fn read<T>(
@@ -169,6 +157,7 @@ impl<'a> Annotations<'a> {
             memory_limit: self.read("memory-limit", parse_quantity)?.or(flags.memory_limit),
             mode: flags.mode,
             cluster: flags.cluster,
+            pin: flags.pin,
         })
     }
 
@@ -241,5 +230,8 @@ fn parse_targets(text: &str) -> Result<Vec<UpstreamTarget>, String> {
 }
 
 fn nearest_name(name: &str) -> &'static str {
-    NAMES.into_iter().min_by_key(|known| strsim::damerau_levenshtein(known, name)).unwrap_or("mode")
+    ANNOTATIONS
+        .into_iter()
+        .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+        .unwrap_or("mode")
 }

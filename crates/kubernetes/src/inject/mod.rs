@@ -21,7 +21,7 @@ use context::{PodSet, Takeover};
 use edit::Edit;
 use kind::Kind;
 use record::Record;
-use settings::{DEFAULT_IMAGE, choice_name};
+use settings::choice_name;
 
 mod annotations;
 mod cluster_object;
@@ -134,7 +134,7 @@ fn add_sidecar(
     }
     let pods = PodSet::of(edit.value(), edit.template());
     let owner = sidecar::owner_attributes(edit.value(), kind);
-    let image = config.settings.image.as_deref().unwrap_or(DEFAULT_IMAGE);
+    let image = &config.image;
     let sidecar_kind = if config.native { "native sidecar" } else { "plain container" };
     edit.note(format!("adds {image} as a {sidecar_kind} ({})", choice_name(config.mode)));
     let (pod_context, takeover) = match config.mode {

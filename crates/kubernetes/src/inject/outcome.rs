@@ -129,6 +129,11 @@ pub enum InjectError {
     UnknownAnnotation { name: String, nearest: &'static str },
     #[error("tokengauge.dev/{name}: {message}")]
     InvalidAnnotation { name: &'static str, message: String },
+    /// The operator reserves this setting with `--pin`.
+    #[error(
+        "tokengauge.dev/{name}: the injector does not allow this annotation (--pin); remove it"
+    )]
+    PinnedAnnotation { name: &'static str },
     /// The annotation is on the workload itself instead of its pod template.
     #[error(
         "{name} is set on the object itself, where it has no effect; move it to the metadata of the pod template"
@@ -139,6 +144,11 @@ pub enum InjectError {
          outbound (next to an application)"
     )]
     MissingMode,
+    #[error(
+        "no image for the sidecar; build one with deploy/docker/Dockerfile, and pass --image \
+         registry.example.com/tokengauge:VERSION, or set TOKENGAUGE_IMAGE or the annotation tokengauge.dev/image"
+    )]
+    MissingImage,
     /// The user gives no port, and the pod declares either no port or several.
     #[error("{}", ambiguous_port(choices))]
     AmbiguousPort { choices: Vec<String> },
@@ -184,8 +194,10 @@ impl InjectError {
         match self {
             Self::UnknownAnnotation { .. } => "unknown_annotation",
             Self::InvalidAnnotation { .. } => "wrong_annotation",
+            Self::PinnedAnnotation { .. } => "pinned_annotation",
             Self::MisplacedAnnotation { .. } => "misplaced_annotation",
             Self::MissingMode => "mode_unknown",
+            Self::MissingImage => "image_unknown",
             Self::AmbiguousPort { .. } => "port_unclear",
             Self::NoSuchPort { .. } => "no_such_port",
             Self::NoSuchContainer { .. } => "no_such_container",

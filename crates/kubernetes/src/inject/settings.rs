@@ -1,14 +1,36 @@
 //! Flags of the commands `inject` and `injector`. The flags are defaults that the annotations of a pod
 //! override.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::url::{UpstreamTarget, Url};
 use tokengauge_types::value::DurationValue;
 
-/// The sidecar image that is used if neither a flag nor an annotation sets an image.
-pub(super) const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
+/// Names of all annotations that users may set, without the prefix. The annotation `injected` is missing,
+/// because only the program writes it.
+pub(super) const ANNOTATIONS: [&str; 19] = [
+    "inject",
+    "mode",
+    "upstream",
+    "port",
+    "provider",
+    "slos",
+    "engine-metrics",
+    "config",
+    "image",
+    "listen-port",
+    "admin-port",
+    "otlp-endpoint",
+    "otlp-protocol",
+    "shutdown-grace-period",
+    "native",
+    "cpu-request",
+    "memory-request",
+    "memory-limit",
+    "containers",
+];
 
 /// The position of the sidecar.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -36,8 +58,8 @@ pub struct Settings {
     #[arg(long)]
     pub mode: Option<Mode>,
 
-    /// The sidecar's image
-    #[arg(long, value_name = "IMAGE", value_parser = parse_image, default_value = DEFAULT_IMAGE)]
+    /// The sidecar's image. Required, unless each pod names one with the annotation tokengauge.dev/image
+    #[arg(long, value_name = "IMAGE", value_parser = parse_image, env = "TOKENGAUGE_IMAGE")]
     pub image: Option<String>,
 
     /// Inbound: the engine's port, by name or number [default: the only port that the containers declare]
@@ -105,6 +127,11 @@ pub struct Settings {
     /// The sidecar's memory limit [default: 256Mi]
     #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
     pub memory_limit: Option<String>,
+
+    /// Annotations that pods must not set, such as image,config: a pod that sets one gets no sidecar
+    #[arg(long, value_name = "ANNOTATION", value_delimiter = ',', hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(ANNOTATIONS))]
+    pub pin: Vec<String>,
 }
 
 /// Returns the name of an enum value, as written in flags and annotations.
@@ -140,7 +167,7 @@ pub(super) fn parse_image(text: &str) -> Result<String, String> {
         && text.len() <= 512
         && text.chars().all(is_allowed)
         && !text.contains("//");
-    let hint = "write host/path:tag, such as ghcr.io/example/tokengauge:0.1.0";
+    let hint = "write host/path:tag, such as registry.example.com/tokengauge:0.1.0";
     checked(text, is_valid, "an image reference", hint)
 }
 

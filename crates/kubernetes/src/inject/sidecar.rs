@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
 use super::kind::{self, Kind, text};
-use super::settings::{DEFAULT_IMAGE, Mode, Settings, choice_name};
+use super::settings::{Mode, Settings, choice_name};
 
 /// Name of the sidecar container, and of the container's port for health checks and metrics.
 pub(super) const CONTAINER_NAME: &str = "tokengauge";
@@ -45,7 +45,7 @@ pub(super) fn container(
     grace_period: u64,
     owner: &Attributes,
 ) -> Value {
-    let Settings { image, cpu_request, memory_request, memory_limit, .. } = &config.settings;
+    let Settings { cpu_request, memory_request, memory_limit, .. } = &config.settings;
     let or = |quantity: &Option<String>, default: &str| {
         quantity.clone().unwrap_or_else(|| default.to_owned())
     };
@@ -55,7 +55,7 @@ pub(super) fn container(
     let probe = |path: &str| json!({ "path": path, "port": config.admin });
     let mut container = json!({
         "name": CONTAINER_NAME,
-        "image": or(image, DEFAULT_IMAGE),
+        "image": config.image,
         "args": ["run"],
         "env": environment(config, pod, owner),
         "ports": ports,

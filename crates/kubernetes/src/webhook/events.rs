@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::api::ApiClient;
 use super::metrics::{EVENTS, Metrics};
-use super::review::{OwnerEvent, ReviewOutcome, truncate};
+use super::review::{OwnerEvent, ReviewOutcome};
 use super::validity::{now, rfc3339};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
@@ -22,9 +22,6 @@ const QUEUE_LENGTH: usize = 256;
 
 /// Interval in which an event for the same owner and reason is sent only once.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
-
-/// Maximum length of an event message, in bytes. The API server rejects longer messages.
-const MAX_MESSAGE_BYTES: usize = 1_000;
 
 /// Maximum number of remembered events of the last [`REPEAT_INTERVAL`]. If the table is full, further events
 /// are not sent.
@@ -104,7 +101,7 @@ fn event_object(event: &OwnerEvent, now: &str) -> Value {
         "metadata": {"generateName": "tokengauge-injector-", "namespace": namespace},
         "involvedObject": involved,
         "reason": reason,
-        "message": truncate(message.clone(), MAX_MESSAGE_BYTES),
+        "message": message,
         "type": kind,
         "firstTimestamp": now,
         "lastTimestamp": now,

@@ -26,6 +26,13 @@ const MAX_WARNING_BYTES: usize = 256;
 /// Maximum number of warnings per response. The API server accepts 4 KiB of warnings in total.
 const MAX_WARNINGS: usize = 12;
 
+/// Maximum length of the message of an event, in bytes. The API server rejects longer messages.
+const MAX_MESSAGE_BYTES: usize = 1_000;
+
+/// Maximum length of a field of an owner, in bytes. The longest is `apiVersion`: a group of up to 253 bytes, a slash and
+/// a version of up to 63. Events are kept until they are sent, so their size must have a limit.
+const MAX_OWNER_FIELD_BYTES: usize = 317;
+
 /// Maximum length of a `uid`. A UUID has 36 bytes.
 const MAX_UID_BYTES: usize = 128;
 
@@ -195,7 +202,7 @@ impl<'a> Review<'a> {
                 owner: owner(&pod),
                 outcome: *outcome,
                 reason,
-                message: message.clone(),
+                message: truncate(message.clone(), MAX_MESSAGE_BYTES),
             });
         }
         decision
@@ -306,7 +313,7 @@ fn warning(text: &str) -> String {
 }
 
 /// Truncates a text to at most `limit` bytes. A truncated text ends with an ellipsis.
-pub fn truncate(mut text: String, limit: usize) -> String {
+fn truncate(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         let mut end = limit - '…'.len_utf8();
         while !text.is_char_boundary(end) {
@@ -322,7 +329,7 @@ pub fn truncate(mut text: String, limit: usize) -> String {
 fn owner(pod: &Value) -> Value {
     if let Some(controller) = controller(pod) {
         let fields = ["apiVersion", "kind", "name", "uid"].iter().filter_map(|key| {
-            let value = controller.get(key)?.as_str()?;
+            let value = controller.get(key)?.as_str().filter(|value| is_short(value))?;
             Some(((*key).to_owned(), Value::from(value)))
         });
         let fields: Map<_, _> = fields.collect();
@@ -333,9 +340,13 @@ fn owner(pod: &Value) -> Value {
     // A new pod has no `uid` yet. A pod with `generateName` has no name either.
     let name = ["name", "generateName"].iter().find_map(|key| {
         let name = pod.get("metadata")?.get(key)?.as_str()?;
-        (!name.is_empty()).then_some(name)
+        (!name.is_empty() && is_short(name)).then_some(name)
     });
     json!({"apiVersion": "v1", "kind": "Pod", "name": name.unwrap_or_default()})
+}
+
+const fn is_short(field: &str) -> bool {
+    field.len() <= MAX_OWNER_FIELD_BYTES
 }
 
 /// Returns whether a text has the form of a namespace (a DNS label of RFC 1123).
@@ -456,6 +467,22 @@ mod tests {
             let expected = json!({"apiVersion": "v1", "kind": "Pod", "name": name});
             assert_eq!(owner(&json!({"metadata": metadata})), expected);
         }
+    }
+
+    #[test]
+    fn events_have_a_bounded_size() {
+        let long = "x".repeat(1 << 20);
+        let reference =
+            json!({"apiVersion": "v1", "kind": "ReplicaSet", "name": "a", "controller": true});
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            let mut reference = reference.clone();
+            reference[key] = long.as_str().into();
+            let pod = json!({"metadata": {"name": long, "ownerReferences": [reference]}});
+            assert!(owner(&pod).to_string().len() < 4 * MAX_OWNER_FIELD_BYTES, "{key}");
+        }
+        let problem = InjectError::InvalidAnnotation { name: "port", message: long };
+        let (decision, _) = decide(REVIEW, Err(NoChange::Refused(problem)));
+        assert!(decision.event.unwrap().message.len() <= MAX_MESSAGE_BYTES);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct TokenTotals {
     pub standard: u64,
     /// The tokens of `native` for each kind of text, in the order of [`TextKind::ALL`].
     pub by_kind: [u64; TextKind::ALL.len()],
+    /// The part of `by_kind` that was not part of any [`TokenDelta`].
+    pub native_unreported: [u32; TextKind::ALL.len()],
     /// The part of `standard` that was not part of any [`TokenDelta`].
     pub standard_unreported: u32,
     pub source: Source,
@@ -88,10 +90,16 @@ impl TokenCounter {
     pub fn finish(&mut self) -> TokenTotals {
         let mut by_kind = self.beyond.by_kind();
         let mut standard = self.beyond.total();
-        let mut standard_unreported = 0u32;
+        let mut native_unreported = [0_u32; TextKind::ALL.len()];
+        let mut standard_unreported = 0_u32;
         for stream in &mut self.streams {
-            if let Some(kind) = by_kind.get_mut(stream.part().kind() as usize) {
-                *kind += stream.native_total();
+            let kind = stream.part().kind() as usize;
+            let (total, rest) = stream.native_total();
+            if let (Some(of_kind), Some(unreported)) =
+                (by_kind.get_mut(kind), native_unreported.get_mut(kind))
+            {
+                *of_kind += total;
+                *unreported = unreported.saturating_add(rest);
             }
             self.exact &= stream.is_exact();
             let (total, rest) = stream.standard_total();
@@ -102,6 +110,7 @@ impl TokenCounter {
             native: by_kind.iter().sum(),
             standard,
             by_kind,
+            native_unreported,
             standard_unreported,
             source: self.source(),
         }
@@ -177,7 +186,7 @@ impl Beyond {
         }
         let total = self.total();
         let added = rise(&mut self.reported, total);
-        TokenDelta { native: added, standard: added }
+        TokenDelta { native: added, chunk: added, standard: added }
     }
 
     fn by_kind(&self) -> [u64; TextKind::ALL.len()] {
@@ -197,7 +206,11 @@ mod tests {
 
     const TEXT: &str = "I can't say: 'very' — 4096 tokens, 你好，世界。  Done!\n";
 
-    /// Pushes `text` character by character. Returns the sum of the reported increases.
+    fn sum(by_kind: [u32; TextKind::ALL.len()]) -> u64 {
+        by_kind.into_iter().map(u64::from).sum()
+    }
+
+    /// Pushes `text` character by character. Returns the sums of the reported increases.
     fn push_all(counter: &mut TokenCounter, choice: u32, part: Part, text: &str) -> (u64, u64) {
         let mut reported = (0, 0);
         for character in text.chars() {
@@ -219,8 +232,11 @@ mod tests {
         assert_ne!(totals.native, totals.standard);
         assert_eq!(totals.source, Source::Counted);
         assert_eq!(standard + u64::from(totals.standard_unreported), totals.standard);
-        assert!(standard > 0 && native >= totals.native);
-        assert_eq!(counter.finish().standard_unreported, 0, "reported once");
+        assert!(standard > 0 && native > 0);
+        assert_eq!(native + sum(totals.native_unreported), totals.native);
+        let again = counter.finish();
+        let unreported = (again.standard_unreported, sum(again.native_unreported));
+        assert_eq!(unreported, (0, 0), "reported once");
     }
 
     #[test]
@@ -234,13 +250,44 @@ mod tests {
     }
 
     #[test]
-    fn reported_tokens_are_never_withdrawn() {
-        // `'v` is two tokens, and `'ve` is one. A following ` v` makes three.
+    fn native_tokens_add_up_and_chunk_tokens_are_never_withdrawn() {
+        // `'v` is two tokens, and `'ve` is one. A following ` v` makes two.
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
-        let rises = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text).native);
-        assert_eq!(rises, [2, 0, 0]);
-        assert_eq!(counter.finish().native, 2);
+        let added = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text));
+        assert_eq!(added.map(|added| added.chunk), [2, 0, 0]);
+        assert_eq!(added.map(|added| added.native), [1, 0, 1]);
+        let totals = counter.finish();
+        assert_eq!((totals.native, sum(totals.native_unreported)), (2, 0));
+    }
+
+    #[test]
+    fn words_cut_at_any_character_are_not_counted_twice() {
+        let text = TEXT.repeat(20) + "An international";
+        for model in ["gpt-4o", "gpt-4", "text-davinci-003"] {
+            for length in 1..7 {
+                let mut counter = TokenCounter::default();
+                counter.set_model(model);
+                let text: Vec<char> = text.chars().collect();
+                let mut reported = 0;
+                for chunk in text.chunks(length) {
+                    let chunk = String::from_iter(chunk);
+                    reported += u64::from(counter.push(0, Part::Text, &chunk).native);
+                }
+                let totals = counter.finish();
+                let rest = sum(totals.native_unreported);
+                assert_eq!(reported + rest, totals.native, "{model} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_without_a_word_boundary_is_counted_while_it_arrives() {
+        let mut counter = TokenCounter::default();
+        counter.set_model("gpt-4o");
+        let (told, _) = push_all(&mut counter, 0, Part::Text, &"港口那天早晨很安静".repeat(8));
+        let total = counter.finish().native;
+        assert!(told + 16 > total && told <= total, "{told} of {total}");
     }
 
     #[test]
@@ -388,9 +435,9 @@ mod tests {
         counter.set_model("meta-llama/Llama-3.3-70B-Instruct");
         let text = "every word is a token here ";
         let (reported, _) = push_all(&mut counter, 0, Part::Text, text);
-        push_all(&mut counter, 0, Part::Reasoning, text);
+        let (more, _) = push_all(&mut counter, 0, Part::Reasoning, text);
         let totals = counter.finish();
-        assert_eq!((reported, totals.native), (6, 12));
+        assert_eq!((reported + more + sum(totals.native_unreported), totals.native), (12, 12));
         assert_eq!(totals.standard, 2 * Encoding::O200k.count(text));
         assert_eq!(totals.source, Source::Counted);
         assert_eq!(counter.tokenizer().as_str(), "llama");

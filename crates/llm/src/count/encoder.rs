@@ -32,6 +32,10 @@ const STRETCH: usize = 4 * 1024;
 /// Capacity in bytes to which a longer tail shrinks, because thousands of streams can be open at the same time.
 const ROOMY: usize = 1024;
 
+/// Number of tokens at the end of a piece that later text can join. [`Merged`] resumes a merge the same number of
+/// tokens before the end, which is enough in nearly all cases.
+const UNCERTAIN: u64 = 8;
+
 /// Counts the tokens of one text, to which text is appended.
 #[derive(Clone, Debug)]
 pub struct TextCounter {
@@ -106,6 +110,15 @@ impl TextCounter {
     /// Returns the number of tokens that later text cannot change. It never decreases and never exceeds a later total.
     pub const fn decided(&self) -> u64 {
         self.decided
+    }
+
+    /// Returns the number of tokens so far that later text does not change. A later total is not lower, with rare
+    /// exceptions in long runs.
+    ///
+    /// A piece without its end has at least one token. In a long piece, later text changes only the last few tokens.
+    pub fn certain(&mut self) -> u64 {
+        let tail = self.count().saturating_sub(self.decided);
+        self.decided + tail.min(tail.saturating_sub(UNCERTAIN).max(1))
     }
 
     /// Returns whether the count is exact: the text was cut only at safe positions, and all of it could be encoded.

@@ -7,10 +7,14 @@ use crate::dialect::Part;
 /// The tokens that a piece of text adds to the counts of its response.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TokenDelta {
-    /// Added tokens in the model's encoding. The count of a growing text can decrease, but reported tokens cannot be
-    /// withdrawn. This value is therefore the increase over the highest count so far. The sum of all increases can
-    /// exceed the final total by a few tokens.
+    /// Added tokens in the model's encoding that later text cannot change. The value lags by a few tokens within a
+    /// word. The sum of all values and [`TokenTotals::native_unreported`](super::TokenTotals::native_unreported) is the
+    /// exact total.
     pub native: u32,
+    /// Tokens of this text in the model's encoding: the increase over the highest count so far. 0 if the text only
+    /// lengthens the last token. The sum can exceed the final total by a few tokens, because the count of a growing
+    /// text can decrease.
+    pub chunk: u32,
     /// Added tokens in the standard encoding. Only tokens that later text cannot change are included, so the value lags
     /// by one word. The sum of all values and
     /// [`TokenTotals::standard_unreported`](super::TokenTotals::standard_unreported) is the exact total.
@@ -28,8 +32,10 @@ pub(super) struct Stream {
     standard: TextCounter,
     /// The counter of the model's tokenizer. `None` if that is the standard encoding.
     other: Option<Box<TextCounter>>,
-    /// The native tokens reported so far, which is the highest native count so far.
+    /// The native tokens reported so far.
     native_reported: u64,
+    /// The highest native count so far.
+    native_highest: u64,
     standard_reported: u64,
     /// Number of bytes of text held at the last query.
     held: usize,
@@ -48,6 +54,7 @@ impl Stream {
             standard: TextCounter::new(STANDARD),
             other: other.map(Box::new),
             native_reported: 0,
+            native_highest: 0,
             standard_reported: 0,
             held: 0,
         }
@@ -66,15 +73,19 @@ impl Stream {
         if let Some(other) = &mut self.other {
             other.push(text);
         }
-        let native = self.native().count();
+        let native = self.native();
+        let (certain, count) = (native.certain(), native.count());
         TokenDelta {
-            native: rise(&mut self.native_reported, native),
+            native: rise(&mut self.native_reported, certain),
+            chunk: rise(&mut self.native_highest, count),
             standard: rise(&mut self.standard_reported, self.standard.decided()),
         }
     }
 
-    pub(super) fn native_total(&mut self) -> u64 {
-        self.native().total()
+    /// Returns the native total and its part that was not reported before.
+    pub(super) fn native_total(&mut self) -> (u64, u32) {
+        let total = self.native().total();
+        (total, rise(&mut self.native_reported, total))
     }
 
     fn native(&mut self) -> &mut TextCounter {

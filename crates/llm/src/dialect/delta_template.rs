@@ -23,8 +23,8 @@ pub struct DeltaTemplate {
     after: Vec<u8>,
     /// The choice and the part that receive the text. `None` if there is no template.
     target: Option<(u32, Part)>,
-    /// Whether a second message had the same result as the first one. Only then the state of the format does not
-    /// change from one message to the next.
+    /// Whether a second message had the same result as the first one. This shows that such messages do not change the
+    /// state of the format, so the template may be used.
     is_confirmed: bool,
 }
 

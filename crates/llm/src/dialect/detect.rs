@@ -13,7 +13,7 @@ use tokengauge_types::label::Name;
 /// The parts of a request from which its API is detected.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'a> {
-    /// The `dialect` setting of the route, if configured: the name of a family or of an API.
+    /// The setting `api_format` of the route, if configured: the name of a family or of an API.
     pub hint: Option<&'a str>,
     pub method: &'a http::Method,
     /// Host name of the upstream, or of the request.
@@ -25,7 +25,7 @@ pub struct RequestTarget<'a> {
 }
 
 impl RequestTarget<'_> {
-    /// Returns whether the route's `dialect` setting allows this API.
+    /// Returns whether the route's setting `api_format` allows this API.
     fn admits(&self, api: Api) -> bool {
         self.hint.is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
     }
@@ -111,7 +111,7 @@ pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     found.filter(|found| found.api.family().as_str() == hint)
 }
 
-/// Returns whether `hint` is a valid value of a route's `dialect` setting.
+/// Returns whether `hint` is a valid value of the setting `api_format` of a route.
 pub fn is_hint(hint: &str) -> bool {
     let family = Family::ALL.iter().any(|family| family.as_str() == hint);
     family || Api::ALL.iter().any(|api| api.as_str() == hint)

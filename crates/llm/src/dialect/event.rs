@@ -117,6 +117,16 @@ impl ByModality {
         self.video = later.video.or(self.video);
         self.document = later.document.or(self.document);
     }
+
+    fn sum(self, other: Self) -> Self {
+        Self {
+            text: sum((self.text, other.text)),
+            image: sum((self.image, other.image)),
+            audio: sum((self.audio, other.audio)),
+            video: sum((self.video, other.video)),
+            document: sum((self.document, other.document)),
+        }
+    }
 }
 
 /// Durations of the phases of a call, measured by the backend. A phase that was not reported is absent.
@@ -155,6 +165,23 @@ impl Usage {
         self.reasoning = later.reasoning.or(self.reasoning);
         self.input_by.merge(later.input_by);
         self.output_by.merge(later.output_by);
+    }
+
+    /// Adds the usage of another choice of the same response. Both report the whole prompt.
+    pub fn add_choice(&mut self, other: Self) {
+        let [output, reasoning] =
+            [(self.output, other.output), (self.reasoning, other.reasoning)].map(sum);
+        let output_by = self.output_by.sum(other.output_by);
+        self.merge(other);
+        (self.output, self.reasoning, self.output_by) = (output, reasoning, output_by);
+    }
+}
+
+/// Returns the sum of two counts, and `None` if neither is reported.
+fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -82,7 +82,7 @@ use table::TableReader;
 const FIRST_ERROR: u16 = 400;
 
 named! {
-    /// A family of API formats. The setting `dialect` of a route can name a family.
+    /// A family of API formats. The setting `api_format` of a route can name a family.
     pub enum Family {
         OpenAi = "openai",
         Anthropic = "anthropic",

@@ -20,8 +20,8 @@ pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// Whether a message that only adds text leaves the format in a state in which the same message with another text
-    /// would only add that text. [`DeltaTemplate`] may then read the next message.
+    /// Whether a message that only adds text does not change the state of the format. [`DeltaTemplate`] may then read
+    /// the next message without the format, if this message differs only in its text.
     const HAS_TEMPLATES: bool = false;
 
     /// Returns the values that are read from a JSON body.

@@ -187,7 +187,8 @@ pub enum ParseError {
     BadJson,
     /// Text is not valid UTF-8.
     BadText,
-    /// The body ended inside a frame, or before the end of a streamed array.
+    /// The body ended inside a frame, or before the end of a streamed array. Not reported for a body that HTTP did not
+    /// deliver completely.
     Unterminated,
     /// Bytes were lost before the observer received them.
     Gap,

@@ -15,7 +15,7 @@ const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 /// Three windows of 300 slots: 7 KiB, plus the memory of [`Recent`].
 #[derive(Debug)]
 pub(super) struct Track {
-    /// Output tokens counted chunk by chunk. Only these have a meaningful peak.
+    /// Output tokens counted chunk by chunk.
     streamed: RollingWindow<f64>,
     /// Output tokens of non-streaming responses, spread over the duration of each.
     whole: RollingWindow<f64>,
@@ -119,8 +119,8 @@ fn spread(
 
 /// Computes the input and output throughput of several tracks together. Windows end at the last full second.
 ///
-/// The peak is the highest sum of one second of streamed output, from the first full second on. A maximum over part of
-/// a window is still true, but a mean over part of a window would not be the window's mean.
+/// The peak is the highest second of the same output as the means, from the first full second on. A maximum over part
+/// of a window is still true, but a mean over part of a window would not be the window's mean.
 pub(super) fn throughput(at: MonotonicInstant, tracks: &[&Track]) -> [Throughput; 2] {
     let now = at.since(MonotonicInstant::ZERO).as_secs();
     let means = |sum: &dyn Fn(&Track, u64) -> f64| {
@@ -140,11 +140,12 @@ pub(super) fn throughput(at: MonotonicInstant, tracks: &[&Track]) -> [Throughput
     let output = means(&|track, seconds| {
         sum(&track.streamed, now, seconds) + sum(&track.whole, now, seconds)
     });
-    let streamed = |second| {
-        tracks.iter().fold(0.0, |all, track| all + track.streamed.get(second).unwrap_or(&0.0))
+    let in_second = |second| {
+        let outputs = tracks.iter().flat_map(|track| [&track.streamed, &track.whole]);
+        outputs.fold(0.0, |all, slots| all + slots.get(second).unwrap_or(&0.0))
     };
     let full = now.saturating_sub(FULL_SLOTS)..now;
-    let peak = (now > 0).then(|| full.map(streamed).fold(0.0, f64::max));
+    let peak = (now > 0).then(|| full.map(in_second).fold(0.0, f64::max));
     [input, Throughput { peak, ..output }]
 }
 
@@ -201,18 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_the_highest_full_second_of_what_was_streamed() {
+    fn the_peak_is_the_highest_full_second_of_the_output() {
         let mut track = Track::new();
         track.output(MonotonicInstant::from_millis(5_000), 30);
         track.output(MonotonicInstant::from_millis(5_999), 40);
         track.output(MonotonicInstant::from_millis(6_000), 69);
         track.output(MonotonicInstant::from_millis(7_000), 500);
         let whole = MonotonicInstant::from_millis(6_500);
-        track.output_spread(whole, whole, 9_000);
+        track.output_spread(whole, whole, 31);
         track.input_spread(whole, whole, 9_000);
         let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos));
         assert_eq!(told(999_999_999).output.peak, None);
-        assert_eq!(told(7_999_999_999).output.peak, Some(70.0));
+        assert_eq!(told(6_999_999_999).output.peak, Some(70.0));
+        assert_eq!(told(7_999_999_999).output.peak, Some(100.0), "69 streamed and 31 whole");
         assert_eq!(told(8_000_000_000).output.peak, Some(500.0));
         assert_eq!(told(307_999_999_999).output.peak, Some(500.0));
         assert_eq!(told(308_000_000_000).output.peak, Some(0.0));
@@ -260,6 +262,22 @@ mod tests {
         track.output(MonotonicInstant::from_secs(50_000), 10);
         let reading = at(&track, MonotonicInstant::from_secs(50_001));
         assert_eq!(reading.output.five_minutes, Some(10.0 / 300.0));
+    }
+
+    #[test]
+    fn no_mean_exceeds_the_peak() {
+        let mut track = Track::new();
+        for second in 0..20 {
+            let (from, to) =
+                (MonotonicInstant::from_secs(second), MonotonicInstant::from_secs(second + 1));
+            track.output(from, 40);
+            track.output_spread(from, to, 50);
+        }
+        let output = at(&track, MonotonicInstant::from_secs(20)).output;
+        assert_eq!(
+            (output.latest, output.ten_seconds, output.peak),
+            (Some(90.0), Some(90.0), Some(90.0))
+        );
     }
 
     #[test]

@@ -210,8 +210,7 @@ pub struct Throughput {
     pub minute: Option<f64>,
     /// Also called *sustained* throughput.
     pub five_minutes: Option<f64>,
-    /// Highest 1 s slot of streamed tokens in the last 5 min, from the first full second on. `None` for input, which is
-    /// not streamed.
+    /// Highest 1 s slot of the last 5 min, from the first full second on. `None` for input.
     pub peak: Option<f64>,
 }
 

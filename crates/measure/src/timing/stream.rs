@@ -17,9 +17,9 @@ pub enum LiveSample {
     Standard { tokens: u32 },
     /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
     InterToken { latency: Duration, tokens: u32 },
-    /// Gap between token-bearing chunks.
+    /// Gap between chunks with text.
     InterChunk { gap: Duration },
-    /// Tokens in one token-bearing chunk.
+    /// Tokens in one chunk with text. 0 if the text only lengthens the last token.
     ChunkTokens { tokens: u32 },
     /// Time per output chunk as defined by the semantic conventions: gap before every chunk after the first, whatever
     /// it carries.
@@ -37,11 +37,13 @@ pub enum LiveSample {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamTiming {
     last_chunk: Option<MonotonicInstant>,
+    last_text: Option<MonotonicInstant>,
     last_token: Option<MonotonicInstant>,
-    /// Blocked time since `last_chunk` and since `last_token`.
+    /// Blocked time since `last_chunk`, since `last_text` and since `last_token`.
     blocked_since_chunk: Duration,
+    blocked_since_text: Duration,
     blocked_since_token: Duration,
-    /// Blocked time between first and last token, subtracted from decode.
+    /// Blocked time between the first and the last chunk with text, subtracted from decode.
     blocked_in_decode: Duration,
     /// All blocked time.
     blocked: Duration,
@@ -51,27 +53,41 @@ impl StreamTiming {
     /// Records that the client did not read for `time` before the next arrival.
     pub fn block(&mut self, time: Duration) {
         self.blocked_since_chunk += time;
+        self.blocked_since_text += time;
         self.blocked_since_token += time;
         self.blocked += time;
     }
 
-    /// Records a chunk of the API format that carries `tokens` by the proxy's count. The count is 0 if the chunk
-    /// carries no token or the prefix count did not rise; the gap then extends to the next chunk.
-    pub fn chunk(&mut self, at: MonotonicInstant, tokens: u32, out: &mut impl FnMut(LiveSample)) {
+    /// Records a chunk of the API format. `tokens` is the proxy's count of its text, and `None` without text. The count
+    /// is 0 if the text only lengthens the last token. The gap for the inter-token latency then extends to the next
+    /// chunk.
+    pub fn chunk(
+        &mut self,
+        at: MonotonicInstant,
+        tokens: Option<u32>,
+        out: &mut impl FnMut(LiveSample),
+    ) {
         if let Some(previous) = self.last_chunk.replace(at) {
             out(LiveSample::OutputChunk {
                 gap: at.since(previous).saturating_sub(self.blocked_since_chunk),
             });
         }
         self.blocked_since_chunk = Duration::ZERO;
+        let Some(tokens) = tokens else {
+            return;
+        };
+        out(LiveSample::ChunkTokens { tokens });
+        if let Some(previous) = self.last_text.replace(at) {
+            let gap = at.since(previous).saturating_sub(self.blocked_since_text);
+            self.blocked_in_decode += self.blocked_since_text;
+            out(LiveSample::InterChunk { gap });
+        }
+        self.blocked_since_text = Duration::ZERO;
         if tokens == 0 {
             return;
         }
-        out(LiveSample::ChunkTokens { tokens });
         if let Some(previous) = self.last_token.replace(at) {
             let gap = at.since(previous).saturating_sub(self.blocked_since_token);
-            self.blocked_in_decode += self.blocked_since_token;
-            out(LiveSample::InterChunk { gap });
             out(LiveSample::InterToken { latency: gap / tokens, tokens });
         }
         self.blocked_since_token = Duration::ZERO;
@@ -92,7 +108,8 @@ impl StreamTiming {
 mod tests {
     use super::*;
 
-    fn run(chunks: &[(u64, u64, u32)]) -> (Vec<LiveSample>, StreamTiming) {
+    /// Records chunks, each with its time, the blocked time before it, and its tokens.
+    fn run(chunks: &[(u64, u64, Option<u32>)]) -> (Vec<LiveSample>, StreamTiming) {
         let (mut samples, mut stream) = (Vec::new(), StreamTiming::default());
         for &(millis, blocked, tokens) in chunks {
             stream.block(Duration::from_millis(blocked));
@@ -109,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_gap_is_shared_by_the_tokens_of_the_later_chunk() {
-        let (samples, _) = run(&[(100, 0, 1), (160, 0, 3)]);
+        let (samples, _) = run(&[(100, 0, Some(1)), (160, 0, Some(3))]);
         assert_eq!(
             samples,
             [
@@ -123,15 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_adds_nothing_passes_its_gap_on() {
-        let (samples, _) = run(&[(0, 0, 1), (30, 0, 0), (50, 0, 1)]);
-        assert_eq!(
-            samples
-                .iter()
-                .filter(|s| matches!(s, LiveSample::InterChunk { gap } if *gap == millis(50)))
-                .count(),
-            1
-        );
+    fn a_chunk_without_text_passes_its_gap_on() {
+        let (samples, _) = run(&[(0, 0, Some(1)), (30, 0, None), (50, 0, Some(1))]);
+        assert!(samples.contains(&LiveSample::InterChunk { gap: millis(50) }));
         assert_eq!(
             samples.iter().filter(|s| matches!(s, LiveSample::OutputChunk { .. })).count(),
             2
@@ -139,8 +150,29 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_that_only_lengthens_the_last_token_has_a_gap_and_no_token() {
+        let (samples, stream) =
+            run(&[(0, 0, Some(1)), (30, 10, Some(0)), (50, 0, Some(1)), (90, 20, Some(0))]);
+        let of_tokens = samples.iter().filter(|s| !matches!(s, LiveSample::OutputChunk { .. }));
+        assert_eq!(
+            of_tokens.copied().collect::<Vec<_>>(),
+            [
+                LiveSample::ChunkTokens { tokens: 1 },
+                LiveSample::ChunkTokens { tokens: 0 },
+                LiveSample::InterChunk { gap: millis(20) },
+                LiveSample::ChunkTokens { tokens: 1 },
+                LiveSample::InterChunk { gap: millis(20) },
+                LiveSample::InterToken { latency: millis(40), tokens: 1 },
+                LiveSample::ChunkTokens { tokens: 0 },
+                LiveSample::InterChunk { gap: millis(20) },
+            ]
+        );
+        assert_eq!(stream.blocked_in_decode(), millis(30), "up to the last text");
+    }
+
+    #[test]
     fn a_role_chunk_before_the_first_token_starts_no_token_gap() {
-        let (samples, _) = run(&[(0, 0, 0), (500, 0, 1)]);
+        let (samples, _) = run(&[(0, 0, None), (500, 0, Some(1))]);
         assert_eq!(
             samples,
             [LiveSample::OutputChunk { gap: millis(500) }, LiveSample::ChunkTokens { tokens: 1 }]
@@ -149,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_client_that_did_not_read_makes_no_slow_gap() {
-        let (samples, stream) = run(&[(0, 0, 1), (1_010, 1_000, 1)]);
+        let (samples, stream) = run(&[(0, 0, Some(1)), (1_010, 1_000, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(10) }));
         assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));
     }

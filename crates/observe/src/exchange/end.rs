@@ -71,7 +71,7 @@ impl Exchange {
             record.call = Some(call);
         }
         if let Some(socket) = &mut self.socket {
-            record.anomalies.extend(socket.finish());
+            record.anomalies.extend(socket.finish(ending == Ending::Complete));
         }
         let broke_off = [(self.gap, ParseError::Gap), (self.broken, ParseError::Panic)];
         record

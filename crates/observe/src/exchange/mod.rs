@@ -12,7 +12,7 @@ use crate::tcp_info::Connections;
 use crate::websocket::WebSocketSession;
 use tokengauge_llm::budget::RequestBudget;
 use tokengauge_llm::content::CapturePolicy;
-use tokengauge_llm::count::Tokenizers;
+use tokengauge_llm::count::{Source, Tokenizers};
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::load::RequestPhase;
 use tokengauge_measure::record::{MetricLabels, WebSocket};
@@ -404,6 +404,13 @@ impl Exchange {
         } else if let Some(call) = &mut self.call {
             call.gap(direction);
         }
+    }
+
+    /// Returns the status of a response below 400 or of a session, and how its tokens are counted. `None` before the
+    /// response.
+    pub fn response_start(&self) -> Option<(u16, Source)> {
+        let status = self.head.as_ref().filter(|_| self.is_answering())?.status;
+        Some((status, self.call.as_ref()?.answer.facts.source()))
     }
 
     /// Returns whether a response below 400 or a session has begun.

@@ -154,6 +154,9 @@ impl ActiveRequest {
         };
         let model_id = load.flow(&ModelKey::of(&series));
         let live = instruments.live(&series);
+        if let Some((status, source)) = self.exchange.response_start() {
+            instruments.initialize_response(&live, status, source);
+        }
         for sample in self.early_samples.drain(..) {
             if let LiveSample::Tokens { tokens, .. } = sample {
                 load.output(at, model_id, u64::from(tokens));

@@ -1,6 +1,6 @@
 //! Detects when the whole request has been written to the socket.
 //!
-//! hyper takes the last frame of a body long before it writes the frame. It buffers up to 400 KiB while the kernel
+//! hyper takes the last frame of a body long before it writes the frame. It buffers up to 64 KiB while the kernel
 //! accepts no more data, for example during a long prompt on a slow connection. An HTTP/1.1 connection carries one
 //! request at a time. So the first flush after the end of the body shows that the request was sent.
 

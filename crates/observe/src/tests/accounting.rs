@@ -358,10 +358,29 @@ impl Watch {
     }
 }
 
-/// In o200k_base, " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2. A counter
-/// never decreases, so it is not corrected at the end, where the exact count is 1.
+/// `rate()` ignores the increase from an absent series to its first value.
 #[test]
-fn live_token_counter_never_decreases() {
+fn counters_of_a_response_start_at_zero() {
+    let mut watch = Watch::new();
+    watch.begin();
+    for kind in ["text", "reasoning", "tool"] {
+        let labels = format!("kind=\"{kind}\",tokengauge_token_source=\"counted\"");
+        assert_eq!(watch.values("tokengauge_tokens_total", &labels), ["0"], "{kind}");
+    }
+    assert_eq!(watch.values("tokengauge_tokens_total", "type=\"input\""), ["0"]);
+    let finished = |watch: &Watch| watch.values("tokengauge_requests_finished_total", "");
+    assert_eq!(finished(&watch), ["0"]);
+    watch.delta(300, " a", 0);
+    watch.event(510, &chunk("{}", r#""stop""#), 0);
+    watch.event(510, "[DONE]", 0);
+    watch.end(520, Ending::Complete);
+    assert_eq!(finished(&watch), ["1"], "the same series");
+}
+
+/// In o200k_base, " inter" is 1 token, " internat" 2, and " international" 1 again. A counter cannot decrease, so the
+/// second token is not counted before the word ends.
+#[test]
+fn live_token_counter_does_not_count_parts_of_a_word() {
     let counts = [" inter", " internat", " international"]
         .map(|text| tokengauge_llm::count::Encoding::O200k.count(text));
     assert_eq!(counts, [1, 2, 1], "or another text must be found");
@@ -372,25 +391,28 @@ fn live_token_counter_never_decreases() {
         watch.delta(millis, piece, 0);
         counted.push(watch.tokens("counted"));
     }
-    assert_eq!(counted, [1, 2, 2]);
+    let chunks =
+        ["tokengauge_tokens_per_chunk_count", "tokengauge_inter_chunk_latency_seconds_count"]
+            .map(|name| watch.count(name, ""));
+    assert_eq!(chunks, [3, 2], "also a chunk that only lengthens the last token");
+    assert_eq!(counted, [1, 1, 1]);
     watch.event(510, &chunk("{}", r#""stop""#), 0);
     watch.event(510, &usage(1, 0), 0);
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
-    assert_eq!(watch.tokens("counted"), 2);
+    assert_eq!(watch.tokens("counted"), 1);
     assert_eq!(
         watch.count("tokengauge_normalized_tokens_total", ""),
         1,
         "reported a word late, and so exact"
     );
-    // The final exact count, not the live counter, is compared with the reported count.
     assert_eq!(watch.drift(), (1, 1));
 }
 
 /// Tokens of a model without a known encoding are estimated in o200k_base. The estimate is not compared with the
 /// reported count.
 #[test]
-fn estimated_token_counter_never_decreases() {
+fn estimated_token_counter_does_not_count_parts_of_a_word() {
     let mut watch = Watch::new();
     watch.ask(&STREAMED.replace("gpt-4o", "llama-3.1-8b"));
     let mut counted = Vec::new();
@@ -399,12 +421,12 @@ fn estimated_token_counter_never_decreases() {
         watch.event(millis, &data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
         counted.push(watch.tokens("estimated"));
     }
-    assert_eq!(counted, [1, 2, 2]);
+    assert_eq!(counted, [1, 1, 1]);
     watch.event(510, &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
     watch.event(510, &usage(3, 0), 0);
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
-    assert_eq!(watch.tokens("estimated"), 2);
+    assert_eq!(watch.tokens("estimated"), 1);
     assert_eq!(watch.count("tokengauge_reported_tokens_total", "kind=\"output\""), 3);
     assert_eq!(watch.drift(), (0, 0));
 }

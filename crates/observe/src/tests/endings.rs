@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{STREAMED, at, chunk, open, usage};
+use super::{STREAMED, WHOLE, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
+use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::Objective;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus, span};
@@ -315,5 +316,34 @@ fn stages_of_every_row_add_up() {
         assert_eq!(millis(&metrics, client), sent.map(|time| time.as_secs_f64() * 1e3), "{cell:?}");
         let admitted = cell.facts.spans == 2;
         assert_eq!(millis(&metrics, &format!("{call}_sum")), admitted.then_some(399.0), "{cell:?}");
+    }
+}
+
+#[test]
+fn a_body_cut_from_outside_is_no_parse_error() {
+    let part = r#"{"choices":[{"message":{"content":"Hel"#;
+    let event = format!("data: {}", chunk(r#"{"content":" a"}"#, "null"));
+    let errors = |body: &str, kind: &str, ending: Ending| {
+        let mut stage = Stage::new();
+        let request = if kind == "text/event-stream" { STREAMED } else { WHOLE };
+        stage.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
+        stage.body(1_000, Direction::Request, request);
+        stage.report(SENT, ObserverEvent::RequestBodySent);
+        stage.report(HEAD, super::head(200, kind));
+        stage.body(TOKEN, Direction::Response, body);
+        stage.report(END, ObserverEvent::End(ending));
+        stage.records.lock().unwrap().remove(0).anomalies
+    };
+    for (body, kind) in [(part, "application/json"), (&event, "text/event-stream")] {
+        for ending in [
+            Ending::UpstreamFailed(UpstreamFailure::MidBody),
+            Ending::TimedOut(TimeoutKind::Idle),
+            Ending::ClientDisconnected,
+            Ending::Drained,
+        ] {
+            assert_eq!(errors(body, kind, ending), [], "{ending:?} {kind}");
+        }
+        let delivered = errors(body, kind, Ending::Complete);
+        assert_eq!(delivered, [(ParseError::Unterminated, 1)], "{kind}");
     }
 }

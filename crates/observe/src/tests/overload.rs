@@ -1,7 +1,10 @@
 //! An overloaded, stuck or panicking observer: readers, the shutdown and other requests do not wait for it.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, mpsc};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -11,6 +14,7 @@ use crate::Observer;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel, RequestObserver};
 use tokengauge_llm::budget::Budget;
+use tokengauge_telemetry::prometheus;
 use tokengauge_types::clock;
 
 /// Requests of a new process, and the records that they leave.
@@ -79,6 +83,58 @@ fn respond(observer: &RequestObserver, content_encoding: Option<&'static str>) {
         head.headers.set("content-encoding", coding);
     }
     observer.head(clock::now(), *head);
+}
+
+/// Returns the sum of the series with this name.
+fn sum(page: &str, name: &str) -> f64 {
+    let series = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+}
+
+/// Counters and gauges of one scrape belong to the same instant, while requests start and end.
+#[test]
+fn started_requests_are_finished_or_in_flight_in_every_scrape() {
+    let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
+    let limits = CardinalityLimits::default();
+    let slot = Arc::<OnceLock<Arc<Observer>>>::default();
+    let source = Arc::clone(&slot);
+    let readings = SnapshotSource::holding(move |collect| match source.get() {
+        Some(observer) => observer.with_snapshot(collect),
+        None => collect(StateSnapshot::default()),
+    });
+    let (instruments, reader) = Instruments::new(&config, limits, readings);
+    let gate = Arc::new(CardinalityLimiter::new(limits, []));
+    let sinks = Sinks { instruments, record: Box::new(|_| {}) };
+    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+    let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+    let observer = Observer::start(Arc::clone(&channel), requests).unwrap();
+    slot.set(Arc::new(observer)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let counted = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut open_requests = VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) {
+                open_requests.push_back(channel.open(open("/v1/chat/completions"), clock::now()));
+                if open_requests.len() > 5 {
+                    open_requests.pop_front().unwrap().end(clock::now(), Ending::Complete);
+                }
+                std::thread::yield_now();
+            }
+        });
+        let scrapes = (0..75).map(|_| reader.scrape()).filter(|scrape| scrape.age.is_zero());
+        let pages: Vec<_> = scrapes.map(|scrape| prometheus::text(&scrape)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        pages
+    });
+    for page in &counted {
+        let of = |name| sum(page, name);
+        let ended = of("tokengauge_requests_finished_total");
+        let (started, active) =
+            (of("tokengauge_requests_started_total"), of("tokengauge_active_requests"));
+        assert!((started - ended - active).abs() < 0.5, "{started} = {ended} + {active}");
+    }
+    let last = counted.last().map(|page| sum(page, "tokengauge_requests_finished_total"));
+    assert!(counted.len() > 10 && last > Some(10.0), "{} scrapes, {last:?}", counted.len());
 }
 
 #[test]
@@ -158,6 +214,53 @@ fn backlog_is_judged_by_its_age() {
     assert_eq!(late.http.response_bytes, body.len() as u64, "the size is known nevertheless");
     let health = requests.snapshot(at(60_001)).observer;
     assert_eq!((health.lost_bytes, health.unobserved), (body.len() as u64, 1));
+}
+
+/// Loading a tokenizer, or a thread that does not run, is no work on the backlog.
+#[test]
+fn a_pause_of_the_observer_does_not_make_bodies_too_old() {
+    let (mut requests, records) = requests();
+    let config = tee::Config { shards: 1, ..tee::Config::default() };
+    let channel = Arc::new(ObservationChannel::new(config));
+    let mut backlog = Backlog::default();
+    let now = Cell::new(1_000);
+    let mut drain = |requests: &mut InFlightRequests, looks: &[u64]| {
+        let looks = Cell::new(looks);
+        let clock = || {
+            if let [next, later @ ..] = looks.get() {
+                now.set(*next);
+                looks.set(later);
+            }
+            at(now.get())
+        };
+        let channel = &channel;
+        let context = DrainContext { channel, clock: &clock, beat: &|_| {}, interrupt: &|_| false };
+        assert!(backlog.drain(requests, context));
+    };
+    let body = format!("data: {}\n\n", chunk(r#"{"content":"Hello"}"#, "null"));
+    let call = |millis| {
+        let exchange = channel.open(open("/v1/chat/completions"), at(millis));
+        respond(&exchange, None);
+        arrive(&exchange, at(millis), body.as_bytes());
+        exchange.end(at(millis), Ending::Complete);
+    };
+    let completes =
+        || records.try_iter().map(|it| it.call.unwrap().complete != Completeness::Unobserved);
+    drain(&mut requests, &[1_000]);
+    (0..20).for_each(|_| call(1_000));
+    // The first look after the start of the batch is 5 s later.
+    drain(&mut requests, &[1_001, 1_001, 1_001, 6_001]);
+    assert_eq!(completes().filter(|complete| *complete).count(), 20);
+    call(1_002);
+    drain(&mut requests, &[6_002]);
+    assert_eq!(completes().collect::<Vec<_>>(), [true], "it arrived during the pause");
+    call(6_002);
+    drain(&mut requests, &[9_000, 9_000]);
+    drain(&mut requests, &[9_001]);
+    completes().for_each(drop);
+    call(6_003);
+    drain(&mut requests, &[9_002]);
+    assert_eq!(completes().collect::<Vec<_>>(), [false], "the next drain had no pause");
 }
 
 #[test]

@@ -65,13 +65,16 @@ impl WebSocketSession {
         facts.record.left.get_or_insert(direction);
     }
 
-    /// Ends both directions and returns the parse errors.
-    pub(super) fn finish(&mut self) -> Vec<(ParseError, u32)> {
+    /// Ends both directions and returns the parse errors. If the connection was not `closed` in order, a missing end is
+    /// not a parse error.
+    pub(super) fn finish(&mut self, closed: bool) -> Vec<(ParseError, u32)> {
         let Self { client, server, facts, .. } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
             reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         }
-        std::mem::take(&mut facts.parse_errors)
+        let mut errors = std::mem::take(&mut facts.parse_errors);
+        errors.retain(|(error, _)| closed || *error != ParseError::Unterminated);
+        errors
     }
 
     pub(super) const fn facts(&self) -> &record::WebSocket {

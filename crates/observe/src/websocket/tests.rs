@@ -406,6 +406,11 @@ fn truncated_session_has_an_error_source() {
     play.created().bytes(UPSTREAM, b"\x81\x05Hel");
     let record = play.end(Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert_eq!(record.outcome, Outcome::Truncated);
+    assert_eq!(record.anomalies, [], "a reset is not a parse error");
+
+    let mut play = Play::session();
+    play.created().bytes(UPSTREAM, b"\x81\x05Hel");
+    let record = play.end(Ending::Complete);
     assert_eq!(record.anomalies, [(ParseError::Unterminated, 1)]);
 }
 

@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use super::{Log, SEPARATOR};
+use crate::dimension::Selector;
 use crate::interner::StringInterner;
 use crate::line::Line;
 use crate::row::{Row, Side};
@@ -51,6 +52,11 @@ impl Log {
         };
         if !request.only.iter().all(|selector| selector.matches(&line)) {
             self.lines.filtered += 1;
+            for Selector { dimension, .. } in &request.only {
+                if let Some(value) = dimension.value_of(&line) {
+                    self.add_excluded(dimension.as_str(), &bounded(value));
+                }
+            }
             return None;
         }
         self.lines.calls += 1;

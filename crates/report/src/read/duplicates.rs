@@ -21,7 +21,8 @@ pub(super) struct Duplicate {
     pub(super) stored: Stored,
 }
 
-/// Returns one entry for each file. A file that cannot be read to its end is no duplicate.
+/// Returns one entry per file: the earlier file with the same content, or `None`. A file that cannot be read to its
+/// end has no duplicates.
 pub(super) fn find(files: &[File]) -> Vec<Option<Duplicate>> {
     let prefixes: Vec<_> =
         files.iter().map(|file| Some((file.side, prefix(&file.path)?))).collect();

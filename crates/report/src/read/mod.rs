@@ -9,7 +9,7 @@ mod blocks;
 mod duplicates;
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -33,6 +33,9 @@ pub const MAX_GROUPS: usize = 10_000;
 const MAX_VALUES: usize = 64;
 /// Maximum number of configuration hashes in the report.
 const MAX_CONFIGS: usize = 16;
+/// Maximum number of values that the message for an empty selection lists, and one more, which shows that there are
+/// more.
+const MAX_EXCLUDED: usize = 11;
 /// Maximum number of parser threads. One thread reads the files, and more parsers would only wait for it.
 const MAX_PARSERS: usize = 4;
 /// Number of blocks (1 MiB each) that can wait in the queue before a parser and in the queue after it.
@@ -94,6 +97,8 @@ pub struct Log {
     pub buckets: StringInterner,
     /// Distinct `config.hash` values of the lines, at most `MAX_CONFIGS`.
     pub configs: BTreeSet<String>,
+    /// Values of each selector's dimension in the calls that the selectors exclude, at most `MAX_EXCLUDED` of each.
+    pub excluded: BTreeMap<&'static str, BTreeSet<String>>,
     pub inputs: Vec<Input>,
     pub lines: Lines,
 }
@@ -144,7 +149,7 @@ pub fn read(request: &Request) -> Result<Log, ReadError> {
     Ok(log)
 }
 
-/// What to do with a file.
+/// A file to read, or a file to skip because its content was read before.
 enum Content {
     New(Source),
     Duplicate(Duplicate),
@@ -231,6 +236,7 @@ impl Log {
             currencies: StringInterner::new(MAX_VALUES),
             buckets: StringInterner::new(MAX_VALUES),
             configs: BTreeSet::new(),
+            excluded: BTreeMap::new(),
             inputs: Vec::new(),
             lines: Lines::default(),
         }
@@ -264,6 +270,16 @@ impl Log {
         self.lines.unreadable += unreadable;
         self.lines.beyond += self.rows.append(rows) as u64;
         block.configs.iter().for_each(|hash| self.add_config(hash));
+        for (dimension, values) in &block.excluded {
+            values.iter().for_each(|value| self.add_excluded(dimension, value));
+        }
+    }
+
+    fn add_excluded(&mut self, dimension: &'static str, value: &str) {
+        let values = self.excluded.entry(dimension).or_default();
+        if values.len() < MAX_EXCLUDED && !values.contains(value) {
+            values.insert(value.to_owned());
+        }
     }
 
     fn add_config(&mut self, hash: &str) {

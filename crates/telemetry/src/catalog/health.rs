@@ -33,7 +33,7 @@ metrics! {
     SELF_OVERFLOW "tokengauge.self.label_overflow" Counter "{value}" by [&[DIMENSION]] times Dimension::ALL.len() + 1,
         "How often a label value was replaced by other because its dimension was full.";
     SELF_INVALID_REQUESTS "tokengauge.self.requests.invalid" Counter "{request}",
-        "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 400 KB).";
+        "Requests rejected before routing: their headers were malformed or too large (more than 100 lines, or 64 KiB).";
     SELF_OVER_LIMIT "tokengauge.self.requests.over_limit" Counter "{request}",
         "Requests answered with 503 because the limit max_requests of their listener was reached.";
     SELF_CONNECTIONS "tokengauge.self.connections.open" Gauge "{connection}",
@@ -62,6 +62,14 @@ metrics! {
         "CPU time of this process. Linux only.";
     MEMORY "process.memory.usage" UpDownCounter "By",
         "Resident memory of this process. Linux only.";
+    PROCESS_CPU "process.cpu" Counter "s",
+        "CPU time of this process, user and system, under the name of Prometheus client libraries. Linux only.";
+    PROCESS_RESIDENT_MEMORY "process.resident_memory" Gauge "By",
+        "Resident memory of this process, under the name of Prometheus client libraries. Linux only.";
+    PROCESS_START "process.start_time" Gauge "s",
+        "Start time of this process in seconds since 1970. Linux only.";
+    PROCESS_OPEN_FDS "process.open_fds" Gauge "{file}",
+        "Open file descriptors of this process, including sockets. Linux only.";
     SELF_MEMORY_LIMIT "tokengauge.self.memory_limit" Gauge "By",
         "Memory limit of this process: the lowest limit of its cgroup and the parents of it. Absent without a limit.";
     SELF_CPU_LIMIT "tokengauge.self.cpu_limit" Gauge "{cpu}",

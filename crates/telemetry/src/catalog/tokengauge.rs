@@ -1,5 +1,7 @@
-//! Metrics of tokengauge. Histogram bounds are never integers: a scrape has `le="1.0"`, and Prometheus writes `le="1"`
-//! for OTLP.
+//! Metrics of tokengauge.
+//!
+//! Histogram bounds are never integers, because their label would depend on the path: a scrape has `le="1.0"`, and
+//! Prometheus' OTLP receiver writes `le="1"`.
 
 use crate::catalog::attributes::{
     Attribute, BACKEND_STAGE, BUDGET, BUDGET_UNIT, CALL, CHOICE_RESULT, CONNECT_STAGE, CURRENCY,
@@ -65,7 +67,7 @@ metrics! {
         "Length of a stall, from the last token, recorded when it ends.";
     TOKEN_THROUGHPUT "tokengauge.token_throughput" Gauge "{token}/s"
         by [&[PROVIDER, REQUEST_MODEL, ROUTE, POSITION, TOKEN_TYPE, WINDOW]] times 8,
-        "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, streamed tokens only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.";
+        "Tokens of all calls in a window ÷ the window. peak: the highest second of the last 5 min, output only. Absent until the window is covered. Input is known at the end of a call and counts at its prefill: a window shorter than the calls misses it.";
     OUTPUT_TOKEN_RATE "tokengauge.request.output_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
         "Output tokens per second of one stream, excluding prefill: (N − n₁) ÷ (last − token − blocked), where n₁ is the number of tokens in the first chunk with a token.";
     TOTAL_TOKEN_RATE "tokengauge.request.total_token_rate" Histogram "{token}/s" by [CALL, ENDED, LENGTH_BUCKETS] buckets RATES,
@@ -91,9 +93,9 @@ metrics! {
     INTER_TOKEN_LATENCY "tokengauge.inter_token_latency" Histogram "s" by [CALL] buckets GAPS,
         "Inter-token latency: gap between chunks with tokens ÷ tokens in the later one, recorded once per token.";
     INTER_CHUNK_LATENCY "tokengauge.inter_chunk_latency" Histogram "s" by [CALL] buckets GAPS,
-        "Gap between chunks with tokens.";
+        "Gap between chunks with text.";
     TOKENS_PER_CHUNK "tokengauge.tokens_per_chunk" Histogram "{token}" by [CALL] buckets CHUNK_TOKENS,
-        "Tokens per chunk. Shows speculative decoding and batching.";
+        "Tokens per chunk with text. Shows speculative decoding and batching. 0 if the text only lengthens the last token.";
     CLIENT_BACKPRESSURE "tokengauge.client.backpressure.duration" Histogram "s" by [CALL, ENDED] buckets SECONDS,
         "Time of a call in which the client did not read. Excluded from decode, gaps and stream time.";
     CONNECT_STAGE_DURATION "tokengauge.connect.stage.duration" Histogram "s" by [ROUTE_KEY, &[CONNECT_STAGE]] buckets CONNECTION_SECONDS times 4,

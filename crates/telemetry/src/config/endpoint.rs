@@ -1,12 +1,15 @@
-//! The URL of a collector. Credentials are separated from it, so that no log line or error message can contain them.
+//! The URL of a collector. Credentials are separated from the URL, so that no log line and no error contains them.
 
-/// A collector's URL and the credentials that were part of it.
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// A collector's URL and the credentials that were part of the URL.
 #[derive(Debug, PartialEq)]
 pub(super) struct Endpoint {
-    /// Without credentials.
+    /// The URL without credentials.
     pub(super) url: String,
-    /// `user:password`, percent-encoded.
-    pub(super) credentials: Option<String>,
+    /// Value of the `Authorization` header for `user:password` in the URL.
+    pub(super) authorization: Option<String>,
 }
 
 impl Endpoint {
@@ -18,41 +21,66 @@ impl Endpoint {
             return None;
         }
         let (scheme, rest) = text.split_once("://")?;
-        let path = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at_checked(path)?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (credentials, host) = match authority.rsplit_once('@') {
-            Some((credentials, host)) => (Some(credentials.to_owned()), host),
+            Some((credentials, host)) => (Some(credentials), host),
             None => (None, authority),
         };
-        Some(Self { url: format!("{scheme}://{host}{path}"), credentials })
+        Some(Self {
+            url: format!("{scheme}://{host}{path}"),
+            authorization: credentials.map(basic_authorization),
+        })
     }
 
-    /// Appends `path` to the path of the URL, before its query.
+    /// Appends `path` to the path of the URL, before the query.
     pub(super) fn with_path(self, path: &str) -> Self {
-        if path.is_empty() {
-            return self;
-        }
         let (base, query) = self.url.split_at(self.url.find(['?', '#']).unwrap_or(self.url.len()));
-        let url = format!("{}{path}{query}", base.trim_end_matches('/'));
-        Self { url, ..self }
+        Self { url: format!("{}{path}{query}", base.trim_end_matches('/')), ..self }
     }
 }
 
-/// Returns a URL, valid or not, for a message: credentials and query are replaced by `***`.
+fn basic_authorization(credentials: &str) -> String {
+    let decoded = percent_decoded(credentials).unwrap_or_else(|| credentials.to_owned());
+    format!("Basic {}", STANDARD.encode(decoded))
+}
+
+/// Returns a URL for messages. A query can contain an API key, so `***` replaces it.
+pub(super) fn without_query(url: &str) -> String {
+    match url.split_once('?') {
+        Some((url, _)) => format!("{url}?***"),
+        None => url.to_owned(),
+    }
+}
+
+/// Returns the value of an endpoint variable for messages, even if the value is not a URL. `***` replaces everything
+/// before the last `@` and the query.
 pub(super) fn redacted(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), text),
+        Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            (format!("{scheme}://"), rest)
+        }
+        Some(_) | None => (String::new(), text),
     };
-    let (credentials, rest) = match rest.rsplit_once('@') {
-        Some((_, rest)) => ("***@", rest),
-        None => ("", rest),
-    };
-    let (rest, query) = match rest.split_once('?') {
-        Some((rest, _)) => (rest, "?***"),
-        None => (rest, ""),
-    };
-    format!("{scheme}{credentials}{rest}{query}")
+    match rest.rsplit_once('@') {
+        Some((_, host)) => without_query(&format!("{scheme}***@{host}")),
+        None => without_query(text),
+    }
+}
+
+/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let value = digit()? * 16 + digit()?;
+        decoded.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(decoded).ok()
 }
 
 #[cfg(test)]
@@ -60,17 +88,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separates_credentials_and_appends_before_the_query() {
-        for (text, credentials, url) in [
+    fn separates_credentials_and_appends_the_path_before_the_query() {
+        for (text, authorization, url) in [
             ("http://c:4318", None, "http://c:4318/v1/traces"),
             ("http://c:4318/", None, "http://c:4318/v1/traces"),
-            ("https://me:p%40ss@c/base/", Some("me:p%40ss"), "https://c/base/v1/traces"),
+            ("https://me:p%40ss@c/base/", Some("Basic bWU6cEBzcw=="), "https://c/base/v1/traces"),
             ("http://c/otlp?key=a/b", None, "http://c/otlp/v1/traces?key=a/b"),
-            ("http://me@c?key=1", Some("me"), "http://c/v1/traces?key=1"),
+            ("http://me@c?key=1", Some("Basic bWU="), "http://c/v1/traces?key=1"),
+            ("http://c/@team", None, "http://c/@team/v1/traces"),
         ] {
             let endpoint = Endpoint::parse(text).unwrap().with_path("/v1/traces");
             let expected =
-                Endpoint { url: url.to_owned(), credentials: credentials.map(str::to_owned) };
+                Endpoint { url: url.into(), authorization: authorization.map(str::to_owned) };
             assert_eq!(endpoint, expected, "{text}");
         }
         assert_eq!(Endpoint::parse("http://c/own?a=1").unwrap().url, "http://c/own?a=1");
@@ -80,11 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn redacts_whatever_may_be_secret() {
+    fn redacts_credentials_and_queries_of_any_text() {
         for (text, shown) in [
             ("http://c:4318/v1/traces", "http://c:4318/v1/traces"),
             ("http://me:hunter2@c:4318", "http://***@c:4318"),
             ("me:hunter2@c", "***@c"),
+            ("me:hunter2://x@c", "***@c"),
             ("http://me:hun/ter?2@c", "http://***@c"),
             ("http://c/p?key=hunter2", "http://c/p?***"),
         ] {

@@ -7,10 +7,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use crate::config::endpoint::{Endpoint, redacted};
+use crate::config::endpoint::{Endpoint, percent_decoded, redacted};
 use crate::config::{
     BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
     SignalConfig, Temporality, TlsFiles,
@@ -47,17 +44,7 @@ impl Config {
             max_value_chars: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
-            gen_ai: environment
-                .keyword(
-                    "TOKENGAUGE_GEN_AI_NAMES",
-                    &[
-                        ("latest", GenAiNames::Latest),
-                        ("legacy", GenAiNames::Legacy),
-                        ("both", GenAiNames::Both),
-                        ("off", GenAiNames::Off),
-                    ],
-                )
-                .unwrap_or_default(),
+            gen_ai: environment.gen_ai_names(),
             exemplars: environment
                 .keyword(
                     "OTEL_METRICS_EXEMPLAR_FILTER",
@@ -107,13 +94,16 @@ impl Environment<'_> {
         );
         let endpoint =
             if self.exports(signal) { self.endpoint(signal, path, protocol) } else { None };
+        let (endpoint, authorization) =
+            endpoint.map(|endpoint| (endpoint.url, endpoint.authorization)).unzip();
         let file = |what| self.text(&name(what)).map(PathBuf::from);
         let list = name("HEADERS");
-        let mut headers = self.text(&list).map(|text| self.pairs(&list, &text)).unwrap_or_default();
-        let credentials = endpoint.as_ref().and_then(|endpoint| endpoint.credentials.as_deref());
-        headers.extend(credentials.and_then(basic_authorization));
+        let configured = self.text(&list).map(|text| self.pairs(&list, &text));
+        // A configured header replaces the credentials of the URL, because the last header of a name is sent.
+        let headers = authorization.flatten().map(|value| ("authorization".to_owned(), value));
+        let headers = headers.into_iter().chain(configured.unwrap_or_default()).collect();
         SignalConfig {
-            endpoint: endpoint.map(|endpoint| endpoint.url),
+            endpoint,
             protocol: protocol.unwrap_or_default(),
             headers: ExportHeaders(headers),
             timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
@@ -138,7 +128,6 @@ impl Environment<'_> {
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<Endpoint> {
         let name = self.signal_variable(signal, "ENDPOINT");
         let text = self.text(&name)?;
-        let is_general = name == "OTEL_EXPORTER_OTLP_ENDPOINT";
         let url = match protocol.unwrap_or_default() {
             Protocol::Grpc => self.with_scheme(signal, &name, &text),
             Protocol::HttpProtobuf => text,
@@ -166,6 +155,7 @@ impl Environment<'_> {
         if !advice.is_empty() {
             self.warn(&name, format!("OTLP over HTTP is used{advice}"));
         }
+        let is_general = name == "OTEL_EXPORTER_OTLP_ENDPOINT";
         Some(match protocol.unwrap_or_default() {
             Protocol::HttpProtobuf if is_general => endpoint.with_path(path),
             Protocol::Grpc | Protocol::HttpProtobuf => endpoint,
@@ -204,6 +194,38 @@ impl Environment<'_> {
         }
         words.iter().any(|word| word == "otlp")
             || !words.iter().any(|word| matches!(word.as_str(), "none" | "prometheus"))
+    }
+
+    /// `TOKENGAUGE_GEN_AI_NAMES` takes precedence over `OTEL_SEMCONV_STABILITY_OPT_IN`.
+    fn gen_ai_names(&self) -> GenAiNames {
+        let names = self.keyword(
+            "TOKENGAUGE_GEN_AI_NAMES",
+            &[
+                ("latest", GenAiNames::Latest),
+                ("legacy", GenAiNames::Legacy),
+                ("both", GenAiNames::Both),
+                ("off", GenAiNames::Off),
+            ],
+        );
+        names.or_else(|| self.opted_in_gen_ai_names()).unwrap_or_default()
+    }
+
+    /// Reads `OTEL_SEMCONV_STABILITY_OPT_IN`, a list of conventions. `/dup` requests the former names in addition. Other
+    /// instrumentation reads the same variable, so unknown conventions are not reported.
+    fn opted_in_gen_ai_names(&self) -> Option<GenAiNames> {
+        let name = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        let list = self.text(name)?;
+        let words: Vec<&str> = list.split(',').map(str::trim).collect();
+        if words.contains(&"http/dup") {
+            let message =
+                "\"http/dup\": only the stable names of HTTP metrics and attributes exist";
+            self.warn(name, message.to_owned());
+        }
+        let opted_in = [
+            ("gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+        ];
+        opted_in.into_iter().find_map(|(word, names)| words.contains(&word).then_some(names))
     }
 
     fn batch(&self, prefix: &str, default: BatchConfig) -> BatchConfig {
@@ -366,28 +388,6 @@ impl Environment<'_> {
             warnings.push(warning);
         }
     }
-}
-
-/// Returns the header for credentials that were part of a URL. Returns `None` if they are not valid percent-encoding.
-fn basic_authorization(credentials: &str) -> Option<(String, String)> {
-    let decoded = percent_decoded(credentials)?;
-    Some(("authorization".to_owned(), format!("Basic {}", STANDARD.encode(decoded))))
-}
-
-/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        let value = digit()? * 16 + digit()?;
-        decoded.push(u8::try_from(value).ok()?);
-    }
-    String::from_utf8(decoded).ok()
 }
 
 /// Returns a UUID of version 4. The UUID must be unique but not secret, so any random source is sufficient.
@@ -674,20 +674,20 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_a_url_become_a_header() {
-        let url = "http://me:hunt%65r2@collector:4318/otlp?key=hunter2";
-        let config = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]);
-        let url = "http://collector:4318/otlp/v1/traces?key=hunter2";
-        assert_eq!(config.traces.endpoint.as_deref(), Some(url));
-        let basic = ("authorization".to_owned(), "Basic bWU6aHVudGVyMg==".to_owned());
-        assert_eq!(config.traces.headers.0, [basic]);
-        let summary = config.summary();
-        assert!(!summary.contains("hunt") && summary.contains("/otlp/v1/traces?***"), "{summary}");
-        for invalid in ["ftp://me:hunter2@collector", "me:hunter2@collector:4318"] {
-            let (_, warning) = endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", invalid)]);
-            let (message, _) = warning.unwrap();
-            assert!(!message.contains("hunter2") && message.contains("***@collector"), "{message}");
+    fn reads_the_opt_in_of_semantic_conventions() {
+        let variable = "OTEL_SEMCONV_STABILITY_OPT_IN";
+        for (list, expected) in [
+            ("gen_ai_latest_experimental", GenAiNames::Latest),
+            ("http, gen_ai_latest_experimental/dup", GenAiNames::Both),
+            ("http,database/dup", GenAiNames::Latest),
+        ] {
+            assert_eq!(quiet(&[(variable, list)]).gen_ai, expected, "{list}");
         }
+        let own = ("TOKENGAUGE_GEN_AI_NAMES", "legacy");
+        let both = quiet(&[(variable, "gen_ai_latest_experimental/dup"), own]);
+        assert_eq!(both.gen_ai, GenAiNames::Legacy, "the own variable takes precedence");
+        let (_, problems) = read(&[(variable, "http/dup")]);
+        assert_eq!(problems, [variable]);
     }
 
     #[test]
@@ -702,5 +702,32 @@ mod tests {
             (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "hunter2".to_owned())
         });
         assert!(problems.iter().all(|problem| !problem.to_string().contains("hunter2")));
+    }
+
+    #[test]
+    fn credentials_of_a_url_become_a_header() {
+        let endpoint =
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:hunt%65r2@collector:4318/otlp?key=hunter2");
+        let config = quiet(&[endpoint]);
+        let url = "http://collector:4318/otlp/v1/traces?key=hunter2";
+        assert_eq!(config.traces.endpoint.as_deref(), Some(url));
+        let basic = ("authorization".to_owned(), "Basic bWU6aHVudGVyMg==".to_owned());
+        assert_eq!(config.traces.headers.0, [basic]);
+        let summary = config.summary();
+        assert!(!summary.contains("hunt") && summary.contains("/otlp/v1/traces?***"), "{summary}");
+        let config = quiet(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=own")]);
+        let last = ("Authorization".to_owned(), "own".to_owned());
+        assert_eq!(config.traces.headers.0.last(), Some(&last));
+    }
+
+    #[test]
+    fn problems_of_an_endpoint_never_show_its_credentials() {
+        for endpoint in ["ftp://me:hunter2@collector", "me:hunter2@collector:4318"] {
+            let (_, problems) = Config::from_env(|name| {
+                (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.to_owned())
+            });
+            let problem = problems.first().unwrap().to_string();
+            assert!(problem.contains("***@collector") && !problem.contains("hunt"), "{problem}");
+        }
     }
 }

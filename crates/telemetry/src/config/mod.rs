@@ -44,7 +44,8 @@ label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// URL of the collector with its scheme, and for HTTP also with its path. `None` if the signal is not exported.
+    /// URL of the collector with its scheme and without credentials, and for HTTP also with its path. `None` if the
+    /// signal is not exported. A query can contain an API key, so messages show [`shown_endpoint`](Self::shown_endpoint).
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
@@ -209,9 +210,9 @@ impl Default for SignalConfig {
 }
 
 impl SignalConfig {
-    /// Returns the endpoint for messages, without its query, which may contain a credential.
+    /// Returns the endpoint for messages: `***` replaces its query.
     pub fn shown_endpoint(&self) -> Option<String> {
-        self.endpoint.as_deref().map(endpoint::redacted)
+        self.endpoint.as_deref().map(endpoint::without_query)
     }
 }
 

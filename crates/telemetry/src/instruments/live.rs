@@ -30,8 +30,10 @@ pub struct LiveInstruments {
     /// The attributes of the series, sorted by key.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: MetricLabels,
-    /// The first response model of the series. Its points are a part of the points of the series.
+    /// The first response model of the series. The limit for the series already includes the points of this model.
     pub(super) response_model: OnceLock<Label>,
+    /// Set when the counters that a response updates were initialized.
+    has_response: OnceLock<()>,
     bound: BoundInstruments,
 }
 
@@ -57,11 +59,13 @@ impl LiveInstruments {
             base: of_series(series),
             series: series.clone(),
             response_model: OnceLock::new(),
+            has_response: OnceLock::new(),
             bound: BoundInstruments::default(),
         };
         if series.operation.generates() {
             // Exported as 0 before the first token, so that `rate()` includes the first increment.
             live.record(LiveSample::Standard { tokens: 0 });
+            live.estimated_input(0);
             if series.stream {
                 live.record_stream_time(Duration::ZERO, Duration::ZERO);
                 live.initialize_stalls();
@@ -101,6 +105,17 @@ impl LiveInstruments {
             LiveSample::Stalled(stall) => self.count_stalls(stall.awaited, stall.silence, 1),
             LiveSample::Resumed(stall) => self.record_stall_time(&stall),
         }
+    }
+
+    /// Exports the counters of output tokens from `source` as 0. Returns `false` if an earlier call did so.
+    pub(super) fn initialize_response(&self, source: Source) -> bool {
+        let is_first = self.has_response.set(()).is_ok();
+        if is_first && self.series.operation.generates() {
+            for kind in TextKind::ALL {
+                self.output(kind, source).add(0);
+            }
+        }
+        is_first
     }
 
     /// Exports each kind of stall as 0 before the first stall.

@@ -27,13 +27,14 @@ use crate::metrics_reader::MetricsReader;
 use crate::series_limits::{Fold, FoldStep, SeriesGroup, SeriesLimiter, SharedValues};
 use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
+use tokengauge_llm::count::Source;
 use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::load::{RetrySignal, RouteKey};
 use tokengauge_measure::record::{
     Call, ChoiceStatus, LengthBuckets, MetricLabels, Outcome, Record,
 };
 use tokengauge_measure::timing::Stage;
-use tokengauge_types::event::RouteFacts;
+use tokengauge_types::event::{ErrorSource, RouteFacts};
 use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
@@ -129,6 +130,14 @@ impl Instruments {
         self.live.obtain(&folded, |series| LiveInstruments::new(Arc::clone(&self.set), series))
     }
 
+    /// Exports the counters that a response will probably update as 0, so that `rate()` includes their first increment:
+    /// the output tokens from `source`, and the requests with this status that succeed. Does so once for each series.
+    pub fn initialize_response(&self, live: &LiveInstruments, status: u16, source: Source) {
+        if live.initialize_response(source) {
+            self.finished(&live.series, of_series, &EndResult::ok(status)).0.add(0);
+        }
+    }
+
     /// Records the time that streams spent before their first token. [`LiveInstruments::record_stream_time`] records
     /// the time after the first token.
     pub fn record_waiting(&self, lane: &RouteKey, time: Duration) {
@@ -216,7 +225,11 @@ impl Instruments {
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
-        let (finished, series) = self.count(record, live.as_deref(), error.as_ref());
+        let result = EndResult::of(record, error.as_ref());
+        let (finished, series) = match &live {
+            Some(live) => self.finished(&live.series, of_series, &result),
+            None => self.finished(&lane_of(&record.route), of_lane, &result),
+        };
         EndInstruments {
             server,
             client,
@@ -274,8 +287,8 @@ impl Instruments {
         self.ended(&self.live(&labels), model)
     }
 
-    /// Returns the instruments of finished calls with one response model. The first response model of a series is a
-    /// part of the series. Further ones may become `other`.
+    /// Returns the instruments of finished calls with one response model. The limit for a series includes the points of
+    /// its first response model. Further response models need a place of their own, and become `other` without one.
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let model = model.map(|model| {
             let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
@@ -291,30 +304,14 @@ impl Instruments {
     }
 
     /// Binds the counter of finished requests.
-    fn count(
+    fn finished<L: Fold>(
         &self,
-        record: &Record,
-        live: Option<&LiveInstruments>,
-        error: Option<&Label>,
+        labels: &L,
+        attributes_of: impl Fn(&L) -> Vec<KeyValue>,
+        result: &EndResult<'_>,
     ) -> (BoundCounter<u64>, SeriesId) {
-        let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
-        let result = (outcome, fault, stage, error, record.http.status);
-        let (base, step) = if let Some(live) = live {
-            let (labels, step) = self.limiter.fold(&live.series, SeriesGroup::Finish, &result);
-            (of_series(&labels), step)
-        } else {
-            let lane = lane_of(&record.route);
-            let (lane, step) = self.limiter.fold(&lane, SeriesGroup::Finish, &result);
-            (of_lane(&lane), step)
-        };
-        let mut own = vec![
-            word(key::OUTCOME, outcome.as_str()),
-            word(key::ERROR_SOURCE, fault.as_str()),
-            word(key::STAGE, stage.as_str()),
-        ];
-        own.extend(status(record, step));
-        own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
-        let attributes = with(&base, &own);
+        let (labels, step) = self.limiter.fold(labels, SeriesGroup::Finish, result);
+        let attributes = with(&attributes_of(&labels), &result.attributes(step));
         let exemplars = &self.set.exemplars;
         let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
         (self.set.own.finished.bind(&attributes), series)
@@ -337,7 +334,7 @@ impl Instruments {
         let outcome = |has_failed: bool| {
             let error = error.filter(|_| has_failed);
             let error = error.map(|error| crate::attributes::label(key::ERROR_TYPE, error));
-            status(record, step).into_iter().chain(error)
+            status(http.status, step).into_iter().chain(error)
         };
         let mut server = of_lane(&labels.lane);
         server.push(word(key::METHOD, method(&http.method)));
@@ -360,6 +357,40 @@ impl Instruments {
         }
         let (folded, _) = self.limiter.fold(lane, SeriesGroup::Route, &());
         self.lanes.obtain(&folded, |lane| RouteInstruments::new(&self.set, lane))
+    }
+}
+
+/// The result of a request in the counter of finished requests.
+#[derive(Clone, Copy, Debug, Hash)]
+struct EndResult<'a> {
+    outcome: Outcome,
+    fault: ErrorSource,
+    stage: Stage,
+    error: Option<&'a Label>,
+    status: Option<u16>,
+}
+
+impl<'a> EndResult<'a> {
+    fn of(record: &Record, error: Option<&'a Label>) -> Self {
+        let (outcome, fault, status) = (record.outcome, record.fault, record.http.status);
+        Self { outcome, fault, stage: end_stage(record), error, status }
+    }
+
+    /// Returns the result of a request that succeeds with this status.
+    const fn ok(status: u16) -> Self {
+        let (outcome, fault, stage) = (Outcome::Ok, ErrorSource::None, Stage::Tail);
+        Self { outcome, fault, stage, error: None, status: Some(status) }
+    }
+
+    fn attributes(&self, step: FoldStep) -> Vec<KeyValue> {
+        let mut attributes = vec![
+            word(key::OUTCOME, self.outcome.as_str()),
+            word(key::ERROR_SOURCE, self.fault.as_str()),
+            word(key::STAGE, self.stage.as_str()),
+        ];
+        attributes.extend(status(self.status, step));
+        attributes.extend(self.error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
+        attributes
     }
 }
 
@@ -392,8 +423,8 @@ impl Fold for UpstreamLabels {
 
 /// Returns the attribute of the status. Once even the route is folded, an unknown status becomes the first one of its
 /// class, as RFC 9110 (section 15) lets recipients treat it. The number of known statuses is bounded.
-fn status(record: &Record, step: FoldStep) -> Option<KeyValue> {
-    let status = record.http.status?;
+fn status(status: Option<u16>, step: FoldStep) -> Option<KeyValue> {
+    let status = status?;
     let is_known = step != FoldStep::Route
         || StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
     let status = if is_known { status } else { status / 100 * 100 };

@@ -161,6 +161,8 @@ fn snapshot() -> StateSnapshot {
                 system: Duration::from_millis(500),
             }),
             resident: Some(20 << 20),
+            started: Some(1_700_000_001.5),
+            open_files: Some(42),
             memory_limit: Some(64 << 20),
             cpu_limit: Some(0.5),
         },
@@ -739,6 +741,19 @@ fn exports_usage_and_limits_of_the_process() {
     assert_eq!(value("process.cpu.time", &["cpu.mode=system"]), Some(0.5));
     let mebibytes = |count: f64| Some(count * f64::from(1 << 20));
     assert_eq!(value("process.memory.usage", &[]), mebibytes(20.0));
+    assert_eq!(value("process.cpu", &[]), Some(3.0));
+    assert_eq!(value("process.resident_memory", &[]), mebibytes(20.0));
+    assert_eq!(value("process.start_time", &[]), Some(1_700_000_001.5));
+    assert_eq!(value("process.open_fds", &[]), Some(42.0));
+    let text = prometheus::text(&metrics_reader.scrape());
+    for line in [
+        "process_cpu_seconds_total 3\n",
+        "process_resident_memory_bytes 20971520\n",
+        "process_start_time_seconds 1700000001.5\n",
+        "process_open_fds 42\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
     assert_eq!(value("tokengauge.self.memory_limit", &[]), mebibytes(64.0));
     assert_eq!(value("tokengauge.self.cpu_limit", &[]), Some(0.5));
     assert_eq!(value("tokengauge.self.drain.duration", &[]), Some(12.0));
@@ -812,7 +827,7 @@ fn many_tenants() -> (Arc<Instruments>, MetricsReader) {
             SAMPLES.into_iter().for_each(|sample| live.record(sample));
             instruments.record_end(&record, &gate);
             record.outcome = Outcome::Error;
-            record.fault = tokengauge_types::event::ErrorSource::Upstream;
+            record.fault = ErrorSource::Upstream;
             record.error_type = testing::name("429");
             record.http.status = Some(429);
             instruments.record_end(&record, &gate);

@@ -16,6 +16,10 @@ pub struct ProcessStats {
     pub cpu: Option<CpuTime>,
     /// Resident memory in bytes (`VmRSS`).
     pub resident: Option<u64>,
+    /// When the process started, in seconds since 1970.
+    pub started: Option<f64>,
+    /// Number of open file descriptors, including sockets.
+    pub open_files: Option<u64>,
     /// Memory in bytes at which the kernel kills the process. This is the lowest limit of its cgroup and the parents of
     /// the cgroup.
     pub memory_limit: Option<u64>,
@@ -38,8 +42,11 @@ impl ProcessStats {
         let limits = text("/proc/self/cgroup")
             .map(|groups| cgroup::limits(Path::new("/sys/fs/cgroup"), &groups))
             .unwrap_or_default();
+        let (stat, ticks) = (text("/proc/self/stat").unwrap_or_default(), ticks_per_second());
         Self {
-            cpu: text("/proc/self/stat").and_then(|stat| cpu_time(&stat, ticks_per_second()?)),
+            cpu: ticks.and_then(|ticks| cpu_time(&stat, ticks)),
+            started: ticks.and_then(|ticks| started(&stat, &text("/proc/stat")?, ticks)),
+            open_files: open_files(),
             resident: text("/proc/self/status").and_then(|status| resident(&status)),
             memory_limit: limits.memory,
             cpu_limit: limits.cpus,
@@ -93,6 +100,22 @@ fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
     Some(CpuTime { user: next()?, system: next()? })
 }
 
+/// Computes the start time of the process from the 22nd field of `/proc/PID/stat`, which counts ticks since the machine
+/// started, and the line `btime` of `/proc/stat`.
+fn started(stat: &str, machine: &str, ticks_per_second: u32) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: f64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let booted = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
+    let booted: f64 = booted.trim().parse().ok()?;
+    (ticks_per_second > 0).then(|| booted + ticks / f64::from(ticks_per_second))
+}
+
+/// Returns the number of open file descriptors, without the one that reads the list.
+fn open_files() -> Option<u64> {
+    let files = fs::read_dir("/proc/self/fd").ok()?.count();
+    u64::try_from(files).ok()?.checked_sub(1)
+}
+
 /// Parses `VmRSS` in `/proc/PID/status` and returns bytes. The kernel writes the value in units of 1,024 bytes.
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
@@ -116,6 +139,16 @@ mod tests {
     }
 
     #[test]
+    fn computes_the_start_from_ticks_since_boot() {
+        let stat = "7 (a) b ((c) S 1 7 7 0 -1 4194560 11 0 0 0 250 150 3 4 20 0 9 0 150 1 2";
+        let machine = "cpu  1 2\nbtime 1700000000\nprocesses 9\n";
+        assert_eq!(started(stat, machine, 100), Some(1_700_000_001.5));
+        assert_eq!(started(stat, machine, 0), None);
+        assert_eq!(started(stat, "cpu 1\n", 100), None);
+        assert_eq!(started("7 (a) S 1", machine, 100), None);
+    }
+
+    #[test]
     fn resident_memory_is_in_bytes() {
         let status = "Name:\ta\nVmHWM:\t  9000 kB\nVmRSS:\t  8192 kB\nThreads:\t2\n";
         assert_eq!(resident(status), Some(8 << 20));
@@ -129,6 +162,12 @@ mod tests {
         let before = ProcessStats::read();
         let resident = before.resident.unwrap();
         assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
+        let now = tokengauge_types::clock::wall_now().system_time();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let started = before.started.unwrap();
+        assert!((now - 86_400.0..now + 1.0).contains(&started), "{started} {now}");
+        let open = before.open_files.unwrap();
+        assert!(open >= 3, "standard input, output and error: {open}");
         let total = |it: ProcessStats| it.cpu.map(|cpu| cpu.user + cpu.system).unwrap();
         let mut sum = 0_u64;
         while total(ProcessStats::read()) < total(before) + Duration::from_millis(20) {

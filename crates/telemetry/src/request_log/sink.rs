@@ -172,10 +172,11 @@ impl Rotated {
         Ok(())
     }
 
-    /// Removes rotated files that were kept under a higher limit. They are numbered without gaps, so that the first
-    /// missing number ends the search. A file that cannot be removed stays until the next rotation.
+    /// Removes rotated files that an earlier, higher limit allowed. Rotated files are numbered without gaps, so the
+    /// first missing number ends the search. A file that cannot be removed stays until the next rotation.
     ///
-    /// Only a rotation does so, because the numbers may belong to logrotate while this log does not rotate itself.
+    /// Called only after a rotation. A log that never rotates may lie next to files that logrotate numbered in the same
+    /// way, and these must stay.
     fn remove_excess_files(&self) {
         let mut excess = (self.rotate.keep + 1..).map(|number| numbered(&self.path, number));
         while excess.next().is_some_and(|path| fs::remove_file(path).is_ok()) {}

@@ -57,8 +57,8 @@ pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
 }
 
 /// Returns whether the exchange failed from the client's point of view. An error that the client caused, such as an
-/// early disconnect, is no such failure. The same applies to a 4xx response of the upstream, even if the upstream caused
-/// it (408 and 429): OpenTelemetry's conventions reserve errors of SERVER spans for 5xx.
+/// early disconnect, does not count. A 4xx response of the upstream does not count either, even if the upstream caused
+/// it (408 and 429), because OpenTelemetry's conventions reserve errors of SERVER spans for 5xx.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let is_4xx = record.http.status.is_some_and(|status| (400..500).contains(&status));
     record.error_type.is_some()

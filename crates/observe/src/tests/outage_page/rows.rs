@@ -43,12 +43,6 @@ impl Row {
         self
     }
 
-    /// Adds the alert on bodies without a stream that end inside their JSON.
-    fn with_unterminated_json(mut self) -> Self {
-        self.alerts[1].push("TokengaugeParseErrors");
-        self
-    }
-
     fn only_streams(self) -> Self {
         Self { kind: Kind::Streams, ..self }
     }
@@ -183,8 +177,7 @@ fn responses() -> Vec<Row> {
         )
         .only_streams(),
         Row::new("the upstream cuts the response after 25 tokens", ending(10, broke), DOWN)
-            .with_streams(&["LLMStreamsTruncated"])
-            .with_unterminated_json(),
+            .with_streams(&["LLMStreamsTruncated"]),
         Row::new("the stream ends without its final event", ending(10, Ending::Complete), DOWN)
             .with_streams(&["LLMStreamsTruncated"])
             .only_streams(),
@@ -193,15 +186,13 @@ fn responses() -> Vec<Row> {
             ending(60_000, GONE),
             &["LLMRequestsCancelled"],
         )
-        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"])
-        .with_unterminated_json(),
+        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"]),
         Row::new(
             "the response hangs after 25 tokens until `timeouts.idle` of 20 s",
             ending(20_000, Ending::TimedOut(TimeoutKind::Idle)),
             DOWN,
         )
-        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"])
-        .with_unterminated_json(),
+        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"]),
     ]
 }
 
@@ -284,8 +275,7 @@ fn clients() -> Vec<Row> {
                 call.end(last + 10, GONE);
             },
             cancelled,
-        )
-        .with_unterminated_json(),
+        ),
     ]
 }
 
@@ -333,7 +323,6 @@ fn proxy() -> Vec<Row> {
                 call.end(last + 10, Ending::Drained);
             },
             &[],
-        )
-        .with_unterminated_json(),
+        ),
     ]
 }

@@ -1,10 +1,10 @@
 //! Reads sessions of the Realtime API, which run over a WebSocket.
 //!
-//! A session has many responses, and some of them run in parallel. Their ids tell them apart. Each response is a
-//! choice, numbered in the order of their start, and the usage of all responses is added up. The transcription of the
-//! user's speech is generated text, too. It belongs to no response, so it is counted as choices that are numbered down
-//! from the maximum. Both versions of event names are read: `response.text.delta` and the newer
-//! `response.output_text.delta`. Unknown events are skipped.
+//! A session has many responses, and some of them run in parallel. Messages name their response by its id. Each
+//! response is a choice, numbered in the order of their start, and the usage of all responses is added up. The
+//! transcription of the user's speech is generated text, too. A transcription belongs to no response, so it is counted
+//! as a choice that is numbered down from the maximum. Both versions of event names are read: `response.text.delta` and
+//! the newer `response.output_text.delta`. Unknown events are skipped.
 
 mod message;
 
