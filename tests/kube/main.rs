@@ -359,7 +359,7 @@ fn annotated(lines: &str) -> String {
 
 #[test]
 fn pinned_annotations_are_refused() {
-    for (annotation, is_refused) in [("image: evil/image:1", true), ("cpu-request: 1", false)] {
+    for (annotation, is_refused) in [("image: evil/image:1", true), ("cpu-request: \"1\"", false)] {
         let outcome = outcome(&annotated(annotation), "--mode inbound --pin image,config");
         let error = "tokengauge.dev/image: the injector does not allow this annotation (--pin)";
         match outcome {
