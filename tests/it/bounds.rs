@@ -61,6 +61,14 @@ async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<Tcp
     (client, upstream)
 }
 
+/// Waits until the observer is less than a second behind.
+async fn observed(process: &Process) {
+    let up_to_date = async {
+        while !process.page("/streams").await.0.to_ascii_lowercase().contains("\r\nage: 0\r\n") {}
+    };
+    within("the observer to catch up", up_to_date).await;
+}
+
 /// Performs one small exchange first, so that one-time allocations do not count.
 async fn warm(process: &Process, backend: &Backend) {
     let (mut client, mut upstream) = begun(process, backend).await;
@@ -382,13 +390,19 @@ async fn many_tenants_of_many_models() {
             client.read_until(DONE).await;
         }
     }
+    observed(&process).await;
     let page = process.page("/metrics").await.1;
     let finished = |label: &str| {
         let finished = "tokengauge_requests_finished_total{";
-        page.lines().filter(|line| line.starts_with(finished) && line.contains(label)).count()
+        let lines = page.lines().filter(|line| line.starts_with(finished) && line.contains(label));
+        // The observer of a development build can be slower than the requests. It then drops bodies that are too old,
+        // and the model of their calls is unknown.
+        lines.filter(|line| line.contains("model=\"model-")).collect::<Vec<_>>()
     };
-    assert_eq!(finished("tokengauge_tenant=\"other\""), 20, "tenants are folded, models are not");
-    assert!(finished("tokengauge_tenant=\"tenant-0\"") == 20 && page.len() < 128 << 20);
+    let folded = finished("tokengauge_tenant=\"other\"");
+    assert_eq!(folded.len(), 20, "tenants are folded, models are not: {folded:#?}");
+    assert_eq!(finished("tokengauge_tenant=\"tenant-0\"").len(), 20);
+    assert!(page.len() < 128 << 20, "{}", page.len());
     let grown = process.peak_memory() - before;
     assert!(grown < 96 * MIB, "{grown}");
 }

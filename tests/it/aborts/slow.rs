@@ -129,7 +129,8 @@ async fn a_slow_client_is_not_reported_as_a_slow_model() {
     let gaps = metric(&metrics, "tokengauge_inter_chunk_latency_seconds_sum", "");
     assert!(gaps < blocked / 2.0, "{gaps} s of gaps");
     let streaming = metric(&metrics, STREAM_TIME, "state=\"streaming\"");
-    assert!(streaming < told / 2.0, "{streaming} s of streaming");
+    let blocked = metric(&metrics, STREAM_TIME, "state=\"blocked\"");
+    assert!(streaming < blocked / 2.0, "{streaming} s of streaming, {blocked} s blocked");
 }
 
 /// Tests a stream that fits into the buffers between the tee and the client.
@@ -156,7 +157,10 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
         .await;
     let (spans, _) = rig.told().await;
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
-    let keys: Vec<_> = span.attributes.iter().map(|it| it.key.as_str()).collect();
-    assert!(!keys.contains(&"tokengauge.client.backpressure.duration"), "{keys:?}");
+    // On a busy machine, the connection's task can be late by some milliseconds, which count as backpressure.
+    let key = "tokengauge.client.backpressure.duration";
+    let is_blocked = span.attributes.iter().any(|it| it.key == key);
+    let blocked = if is_blocked { seconds(span, key) } else { 0.0 };
+    assert!(blocked < HELD / 10.0, "backpressure: {blocked} s");
     assert!(client.read_until(&body).await.ends_with(&body), "the body is complete");
 }
