@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::app::App;
 use crate::cli::log::LogExport;
 use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
+use tokengauge_listen::Address;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
@@ -142,15 +143,15 @@ fn log_warnings(config: &Config) {
 
 fn log_addresses(app: &App) {
     let config = app.config();
+    // Not the configured addresses, because the kernel chooses a port if the configured one is 0.
+    let mut tcp = app.addresses().iter().copied().map(Address::Tcp);
     for listener in &config.listeners {
-        let address = match (&listener.address, app.addresses()) {
-            // If the configured port is 0, the kernel has chosen a port.
-            (tokengauge_listen::Address::Tcp(configured), [only]) if configured.port() == 0 => {
-                only.to_string()
-            }
-            (address, _) => address.to_string(),
+        let bound = match &listener.address {
+            Address::Tcp(_) => tcp.next(),
+            Address::Unix(_) => None,
         };
-        self_telemetry::listening(&address, listener.tls.is_some());
+        let address = bound.as_ref().unwrap_or(&listener.address);
+        self_telemetry::listening(&address.to_string(), listener.tls.is_some());
     }
     let restricted = !app.admin_addr().ip().is_loopback() || config.admin.token.is_some();
     self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
