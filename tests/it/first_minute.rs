@@ -101,6 +101,19 @@ async fn localhost_is_an_address_to_listen_on() {
 }
 
 #[tokio::test]
+async fn the_log_has_the_port_of_each_listener() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let process = Process::start(&["--listen", "127.0.0.1:0", "--upstream", &upstream], &[]).await;
+    let listening = messages(&process.log(), "listening");
+    assert_eq!(listening.len(), 2, "{listening:?}");
+    for line in listening {
+        let address = line["address"].as_str().unwrap().parse().unwrap();
+        Raw::connect(address).await;
+    }
+}
+
+#[tokio::test]
 async fn a_first_call_without_a_response_has_the_requested_model() {
     let process = Process::before(Backend::start().await.address).await;
     let mut client = process.client().await;

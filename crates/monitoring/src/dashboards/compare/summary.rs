@@ -7,36 +7,9 @@ use super::queries::{
 };
 
 pub(super) fn summary() -> Vec<Panel> {
-    vec![
-        selection(),
-        ratio_stat(
-            "Output tokens/s per stream p50, B ÷ A",
-            "Median output token rate of streams in the time range, B ÷ A: tokengauge_request_output_token_rate_per_second. Above 1, B is \
-             faster.",
-            OUTPUT_RATE_P50,
-            HIGHER_IS_BETTER,
-        ),
-        ratio_stat(
-            "TTFT p50, B ÷ A",
-            "Median time to first token in the time range, B ÷ A: tokengauge_time_to_first_token_seconds. Above 1, B has \
-             a longer TTFT.",
-            FIRST_TOKEN_P50,
-            LOWER_IS_BETTER,
-        ),
-        ratio_stat(
-            "TTFT p95, B ÷ A",
-            "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_first_token_seconds. \
-             Above 1, B has a longer TTFT.",
-            FIRST_TOKEN_P95,
-            LOWER_IS_BETTER,
-        ),
-        ratio_stat(
-            "Response length, B ÷ A",
-            "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_normalized_tokens_total ÷ \
-             tokengauge_choices_finished_total. Well below 1, responses of B are shorter.",
-            LENGTH,
-            LONGER_IS_BETTER,
-        ),
+    let mut panels = vec![selection()];
+    panels.extend(ratios());
+    panels.extend([
         verdict(),
         requests(),
         interval_stat(
@@ -69,6 +42,41 @@ pub(super) fn summary() -> Vec<Panel> {
             "Each measure over the time range, for A, for B, and B ÷ A. B is alike within 5 %. A ratio is absent if A is \
              0. The panels below have each measure over time, and its formula.",
             PRICE,
+        ),
+    ]);
+    panels
+}
+
+/// Returns the ratios of speed and length, whose colours show which side is better.
+fn ratios() -> [Panel; 4] {
+    [
+        ratio_stat(
+            "Output tokens/s per stream p50, B ÷ A",
+            "Median output token rate of streams in the time range, B ÷ A: tokengauge_request_output_token_rate_per_second. Above 1, B is \
+             faster.",
+            OUTPUT_RATE_P50,
+            HIGHER_IS_BETTER,
+        ),
+        ratio_stat(
+            "TTFT p50, B ÷ A",
+            "Median time to first token in the time range, B ÷ A: tokengauge_time_to_first_token_seconds. Above 1, B has \
+             a longer TTFT.",
+            FIRST_TOKEN_P50,
+            LOWER_IS_BETTER,
+        ),
+        ratio_stat(
+            "TTFT p95, B ÷ A",
+            "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_first_token_seconds. \
+             Above 1, B has a longer TTFT.",
+            FIRST_TOKEN_P95,
+            LOWER_IS_BETTER,
+        ),
+        ratio_stat(
+            "Response length, B ÷ A",
+            "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_normalized_tokens_total ÷ \
+             tokengauge_choices_finished_total. Well below 1, responses of B are shorter.",
+            LENGTH,
+            LONGER_IS_BETTER,
         ),
     ]
 }
