@@ -239,7 +239,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Address of a runbook, with [`ALERT`] for the name of the alert.
+/// Address of a runbook, with `{alert}` for the name of the alert.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RunbookUrl(Text);
 
