@@ -12,7 +12,8 @@
 
 use super::{Event, Part};
 
-/// Maximum length of a template in bytes. Deltas of most providers have 100 to 400 bytes around the text.
+/// Maximum length of a template in bytes, including the name of the event. Each stream keeps one template, outside of
+/// the memory budget. Deltas of most providers have 100 to 400 bytes around the text.
 const LONGEST: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub struct DeltaTemplate {
     name: Vec<u8>,
     before: Vec<u8>,
     after: Vec<u8>,
-    /// The choice and the part that receive the text. `None` if there is no template.
+    /// The choice and the part that receive the text. `None` without a template.
     target: Option<(u32, Part)>,
     /// Whether a second message had the same result as the first one. This shows that such messages do not change the
     /// state of the format, so the template may be used.
@@ -49,7 +50,10 @@ impl DeltaTemplate {
 
     /// Replaces the template by the message that was observed, if its only event was a text.
     pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>) {
-        let Some((choice, part, before, after)) = observed.parts() else {
+        let fits = |(_, _, before, after): &(u32, Part, &[u8], &[u8])| {
+            name.len() + before.len() + after.len() <= LONGEST
+        };
+        let Some((choice, part, before, after)) = observed.parts().filter(fits) else {
             self.target = None;
             self.is_confirmed = false;
             return;
@@ -91,8 +95,7 @@ impl<'m> Observed<'m> {
         let after = self.data.get(end..)?;
         plain_text(text)?;
         let is_string = before.ends_with(b"\"") && after.starts_with(b"\"");
-        (is_string && self.data.len() - text.len() <= LONGEST)
-            .then_some((choice, part, before, after))
+        is_string.then_some((choice, part, before, after))
     }
 }
 
@@ -244,5 +247,8 @@ mod tests {
         assert_eq!(assert_equal(format, &messages(SHAPES[6], &["a", "b", "c", "d"])), 0);
         let long = format!(r#"{{"id":"{}","choices":[{{"text":"@"}}]}}"#, "x".repeat(LONGEST));
         assert_eq!(assert_equal(format, &messages(("", &long), &["a", "b", "c", "d"])), 0);
+        let name: &'static str = Box::leak("n".repeat(LONGEST).into_boxed_str());
+        let named = messages((name, SHAPES[5].1), &["a", "b", "c", "d"]);
+        assert_eq!(assert_equal(format, &named), 0, "a long name has no template");
     }
 }
