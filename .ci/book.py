@@ -143,7 +143,7 @@ def dead_links(site):
             if not file.exists():
                 yield f"{path.relative_to(site.resolve())}: {target} does not exist"
             elif url.fragment and file in built and urllib.parse.unquote(url.fragment) not in built[file].anchors:
-                yield f"{path.relative_to(site.resolve())}: {target} is no heading"
+                yield f"{path.relative_to(site.resolve())}: {target} is not a heading"
 
 
 def main(mdbook, folder):

@@ -39,7 +39,7 @@ pub struct ResponseAccumulator {
     pub parse_errors: Vec<(ParseError, u32)>,
 }
 
-/// How the messages without a choice report usage, as far as they have arrived.
+/// How the messages without a choice have reported usage so far.
 ///
 /// The API has one such message for all choices. llama.cpp sends one for each choice when the choice has stopped, with
 /// the tokens of that choice only. Other servers repeat the message, with the tokens of all choices so far.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn usage_that_grows_with_the_stream_is_not_added_up() {
-        // vLLM with `continuous_usage_stats`: in the messages of each choice, and at last for all.
+        // vLLM with `continuous_usage_stats`: in the messages of each choice, and for all choices at the end.
         let with_choices: [&[Event<'_>]; 4] = [
             &[text(0), usage(12, 29)],
             &[stopped(0), usage(12, 30)],

@@ -44,8 +44,8 @@ pub(crate) struct Backlog {
     read: usize,
     /// Number of shards that the current drain has not taken yet. `None` between two drains.
     shards_left: Option<usize>,
-    /// Maximum age of a body in the current drain. It includes the time in which nobody worked on the backlog: since
-    /// the previous drain, because there was none or because the process was stopped, and the pauses of both drains.
+    /// Maximum age of a body in the current drain. It includes the time in which the thread did not work on
+    /// the backlog: the time since the previous drain, and the pauses of both drains.
     max_age: Duration,
     /// Sum of the pauses of the current drain.
     paused: Duration,

@@ -285,9 +285,9 @@ mod tests {
     fn a_long_run_without_a_word_boundary_is_counted_while_it_arrives() {
         let mut counter = TokenCounter::default();
         counter.set_model("gpt-4o");
-        let (told, _) = push_all(&mut counter, 0, Part::Text, &"港口那天早晨很安静".repeat(8));
+        let (live, _) = push_all(&mut counter, 0, Part::Text, &"港口那天早晨很安静".repeat(8));
         let total = counter.finish().native;
-        assert!(told + 16 > total && told <= total, "{told} of {total}");
+        assert!(live + 16 > total && live <= total, "{live} of {total}");
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn backlog_is_judged_by_its_age() {
     assert_eq!((health.lost_bytes, health.unobserved), (body.len() as u64, 1));
 }
 
-/// Loading a tokenizer, or a thread that does not run, is no work on the backlog.
+/// A pause is the time in which the thread loads a tokenizer or does not run.
 #[test]
 fn a_pause_of_the_observer_does_not_make_bodies_too_old() {
     let (mut requests, records) = requests();

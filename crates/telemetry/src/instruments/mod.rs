@@ -288,7 +288,7 @@ impl Instruments {
     }
 
     /// Returns the instruments of finished calls with one response model. The limit for a series includes the points of
-    /// its first response model. Further response models need a place of their own, and become `other` without one.
+    /// its first response model. Each further response model needs its own place, and becomes `other` without one.
     fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let model = model.map(|model| {
             let is_first = *live.response_model.get_or_init(|| model.clone()) == model;
