@@ -475,3 +475,46 @@ async fn many_clients_that_do_not_read() {
     let grown = process.peak_memory() - before;
     assert!(grown < CLIENTS * 192 * 1024, "{grown}");
 }
+
+/// A queued request costs no more memory if its body arrives in the smallest possible pieces.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_queued_requests_in_chunks_of_one_byte() {
+    const QUEUED: u64 = 40;
+    const LENGTH: usize = 60_000;
+    let backend = Backend::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "upstreams: {{a: {{url: \"http://{}\"}}}}\nlimits: {{observer_memory: 1MiB}}\nroutes: [{{upstream: a, \
+         concurrency_limit: {{max_in_flight: 1, max_queue: 100, queue_timeout: 10m}}}}]\n",
+        backend.address
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let process = Process::start(&["--config", file.path().to_str().unwrap()], &[]).await;
+    warm(&process, &backend).await;
+    let (mut first, mut upstream) = begun(&process, &backend).await;
+    let before = process.peak_memory();
+    let sent: String = (0..LENGTH).map(|number| (number % 10).to_string()).collect();
+    let body: String = sent.chars().map(|digit| format!("1\r\n{digit}\r\n")).collect();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut queued = Vec::new();
+    for _ in 0..QUEUED {
+        let mut client = process.client().await;
+        client.write(format!("{head}{body}0\r\n\r\n")).await;
+        queued.push(client);
+    }
+    settled(&process, || process.peak_memory() / MIB).await;
+    let grown = process.peak_memory() - before;
+    assert!(grown < QUEUED * MIB / 2, "{grown}");
+
+    upstream.write(format!("{STREAM_HEAD}Content-Length: 0\r\n\r\n")).await;
+    first.read_head().await;
+    upstream.read_head().await;
+    let mut arrived = Vec::new();
+    while arrived.len() < LENGTH {
+        let length = upstream.read_until("\r\n").await;
+        let length = usize::from_str_radix(length.trim_end(), 16).unwrap();
+        arrived.extend(upstream.read_exactly(length).await);
+        upstream.read_exactly(2).await;
+    }
+    assert!(arrived == sent.as_bytes(), "all bytes in order");
+}
