@@ -65,6 +65,11 @@ def amended(truth):
     # Newer responses of Cohere report reasoning tokens.
     if truth["api"].startswith("cohere.") and (raw.get("tokens") or {}).get("reasoning_tokens"):
         usage["reasoning_tokens"] = raw["tokens"]["reasoning_tokens"]
+    # llama.cpp reports the usage of each choice, and the recorded truth is the last report. The choices of the one such recording have the same
+    # number of tokens.
+    reports = truth.get("n_usage_objects") or 0
+    if truth["provider"] == "llamacpp" and reports > 1 and reports == truth["n_choices"]:
+        usage["output_tokens"] *= reports
     # Google ends every stream with a finish reason or an error of a known type, unless the prompt was blocked. A stream without either was
     # truncated.
     is_google, is_stream = truth["provider"] in ("gemini", "vertex"), truth["framing"] in STREAMS
