@@ -1,32 +1,59 @@
 //! Reads a message that differs from the previous one only in its text, without parsing it.
 //!
-//! Most messages of a stream repeat the previous message, with another piece of text:
+//! Most messages of a stream repeat the previous message, with another piece of text and other padding:
 //!
 //! ```text
-//! {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hel"}}]}
-//! {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"lo"}}]}
+//! {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hel"}}],"obfuscation":"x7"}
+//! {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"lo"}}],"obfuscation":"Aq2"}
 //! ```
 //!
-//! A template keeps the bytes before and after the text. If both match the next message, and the bytes between them are
-//! the inside of a JSON string without escapes, then a parser would find the same values and the new text.
+//! A template keeps the bytes around the text and around the values that the format ignores. If they match the next
+//! message, and the bytes between them are the inside of JSON strings without escapes, then a parser would find the
+//! same values and the new text.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr2};
 
 use super::{Event, Part};
 
-/// Maximum length of a template in bytes, including the name of the event. Each stream keeps one template, outside of
-/// the memory budget. Deltas of most providers have 100 to 400 bytes around the text.
+/// Maximum length of a template in bytes, including the name of the event. Each stream keeps one template. Messages of
+/// most providers have 100 to 400 bytes around the text.
 const LONGEST: usize = 1024;
+
+/// Maximum number of values that differ between messages, including the text.
+const MOST_GAPS: usize = 4;
+
+/// Maximum number of digits of a number that differs. All of them fit in a 64-bit integer and a double.
+const MOST_DIGITS: usize = 15;
 
 #[derive(Debug, Default)]
 pub struct DeltaTemplate {
     /// Name of the server-sent event.
     name: Vec<u8>,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    /// The bytes around the gaps, without the gaps.
+    fixed: Vec<u8>,
+    gaps: Vec<Gap>,
     /// The choice and the part that receive the text. `None` without a template.
     target: Option<(u32, Part)>,
     /// Whether a second message had the same result as the first one. This shows that such messages do not change the
     /// state of the format, so the template may be used.
     is_confirmed: bool,
+}
+
+/// A value that differs between messages.
+#[derive(Clone, Debug)]
+struct Gap {
+    /// Position in the fixed bytes.
+    at: usize,
+    kind: GapKind,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum GapKind {
+    Text,
+    String,
+    Number,
 }
 
 /// Observes the events of one parsed message.
@@ -36,40 +63,102 @@ pub struct Observed<'m> {
     /// Number of events.
     events: usize,
     /// Target and position of a text that is part of the message.
-    text: Option<(u32, Part, usize, usize)>,
+    text: Option<(u32, Part, Range<usize>)>,
 }
 
 impl DeltaTemplate {
     /// Returns the event of a message that matches the template.
     pub fn read<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<Event<'m>> {
-        let (choice, part) = self.target.filter(|_| self.is_confirmed && self.name == name)?;
-        let text = data.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
-        let text = plain_text(text)?;
-        Some(Event::Text { choice, part, text })
+        let (choice, part) = self.target.filter(|_| self.is_confirmed)?;
+        Some(Event::Text { choice, part, text: self.text(name, data)? })
     }
 
-    /// Replaces the template by the message that was observed, if its only event was a text.
-    pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>) {
-        let fits = |(_, _, before, after): &(u32, Part, &[u8], &[u8])| {
-            name.len() + before.len() + after.len() <= LONGEST
-        };
-        let Some((choice, part, before, after)) = observed.parts().filter(fits) else {
+    /// Returns the text of a message with this form.
+    fn text<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<&'m str> {
+        if self.name != name {
+            return None;
+        }
+        let (mut rest, mut from, mut text) = (data, 0, None);
+        for gap in &self.gaps {
+            rest = rest.strip_prefix(self.fixed.get(from..gap.at)?)?;
+            let value;
+            (value, rest) = rest.split_at_checked(gap.kind.length(rest)?)?;
+            if gap.kind == GapKind::Text {
+                text = Some(plain_text(value)?);
+            }
+            from = gap.at;
+        }
+        text.filter(|_| self.fixed.get(from..) == Some(rest))
+    }
+
+    /// Replaces the template by the message that was observed, if its only event was a text. Top-level members with
+    /// one of the keys `ignored` may differ in later messages.
+    pub fn learn(&mut self, name: &[u8], observed: &Observed<'_>, ignored: &[&str]) {
+        let Some((choice, part, text)) = observed.only_text() else {
             self.target = None;
-            self.is_confirmed = false;
             return;
         };
         let target = Some((choice, part));
-        self.is_confirmed = self.target == target
-            && self.name == name
-            && self.before == before
-            && self.after == after;
-        if !self.is_confirmed {
-            self.target = target;
-            for (kept, new) in
-                [(&mut self.name, name), (&mut self.before, before), (&mut self.after, after)]
-            {
-                kept.clear();
-                kept.extend_from_slice(new);
+        let is_same = self.target == target
+            && self
+                .text(name, observed.data)
+                .is_some_and(|found| position(observed.data, found) == Some(text.start));
+        if is_same {
+            self.is_confirmed = true;
+        } else {
+            self.is_confirmed = false;
+            self.target = self.replace(name, observed.data, text, ignored).and(target);
+        }
+    }
+
+    /// Stores the form of a message, unless it is too long.
+    fn replace(
+        &mut self,
+        name: &[u8],
+        data: &[u8],
+        text: Range<usize>,
+        ignored: &[&str],
+    ) -> Option<()> {
+        self.name.clear();
+        self.fixed.clear();
+        self.gaps.clear();
+        let mut gaps = vec![(text, GapKind::Text)];
+        find_members(data, ignored, |gap, kind| {
+            if gaps.len() < MOST_GAPS {
+                gaps.push((gap, kind));
+            }
+        });
+        gaps.sort_unstable_by_key(|(gap, _)| gap.start);
+        let removed: usize = gaps.iter().map(|(gap, _)| gap.len()).sum();
+        if name.len() + data.len() - removed > LONGEST {
+            return None;
+        }
+        self.name.extend_from_slice(name);
+        let mut from = 0;
+        for (gap, kind) in gaps {
+            self.fixed.extend_from_slice(data.get(from..gap.start)?);
+            self.gaps.push(Gap { at: self.fixed.len(), kind });
+            from = gap.end;
+        }
+        self.fixed.extend_from_slice(data.get(from..)?);
+        Some(())
+    }
+}
+
+impl GapKind {
+    /// Returns the length of the value at the start of these bytes. Returns `None` if it is empty or must be parsed.
+    fn length(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Self::Text => memchr(b'"', bytes),
+            Self::String => {
+                let end = memchr(b'"', bytes)?;
+                plain_text(bytes.get(..end)?).map(|_| end)
+            }
+            Self::Number => {
+                let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let is_whole = matches!(bytes.get(digits), Some(b',' | b'}'));
+                let has_zeros = digits > 1 && bytes.starts_with(b"0");
+                ((1..=MOST_DIGITS).contains(&digits) && is_whole && !has_zeros).then_some(digits)
             }
         }
     }
@@ -83,19 +172,69 @@ impl<'m> Observed<'m> {
     pub fn event(&mut self, event: &Event<'_>) {
         self.events += 1;
         if let Event::Text { choice, part, text } = event {
-            let start = text.as_ptr().addr().checked_sub(self.data.as_ptr().addr());
-            self.text = start.map(|start| (*choice, *part, start, start + text.len()));
+            let start = position(self.data, text);
+            self.text = start.map(|start| (*choice, *part, start..start + text.len()));
         }
     }
 
-    /// Returns the target of the only text, and the bytes before and after it.
-    fn parts(&self) -> Option<(u32, Part, &'m [u8], &'m [u8])> {
-        let (choice, part, start, end) = self.text.filter(|_| self.events == 1)?;
-        let (before, text) = self.data.get(..end)?.split_at_checked(start)?;
-        let after = self.data.get(end..)?;
-        plain_text(text)?;
-        let is_string = before.ends_with(b"\"") && after.starts_with(b"\"");
-        is_string.then_some((choice, part, before, after))
+    /// Returns the target and the position of the text, if it was the only event.
+    fn only_text(&self) -> Option<(u32, Part, Range<usize>)> {
+        let (choice, part, text) = self.text.clone().filter(|_| self.events == 1)?;
+        let (before, value) = self.data.get(..text.end)?.split_at_checked(text.start)?;
+        plain_text(value)?;
+        let is_string = before.ends_with(b"\"") && self.data.get(text.end) == Some(&b'"');
+        is_string.then_some((choice, part, text))
+    }
+}
+
+/// Returns the position of the text, if it borrows from the data.
+fn position(data: &[u8], text: &str) -> Option<usize> {
+    let start = text.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+    (start + text.len() <= data.len()).then_some(start)
+}
+
+/// Finds the top-level members of a valid JSON object with these keys, if the values are strings or whole numbers.
+fn find_members(data: &[u8], keys: &[&str], mut found: impl FnMut(Range<usize>, GapKind)) {
+    let (mut depth, mut rest) = (0_usize, data);
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let Some((string, after)) = split_string(after) else {
+                    return;
+                };
+                rest = after;
+                if depth == 1
+                    && keys.iter().any(|key| key.as_bytes() == string)
+                    && let Some(value) = after.trim_ascii_start().strip_prefix(b":")
+                {
+                    let value = value.trim_ascii_start();
+                    let (value, kind) = match value.strip_prefix(b"\"") {
+                        Some(inside) => (inside, GapKind::String),
+                        None => (value, GapKind::Number),
+                    };
+                    if let Some(length) = kind.length(value) {
+                        let start = data.len() - value.len();
+                        found(start..start + length, kind);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Splits the bytes after a quote into the inside of the string and the bytes after the string.
+fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut end = 0;
+    loop {
+        end += memchr2(b'"', b'\\', bytes.get(end..)?)?;
+        match bytes.get(end)? {
+            b'"' => return Some((bytes.get(..end)?, bytes.get(end + 1..)?)),
+            _ => end += 2,
+        }
     }
 }
 
@@ -116,7 +255,7 @@ mod tests {
     use super::*;
     use crate::dialect::anthropic::Messages;
     use crate::dialect::json::{Paths, Position, Value};
-    use crate::dialect::openai::Chat;
+    use crate::dialect::openai::{Chat, Responses};
     use crate::dialect::response::{Format, FormatReader, Message};
     use crate::dialect::{Api, EventSink};
     use crate::frame::Frame;
@@ -170,7 +309,7 @@ mod tests {
         from_template
     }
 
-    const SHAPES: [(&str, &str); 9] = [
+    const SHAPES: [(&str, &str); 15] = [
         ("", r#"{"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"@"}}]}"#),
         ("", r#"{"id":"1","choices":[{"index":1,"delta":{"content":"@"},"finish_reason":null}]}"#),
         ("", r#"{"choices":[{"delta":{"reasoning_content":"@"}}],"x":"@"}"#),
@@ -189,26 +328,48 @@ mod tests {
             "content_block_delta",
             r#"{"type":"content_block_delta","index":1,"delta":{"partial_json":"@"}}"#,
         ),
+        ("", r#"{"id":"1","choices":[{"delta":{"content":"@","id":"7"}}],"obfuscation":"~"}"#),
+        ("", r#"{"id":"~","choices":[{"delta":{"content":"@"},"id":"~"}],"p":"~"}"#),
+        ("", r#"{"p": "~", "a": {"p": "~"}, "choices": [{"delta": {"content": "@"}}], "id": 4}"#),
+        ("", r#"{"x\"":"id","id":"~","id":"~","choices":[{"text":"@"}],"p":"id"}"#),
+        (
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","sequence_number":~,"delta":"@","obfuscation":"~"}"#,
+        ),
+        (
+            "response.output_text.delta",
+            r#"{"sequence_number":~,"output_index":1,"delta":"@","sequence_number":"~"}"#,
+        ),
     ];
 
     const WORDS: [&str; 12] =
         ["a", " word", "é", "😀", "", "\\n", "\\u00e9", "\\ud83d", "\"", "\n", "\u{7f}", "}]"];
 
+    const PADDING: [&str; 10] =
+        ["1", "12", "07", "", "x7", "\\u00e9", "\"", "1.5", "9999999999999999", "\u{7f}"];
+
     proptest! {
         #[test]
         fn a_template_reads_what_a_parser_reads(
             steps in prop::collection::vec(
-                (0..SHAPES.len(), 1..6_usize, prop::collection::vec(0..WORDS.len(), 1..3)),
+                (
+                    0..SHAPES.len(),
+                    1..6_usize,
+                    prop::collection::vec(0..WORDS.len(), 1..3),
+                    prop::collection::vec(0..PADDING.len(), 1..3),
+                ),
                 1..8,
             ),
             mutations in prop::collection::vec((0..40_usize, 0..200_usize, any::<u8>()), 0..6),
         ) {
             let mut messages = Vec::new();
-            for (shape, repeats, words) in steps {
+            for (shape, repeats, words, padding) in steps {
                 let (name, shape) = SHAPES[shape];
                 for repeat in 0..repeats {
                     let text = WORDS[words[repeat % words.len()]];
-                    messages.push((name, shape.replace('@', text).into_bytes()));
+                    let padding = PADDING[padding[repeat % padding.len()]];
+                    let message = shape.replace('@', text).replace('~', padding);
+                    messages.push((name, message.into_bytes()));
                 }
             }
             for (message, position, byte) in mutations {
@@ -220,11 +381,16 @@ mod tests {
             }
             assert_equal(|| Chat::new(Api::OpenAiChat), &messages);
             assert_equal(Messages::new, &messages);
+            assert_equal(|| Responses::new(Api::OpenAiResponses), &messages);
         }
     }
 
     fn messages(shape: (&'static str, &str), words: &[&str]) -> Vec<(&'static str, Vec<u8>)> {
-        words.iter().map(|word| (shape.0, shape.1.replace('@', word).into_bytes())).collect()
+        let padding = ["1", "23", "456", "7890"].iter().cycle();
+        let message = |(word, padding): (&&str, &&str)| {
+            (shape.0, shape.1.replace('@', word).replace('~', padding).into_bytes())
+        };
+        words.iter().zip(padding).map(message).collect()
     }
 
     #[test]
@@ -233,6 +399,15 @@ mod tests {
         assert_eq!(assert_equal(|| Chat::new(Api::OpenAiChat), &messages(SHAPES[0], &words)), 1);
         assert_eq!(assert_equal(|| Chat::new(Api::OpenAiChat), &messages(SHAPES[3], &words)), 2);
         assert_eq!(assert_equal(Messages::new, &messages(SHAPES[7], &words)), 2);
+        assert_eq!(assert_equal(|| Chat::new(Api::OpenAiChat), &messages(SHAPES[9], &words)), 1);
+        let nested = messages(SHAPES[11], &words);
+        assert_eq!(
+            assert_equal(|| Chat::new(Api::OpenAiChat), &nested),
+            0,
+            "padding below the top"
+        );
+        let responses = || Responses::new(Api::OpenAiResponses);
+        assert_eq!(assert_equal(responses, &messages(SHAPES[13], &words)), 2);
     }
 
     #[test]
@@ -245,7 +420,7 @@ mod tests {
         // A message with two texts, and one with a long frame, have no template.
         let format = || Chat::new(Api::OpenAiChat);
         assert_eq!(assert_equal(format, &messages(SHAPES[6], &["a", "b", "c", "d"])), 0);
-        let long = format!(r#"{{"id":"{}","choices":[{{"text":"@"}}]}}"#, "x".repeat(LONGEST));
+        let long = format!(r#"{{"model":"{}","choices":[{{"text":"@"}}]}}"#, "x".repeat(LONGEST));
         assert_eq!(assert_equal(format, &messages(("", &long), &["a", "b", "c", "d"])), 0);
         let name: &'static str = Box::leak("n".repeat(LONGEST).into_boxed_str());
         let named = messages((name, SHAPES[5].1), &["a", "b", "c", "d"]);

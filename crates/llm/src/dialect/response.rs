@@ -20,9 +20,10 @@ pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// Whether a message that only adds text does not change the state of the format. [`DeltaTemplate`] may then read
-    /// the next message without the format, if this message differs only in its text.
-    const HAS_TEMPLATES: bool = false;
+    /// The top-level members that messages with text may contain and that the format ignores in them. Set if such a
+    /// message does not change the state of the format, unless it is the first one with this text. [`DeltaTemplate`]
+    /// may then read later messages without the format, if they differ only in the text and in these members.
+    const TEMPLATE: Option<&'static [&'static str]> = None;
 
     /// Returns the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
@@ -223,8 +224,8 @@ impl<F: Format> FormatReader<F> {
         if is_error {
             out(Event::Failed { kind: None });
         }
-        if F::HAS_TEMPLATES {
-            self.template.get_or_insert_default().learn(name, &observed);
+        if let Some(ignored) = F::TEMPLATE {
+            self.template.get_or_insert_default().learn(name, &observed, ignored);
         }
     }
 

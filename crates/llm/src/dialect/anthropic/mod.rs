@@ -161,7 +161,7 @@ pub fn reader(failed: bool) -> Reader {
 impl Format for Messages {
     type Field = Field;
 
-    const HAS_TEMPLATES: bool = true;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&[]);
 
     fn bare_object_is_error(&self) -> bool {
         true

@@ -293,7 +293,8 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
-    const HAS_TEMPLATES: bool = true;
+    /// The id of the response is read once. The other members are padding against traffic analysis (OpenAI, Mistral).
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["id", "obfuscation", "p"]);
 
     fn paths(&self) -> &'static Paths<ChatField> {
         &PATHS

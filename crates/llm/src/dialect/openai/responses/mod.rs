@@ -227,6 +227,9 @@ impl Responses {
 impl Format for Responses {
     type Field = ResponseField;
 
+    /// The number of the message, and padding against traffic analysis.
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["sequence_number", "obfuscation"]);
+
     fn paths(&self) -> &'static Paths<ResponseField> {
         &RESPONSE
     }
