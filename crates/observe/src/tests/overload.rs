@@ -125,7 +125,7 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
                     open_requests.pop_front().unwrap().end(clock::now(), Ending::Complete);
                 }
                 // The observer of a development build finishes fewer requests per second than an unlimited loop opens.
-                std::thread::sleep(Duration::from_micros(200));
+                std::thread::park_timeout(Duration::from_micros(200));
             }
         });
         // A busy machine can delay the observer, and then a scrape has an earlier snapshot.

@@ -1,0 +1,183 @@
+//! In-flight requests without sockets and threads, and exchanges to play into them.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokengauge_observe::{InFlightRequests, Sinks};
+use tokengauge_telemetry::config::ExemplarFilter;
+use tokengauge_telemetry::span;
+use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::event::{
+    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
+    LiveState, ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme,
+    TimestampedEvent, TraceContext,
+};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
+
+const WORDS: [&str; 10] =
+    ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
+pub const CHUNKS: usize = 100;
+
+/// In-flight requests, and the exchange that is played into them repeatedly.
+pub struct Stage {
+    requests: InFlightRequests,
+    route: Arc<RouteFacts>,
+    next: u64,
+}
+
+impl Stage {
+    /// Creates the requests. `spans`: encode spans and keep exemplars, as if traces are exported.
+    pub fn new(spans: bool) -> Self {
+        let (mut config, _) = Config::from_env(|_| None);
+        if spans {
+            config.exemplars = ExemplarFilter::AlwaysOn;
+        }
+        let limits = CardinalityLimits::default();
+        let (instruments, _) =
+            Instruments::new(&config, limits, SnapshotSource::new(StateSnapshot::default));
+        let sinks = Sinks {
+            instruments,
+            record: Box::new(move |record| {
+                if spans {
+                    black_box(span::encode_spans(record, None, SamplingDecision::default()));
+                }
+            }),
+        };
+        Self {
+            requests: InFlightRequests::new(
+                Vec::new(),
+                Arc::new(CardinalityLimiter::new(limits, [])),
+                sinks,
+            ),
+            route: route(),
+            next: 1,
+        }
+    }
+
+    pub fn exchange(&mut self, request: &str, content_type: &str, answer: &[String]) {
+        let exchange = ExchangeId(self.next);
+        let mut at = MonotonicInstant::from_nanos(self.next * 1_000_000);
+        self.next += 1;
+        let mut say = |event: ObserverEvent, bytes: &[u8]| {
+            at = at + Duration::from_micros(10);
+            self.requests.apply(TimestampedEvent { exchange, at, event }, bytes);
+        };
+        say(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
+        say(ObserverEvent::Admitted, b"");
+        let connected = ConnectTimings { reused: true, ..ConnectTimings::default() };
+        say(ObserverEvent::Connected(Box::new(connected)), b"");
+        say(ObserverEvent::RequestHeadSent, b"");
+        say(arrival(Direction::Request, request), request.as_bytes());
+        say(ObserverEvent::RequestBodySent, b"");
+        say(ObserverEvent::ResponseHead(Box::new(head(content_type))), b"");
+        for part in answer {
+            say(arrival(Direction::Response, part), part.as_bytes());
+        }
+        say(ObserverEvent::End(Ending::Complete), b"");
+    }
+}
+
+pub fn route() -> Arc<RouteFacts> {
+    Arc::new(RouteFacts {
+        name: Label::known("default"),
+        position: ProxyPosition::Outbound,
+        server_address: Label::known("api.example.com"),
+        server_port: 443,
+        provider: None,
+        learned_provider: Default::default(),
+        dialect: None,
+        stripped: 0,
+        base_path: Label::known(""),
+        stall_after: Duration::from_secs(2),
+        hung_after: Duration::from_secs(30),
+    })
+}
+
+fn arrival(direction: Direction, body: &str) -> ObserverEvent {
+    ObserverEvent::Body {
+        direction,
+        len: u32::try_from(body.len()).expect("bodies here are short"),
+        blocked: BackpressureTime::default(),
+    }
+}
+
+pub fn open(route: &Arc<RouteFacts>) -> RequestHead {
+    RequestHead {
+        wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
+        method: http::Method::POST,
+        path: name("/v1/chat/completions"),
+        whole_path: None,
+        model: None,
+        host: Name::new("gateway.example.com"),
+        version: http::Version::HTTP_11,
+        scheme: Scheme::Http,
+        headers: [
+            ("content-type", name("application/json")),
+            ("user-agent", name("OpenAI/Python 2.8.1")),
+        ]
+        .into_iter()
+        .collect(),
+        length: None,
+        client: Some([192, 0, 2, 7].into()),
+        route: Arc::clone(route),
+        trace: TraceContext {
+            trace_id: *b"0123456789abcdef",
+            server_span: *b"server00",
+            client_span: *b"client00",
+            ..TraceContext::default()
+        },
+        conversation: None,
+        identity: CallerIdentity::default(),
+        connection: None,
+        live_state: Arc::new(LiveState::default()),
+    }
+}
+
+fn head(content_type: &str) -> ResponseHead {
+    let headers: Headers = [("content-type", name(content_type))].into_iter().collect();
+    ResponseHead {
+        status: 200,
+        version: http::Version::HTTP_11,
+        headers,
+        length: None,
+        from_proxy: false,
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("not empty")
+}
+
+fn words() -> impl Iterator<Item = &'static str> {
+    WORDS.into_iter().cycle().take(CHUNKS)
+}
+
+const USAGE: &str = r#"{"prompt_tokens":9,"completion_tokens":100,"total_tokens":109}"#;
+
+pub const WHOLE_REQUEST: &str =
+    r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Tell me of the harbour."}]}"#;
+pub const STREAM_REQUEST: &str = r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Tell me of the harbour."}]}"#;
+
+/// Returns a JSON body with [`CHUNKS`] tokens.
+pub fn whole() -> Vec<String> {
+    let text: String = words().collect();
+    vec![format!(
+        r#"{{"id":"chatcmpl-0123456789","object":"chat.completion","created":1800000000,"model":"gpt-4o-2024-08-06","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}],"usage":{USAGE}}}"#
+    )]
+}
+
+/// Returns a stream with one token in each of [`CHUNKS`] chunks, and two chunks at its end.
+pub fn stream() -> Vec<String> {
+    let event = |delta: &str, reason: &str| {
+        format!(
+            "data: {{\"id\":\"chatcmpl-0123456789\",\"object\":\"chat.completion.chunk\",\"created\":1800000000,\"model\":\"gpt-4o-2024-08-06\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{reason}}}]}}\n\n"
+        )
+    };
+    let mut parts: Vec<_> =
+        words().map(|word| event(&format!("\"content\":\"{word}\""), "null")).collect();
+    parts.push(event("", "\"stop\""));
+    parts.push("data: [DONE]\n\n".to_owned());
+    parts
+}
