@@ -104,11 +104,11 @@ fn observe_stream(count: usize) {
     Stage::new(true).exchange(STREAM_REQUEST, "text/event-stream", &chunks);
 }
 
-/// Observes streams without a chunk.
+/// Observes streams that only end.
 fn open_and_close(count: usize) {
-    let mut stage = Stage::new(true);
+    let (mut stage, end) = (Stage::new(true), ["data: [DONE]\n\n".to_owned()]);
     for _ in 0..count {
-        stage.exchange(STREAM_REQUEST, "text/event-stream", &[]);
+        stage.exchange(STREAM_REQUEST, "text/event-stream", &end);
     }
 }
 

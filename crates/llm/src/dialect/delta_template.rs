@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 use super::{Event, Part};
 
@@ -84,7 +84,9 @@ impl DeltaTemplate {
             let value;
             (value, rest) = rest.split_at_checked(gap.kind.length(rest)?)?;
             if gap.kind == GapKind::Text {
-                text = Some(plain_text(value)?);
+                text = Some(std::str::from_utf8(value).ok()?);
+            } else if !value.is_ascii() {
+                std::str::from_utf8(value).ok()?;
             }
             from = gap.at;
         }
@@ -147,12 +149,13 @@ impl DeltaTemplate {
 
 impl GapKind {
     /// Returns the length of the value at the start of these bytes. Returns `None` if it is empty or must be parsed.
+    /// Does not check whether a string is valid UTF-8.
     fn length(self, bytes: &[u8]) -> Option<usize> {
         match self {
-            Self::Text => memchr(b'"', bytes),
-            Self::String => {
-                let end = memchr(b'"', bytes)?;
-                plain_text(bytes.get(..end)?).map(|_| end)
+            Self::Text | Self::String => {
+                let is_special = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+                let end = bytes.iter().position(is_special)?;
+                (end > 0 && bytes.get(end) == Some(&b'"')).then_some(end)
             }
             Self::Number => {
                 let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -180,10 +183,9 @@ impl<'m> Observed<'m> {
     /// Returns the target and the position of the text, if it was the only event.
     fn only_text(&self) -> Option<(u32, Part, Range<usize>)> {
         let (choice, part, text) = self.text.clone().filter(|_| self.events == 1)?;
-        let (before, value) = self.data.get(..text.end)?.split_at_checked(text.start)?;
-        plain_text(value)?;
-        let is_string = before.ends_with(b"\"") && self.data.get(text.end) == Some(&b'"');
-        is_string.then_some((choice, part, text))
+        let (before, rest) = self.data.split_at_checked(text.start)?;
+        let is_plain = before.ends_with(b"\"") && GapKind::Text.length(rest) == Some(text.len());
+        is_plain.then_some((choice, part, text))
     }
 }
 
@@ -236,16 +238,6 @@ fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
             _ => end += 2,
         }
     }
-}
-
-/// Returns the text of a JSON string from the bytes between its quotes. Returns `None` if the string is empty, needs
-/// decoding or is invalid.
-fn plain_text(bytes: &[u8]) -> Option<&str> {
-    let is_plain = |byte: &u8| *byte >= b' ' && !matches!(byte, b'"' | b'\\');
-    if bytes.is_empty() || !bytes.iter().all(is_plain) {
-        return None;
-    }
-    std::str::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
