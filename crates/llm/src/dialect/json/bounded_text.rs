@@ -22,6 +22,10 @@ pub type SmallObject = BoundedText<LONGEST_OBJECT>;
 
 impl<const LONGEST: usize> BoundedText<LONGEST> {
     fn push(&mut self, piece: &str) {
+        if !self.is_cut && self.text.len() + piece.len() <= LONGEST {
+            self.text.push_str(piece);
+            return;
+        }
         for character in piece.chars() {
             self.is_cut |= self.text.len() + character.len_utf8() > LONGEST;
             if self.is_cut {
