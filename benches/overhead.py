@@ -2,7 +2,7 @@
 """Measures the cost of tokengauge compared with a bare hyper relay: alternating rounds on loopback, with telemetry on.
 
     overhead.py --loadlab PATH/loadlab --binary target/release/tokengauge --sink target/release/examples/otlp_sink
-                [--rounds 5] [--only paced,light,saturated,json,hold] [--out FILE.json]
+                [--rounds 5] [--only paced,many,most,light,saturated,json,hold] [--out FILE.json]
 
 Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
 tokengauge in turn. Prints a table of medians with their budgets, and whether every request was observed. Uses only the standard library.
@@ -12,6 +12,8 @@ import argparse, json, os, re, socket, subprocess, sys, time, urllib.request
 
 LOADS = {
     "paced": ["-c", "200", "-r", "1000", "--tokens", "100", "--gap-us", "20000"],
+    "many": ["-c", "1000", "-r", "2000", "--tokens", "40", "--gap-us", "50000"],
+    "most": ["-c", "5000", "-r", "5000", "--tokens", "20", "--gap-us", "250000"],
     "light": ["-c", "20", "-r", "100", "--tokens", "100", "--gap-us", "20000"],
     "saturated": ["-c", "64", "-d", "3", "--tokens", "200", "--gap-us", "0"],
     "json": ["-c", "32", "-d", "3", "--no-stream", "--tokens", "100"],
@@ -91,13 +93,14 @@ def main():
     cli.add_argument("--rounds", type=int, default=5)
     cli.add_argument("--streams", type=int, default=5000)
     cli.add_argument("--sampler", default="parentbased_always_on")
-    cli.add_argument("--only", default="paced,light,saturated,json,hold")
+    cli.add_argument("--only", default="paced,many,most,light,saturated,json,hold")
     cli.add_argument("--out")
     args = cli.parse_args()
     bench, rows, kept, missed = Bench(args), [], {}, []
 
     def row(load, what, relay, gauge, budget, held):
         rows.append((load, what, f"{relay:.1f}", f"{gauge:.1f}", budget, "yes" if held else "NO"))
+        print(f"{load}: {what}: {relay:.1f} and {gauge:.1f}", file=sys.stderr)
         if not held:
             missed.append(f"{load}: {what}")
 
