@@ -13,16 +13,13 @@ use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
+use crate::budget::RequestBudget;
 use crate::frame::{Frame, ParseError};
 
 /// One API format. It translates the messages of a stream, and the values of a JSON body, into events.
 pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
-
-    /// Whether a message that only adds text does not change the state of the format. [`DeltaTemplate`] may then read
-    /// the next message without the format, if this message differs only in its text.
-    const HAS_TEMPLATES: bool = false;
 
     /// Returns the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
@@ -155,6 +152,7 @@ pub struct FormatReader<F: Format> {
     detail: ErrorDetail,
     /// Whether the stream has ended.
     is_done: bool,
+    /// `None` if every message is parsed.
     template: Option<Box<DeltaTemplate>>,
 }
 
@@ -179,6 +177,13 @@ impl<F: Format> FormatReader<F> {
             is_done: false,
             template: None,
         }
+    }
+
+    /// Lets a [`DeltaTemplate`] read messages without the format if they differ only in their text. Only for formats in
+    /// which a message that only adds text does not change the state.
+    pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
+        self.template = Some(Box::new(DeltaTemplate::new(budget)));
+        self
     }
 
     /// Reads the next frame of the response.
@@ -223,8 +228,8 @@ impl<F: Format> FormatReader<F> {
         if is_error {
             out(Event::Failed { kind: None });
         }
-        if F::HAS_TEMPLATES {
-            self.template.get_or_insert_default().learn(name, &observed);
+        if let Some(template) = &mut self.template {
+            template.learn(name, &observed);
         }
     }
 

@@ -293,8 +293,6 @@ impl Chat {
 impl Format for Chat {
     type Field = ChatField;
 
-    const HAS_TEMPLATES: bool = true;
-
     fn paths(&self) -> &'static Paths<ChatField> {
         &PATHS
     }
