@@ -57,6 +57,7 @@ pub(super) fn client_load(listeners: impl Iterator<Item = Load>) -> StateSnapsho
         clients.connections += load.connections as u64;
         clients.connections_limit += load.max_connections as u64;
         clients.over_limit += load.over_limit;
+        clients.evicted += load.evicted;
     }
     snapshot
 }

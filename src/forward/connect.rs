@@ -15,11 +15,10 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::Proxy;
 use super::open_sockets::OpenSocket;
 use super::stream::{Transport, UpstreamStream};
 use super::tls_stream::TlsStream;
-use super::{Config, Protocol};
+use super::{Config, Protocol, Proxy, Resolver};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
@@ -58,6 +57,7 @@ pub struct Connector {
     port: u16,
     tls: Option<Tls>,
     pub(super) proxy: Option<Proxy>,
+    resolver: Option<Resolver>,
     limit: Option<Duration>,
 }
 
@@ -77,6 +77,7 @@ impl Connector {
             port: config.port,
             tls,
             proxy: config.proxy.clone(),
+            resolver: config.resolver.clone(),
             limit: config.timeouts.connect,
         })
     }
@@ -106,11 +107,12 @@ impl Connector {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
             None => (self.host.as_str(), self.port),
         };
-        let addresses = lookup_host((host, port))
+        let addresses = self
+            .resolve(host, port)
             .await
             .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
-        let mut stream = connect_any(addresses.collect()).await?;
+        let mut stream = connect_any(addresses).await?;
         if let Some(proxy) = &self.proxy
             && self.tls.is_some()
         {
@@ -136,6 +138,14 @@ impl Connector {
             connection: connection.map(Arc::new),
         };
         Ok((UpstreamStream::new(stream, socket), connected))
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let Some(resolver) = &self.resolver else {
+            return Ok(lookup_host((host, port)).await?.collect());
+        };
+        let addresses = resolver.resolve(host)?.into_iter();
+        Ok(addresses.map(|address| SocketAddr::new(address, port)).collect())
     }
 }
 

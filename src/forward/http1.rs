@@ -34,6 +34,7 @@ pub struct Http1Connection {
     waker: Waker,
     /// Time at which the connection was last returned to the pool, or zero.
     pub(super) idle_since: MonotonicInstant,
+    pub(super) opened_at: MonotonicInstant,
     sent_at: MonotonicInstant,
     /// Time that opening the TCP connection took: one round trip, or more.
     round_trip: Duration,
@@ -75,6 +76,7 @@ impl Http1Connection {
             notifier,
             waker,
             idle_since: MonotonicInstant::ZERO,
+            opened_at: clock::now(),
             sent_at: MonotonicInstant::ZERO,
             round_trip: connected.tcp.unwrap_or_default(),
             tcp: connected.connection.clone(),

@@ -16,6 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 
+use super::Config;
 use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
@@ -45,6 +46,8 @@ pub struct Http2Pool {
     expected_streams: AtomicUsize,
     /// Time after which a connection without streams is closed, if there are others.
     idle_timeout: Duration,
+    /// Age after which a connection takes no further stream.
+    max_age: Duration,
 }
 
 /// A connection that is ready for a request.
@@ -68,6 +71,8 @@ enum Found {
 
 #[derive(Debug)]
 struct Http2Connection {
+    /// When opening the connection began.
+    began: MonotonicInstant,
     phase: watch::Sender<Phase>,
     /// Set when the phase `Connecting` ends.
     opened: OnceLock<(Http2Sender, ConnectTimings)>,
@@ -118,11 +123,12 @@ impl Channel {
 }
 
 impl Http2Pool {
-    pub(super) fn new(idle_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(config: &Config) -> Arc<Self> {
         Arc::new(Self {
             connections: Mutex::default(),
             expected_streams: AtomicUsize::new(MAX_STREAMS),
-            idle_timeout,
+            idle_timeout: config.pool_idle,
+            max_age: config.max_connection_age,
         })
     }
 
@@ -154,12 +160,14 @@ impl Http2Pool {
     }
 
     fn find(&self) -> Found {
-        let oldest = clock::now().saturating_sub(self.idle_timeout);
+        let now = clock::now();
+        let idle_since = now.saturating_sub(self.idle_timeout);
+        let opened_at = now.saturating_sub(self.max_age);
         let mut connections = lock(&self.connections);
         let mut left = connections.len();
         connections.retain(|connection| {
-            let is_surplus = left > 1 && connection.is_idle_since(oldest);
-            let is_over = connection.is_over() || is_surplus;
+            let is_surplus = left > 1 && connection.is_idle_since(idle_since);
+            let is_over = connection.is_over() || connection.began < opened_at || is_surplus;
             left -= usize::from(is_over);
             !is_over
         });
@@ -180,6 +188,7 @@ impl Http2Connection {
     /// Creates a connection that is being opened, with one place in use.
     fn connecting() -> Self {
         Self {
+            began: clock::now(),
             phase: watch::Sender::new(Phase::Connecting),
             opened: OnceLock::new(),
             http1: Mutex::default(),

@@ -29,6 +29,7 @@ mod probe;
 mod proxy;
 mod relay;
 mod repeat;
+mod resolver;
 mod respond;
 mod route;
 mod stream;
@@ -48,6 +49,7 @@ pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
+pub use self::resolver::Resolver;
 pub use self::route::{Client, RouteTable};
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
@@ -91,9 +93,13 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Maximum number of idle connections in the pool.
     pub pool_size: usize,
+    /// Age after which a connection takes no further request. A new connection resolves the host name again.
+    pub max_connection_age: Duration,
     pub retry: Retry,
     /// HTTP proxy in front of the upstream. If `None`, the upstream is connected directly.
     pub proxy: Option<Proxy>,
+    /// Resolves host names. If `None`, the system does.
+    pub resolver: Option<Resolver>,
 }
 
 /// The HTTP version of connections to the upstream.
@@ -171,6 +177,10 @@ impl Config {
     /// Default maximum number of idle connections, enough for the connections that a burst leaves. When the pool is
     /// full, the oldest connections are closed first.
     pub const POOL_SIZE: usize = 1_024;
+    /// Default age after which a connection takes no further request. Without it, steady traffic would stay on the
+    /// address of its first connections for days after a change of the DNS answer. 5 minutes is a usual lifetime of DNS
+    /// records, and makes the cost of new connections small.
+    pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
 
     /// Returns an upstream with default settings.
     pub fn to(name: Label, tls: bool, host: &str, port: u16) -> Self {
@@ -187,8 +197,10 @@ impl Config {
             timeouts: Timeouts::default(),
             pool_idle: if tls { Self::POOL_IDLE_TLS } else { Self::POOL_IDLE_PLAIN },
             pool_size: Self::POOL_SIZE,
+            max_connection_age: Self::MAX_CONNECTION_AGE,
             retry: Retry::default(),
             proxy: None,
+            resolver: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 #[derive(Debug)]
 pub struct Pool {
     idle_timeout: Duration,
+    max_age: Duration,
     max_idle: usize,
     idle: Mutex<VecDeque<Box<Http1Connection>>>,
     reuse: Reuse,
@@ -43,6 +44,7 @@ impl Pool {
     pub(super) fn new(config: &Config, health: Arc<UpstreamHealth>) -> Self {
         Self {
             idle_timeout: config.pool_idle,
+            max_age: config.max_connection_age,
             max_idle: config.pool_size,
             idle: Mutex::default(),
             reuse: Reuse::default(),
@@ -50,13 +52,15 @@ impl Pool {
         }
     }
 
-    /// Takes an open connection.
+    /// Takes an open connection. Closes connections that are too old.
     pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
-        let oldest = clock::now().saturating_sub(self.idle_timeout);
+        let now = clock::now();
+        let idle_since = now.saturating_sub(self.idle_timeout);
+        let opened_at = now.saturating_sub(self.max_age);
         let mut closed = 0;
         let taken = loop {
             let Some(mut connection) = self.idle().pop_back() else { break None };
-            if connection.idle_since >= oldest {
+            if connection.idle_since >= idle_since && connection.opened_at >= opened_at {
                 if connection.is_open() {
                     break Some(connection);
                 }

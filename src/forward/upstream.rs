@@ -46,7 +46,7 @@ impl Upstream {
         let host = connect::host_header(&config)?;
         Ok(Arc::new(Self {
             pool: Arc::new(Pool::new(&config, Arc::clone(&health))),
-            http2: Http2Pool::new(config.pool_idle),
+            http2: Http2Pool::new(&config),
             config,
             connector,
             host,

@@ -219,4 +219,7 @@ async fn reports_an_unwritable_state_file_at_the_start() {
     assert!(told.contains("slo_state: cannot write /no/folder/slo"), "{told}");
     let told = start(folder.path().to_str().unwrap());
     assert!(told.contains("is not a regular file"), "{told}");
+    // This folder takes no files, not even from root.
+    let told = start("/proc/sys/slo");
+    assert!(told.contains("slo_state: cannot write /proc/sys/slo: "), "{told}");
 }

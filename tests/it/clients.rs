@@ -211,6 +211,38 @@ async fn at_the_limit_a_new_client_replaces_the_one_that_has_waited_longest() {
     exchange(&mut idle, &backend).await;
 }
 
+#[tokio::test]
+async fn connections_that_are_closed_for_new_ones_are_counted() {
+    const LIMIT: usize = 28;
+    let process = Process::with_open_files(128, &["--upstream", "http://127.0.0.1:9"]).await;
+    let mut clients = Vec::new();
+    for _ in 0..LIMIT {
+        let mut client = process.client().await;
+        client.write(GET).await;
+        assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+        clients.push(client);
+    }
+    assert_eq!(process.count(&["self_connections_evicted_total"]).await, 0);
+    for _ in 0..2 {
+        let mut client = process.client().await;
+        client.write(GET).await;
+        assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+        clients.push(client);
+    }
+    // A slow machine may close more connections before a permit is returned.
+    let evicted = process.count(&["self_connections_evicted_total"]).await;
+    assert!(evicted >= 2, "{evicted}");
+    for client in &mut clients[..2] {
+        client.read_to_end().await;
+    }
+    within("the other connections", async {
+        while process.count(&["self_connections_open"]).await + evicted < clients.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// Waits until the proxy closes a new connection because no headers arrive.
 async fn header_timeout(proxy: &Proxy) {
     assert_eq!(proxy.client().await.read_to_end().await, b"");

@@ -26,7 +26,7 @@ pub(super) struct Exchanges {
     /// When the connection was opened or its last exchange ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
     /// Whether the connection closes for another one. A request that arrives first prevents this.
-    displaced: AtomicBool,
+    evicted: AtomicBool,
     is_upgraded: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
     abandoned_request: AtomicBool,
@@ -85,20 +85,20 @@ impl Exchanges {
     /// Returns since when the connection has waited for a request. Returns `None` while an exchange is active, and if
     /// the connection closes already.
     pub(super) fn waiting_since(&self) -> Option<MonotonicInstant> {
-        let is_waiting = self.idleness().is_some() && !self.displaced.load(Ordering::Acquire);
+        let is_waiting = self.idleness().is_some() && !self.evicted.load(Ordering::Acquire);
         let since = self.waiting_since.load(Ordering::Relaxed);
         is_waiting.then(|| MonotonicInstant::from_nanos(since))
     }
 
     /// Closes the connection, unless a request arrives first.
-    pub(super) fn displace(&self) {
-        self.displaced.store(true, Ordering::Release);
+    pub(super) fn evict(&self) {
+        self.evicted.store(true, Ordering::Release);
     }
 
     /// Returns whether the connection must close now. A request can begin while another thread calls
-    /// [`displace`](Self::displace).
-    pub(super) fn is_displaced(&self) -> bool {
-        self.displaced.load(Ordering::Acquire) && self.idleness().is_some()
+    /// [`evict`](Self::evict).
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Acquire) && self.idleness().is_some()
     }
 
     pub(super) fn count_read(&self) {
@@ -144,7 +144,7 @@ impl Exchanges {
     ) -> ActiveExchange {
         let counter = if is_websocket { &self.upgrading } else { &self.begun };
         counter.fetch_add(1, Ordering::AcqRel);
-        self.displaced.store(false, Ordering::Release);
+        self.evicted.store(false, Ordering::Release);
         ActiveExchange { connection: Arc::clone(self), permit, is_websocket }
     }
 }

@@ -125,6 +125,8 @@ pub struct Load {
     pub refused: u64,
     /// Number of requests answered with 503 because of `max_requests`.
     pub over_limit: u64,
+    /// Number of connections without a request that were closed for new ones because of `max_connections`.
+    pub evicted: u64,
 }
 
 /// Errors from opening a listener.
@@ -216,6 +218,7 @@ impl Listener {
             max_requests: requests.max(),
             refused: state.refused(),
             over_limit: state.over_limit(),
+            evicted: state.evicted(),
         }
     }
 

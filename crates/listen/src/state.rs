@@ -41,6 +41,8 @@ pub(super) struct ListenerState {
     refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
     over_limit: AtomicU64,
+    /// Number of connections that were closed for new ones.
+    evicted: AtomicU64,
 }
 
 /// What the listener knows about an open connection.
@@ -78,6 +80,10 @@ impl ListenerState {
 
     pub(super) fn over_limit(&self) -> u64 {
         self.over_limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     pub(super) fn count_over_limit(&self) {
@@ -118,7 +124,7 @@ impl ListenerState {
             Some(((Reverse(count), since), connection))
         });
         if let Some((_, connection)) = waiting.min_by_key(|(order, _)| *order) {
-            connection.exchanges.displace();
+            connection.exchanges.evict();
             connection.waker.wake_by_ref();
         }
     }
@@ -182,11 +188,15 @@ impl PhaseWatcher {
             self.state.set_waker(self.id, cx.waker());
             self.is_registered = true;
         }
-        let phase = if self.exchanges.is_displaced() { Phase::Cut } else { self.state.phase() };
+        let is_evicted = self.exchanges.is_evicted();
+        let phase = if is_evicted { Phase::Cut } else { self.state.phase() };
         if phase == self.seen {
             return Poll::Pending;
         }
         self.seen = phase;
+        if is_evicted {
+            self.state.evicted.fetch_add(1, Ordering::Relaxed);
+        }
         Poll::Ready(phase)
     }
 

@@ -307,6 +307,7 @@ impl Registrar<'_> {
         self.value(&health::SELF_CONNECTIONS_LIMIT, |snapshot| {
             Some(snapshot.clients.connections_limit)
         });
+        self.value(&health::SELF_CONNECTIONS_EVICTED, |snapshot| Some(snapshot.clients.evicted));
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
         let request_log: Group<LineCounts> = Group {
             readings: |snapshot| std::slice::from_ref(&snapshot.request_log),

@@ -88,6 +88,8 @@ pub struct ClientLoad {
     pub connections_limit: u64,
     /// Requests answered with 503 because their listener had too many requests in flight.
     pub over_limit: u64,
+    /// Connections without a request that were closed for new ones because their listener was full.
+    pub evicted: u64,
 }
 
 /// A function that takes a [`StateSnapshot`]. The telemetry thread and the admin port call it once per collection. It

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokengauge::route::ConcurrencyLimit;
 use tokengauge_listen::Address;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
 
@@ -343,6 +343,37 @@ async fn no_route_returns_404_and_overload_429() {
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
     assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
     assert!(words[3].ends_with("End(ClientDisconnected)"), "the permit was returned: {words:?}");
+}
+
+/// Starts a proxy whose upstream is a relay to the proxy itself. Like address translation, the relay changes the
+/// addresses, so that the proxy cannot recognize its own requests.
+async fn looped(max_connections: usize, max_requests: usize) -> Proxy {
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut setup = Setup::to(relay.local_addr().unwrap());
+    setup.listen.max_connections = max_connections;
+    setup.listen.max_requests = max_requests;
+    let proxy = setup.start().await;
+    let address = proxy.address;
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = relay.accept().await {
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(address).await?;
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    proxy
+}
+
+#[tokio::test]
+async fn a_loop_through_address_translation_ends_at_the_request_limit() {
+    const REQUESTS: usize = 10;
+    let mut proxy = looped(2 * REQUESTS, REQUESTS).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    assert!(client.read_head().await.starts_with("HTTP/1.1 503 "));
+    drop(client);
+    assert_eq!(proxy.words().await.len(), REQUESTS);
 }
 
 /// Tests an upstream whose address leads back to the proxy. Without detection, one request opens connections until no

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
@@ -10,6 +11,10 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::within;
+
+fn params() -> CertificateParams {
+    CertificateParams::new(vec!["localhost".to_owned()]).unwrap()
+}
 
 /// A self-signed certificate for `localhost`, in PEM files.
 pub struct Certificate {
@@ -23,11 +28,25 @@ impl Certificate {
         certificate
     }
 
+    /// Creates a certificate that was valid until 2001.
+    pub fn expired() -> Self {
+        let certificate = Self { folder: tempfile::tempdir().unwrap() };
+        let mut params = params();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        certificate.write(&params);
+        certificate
+    }
+
     /// Writes another certificate and key to the same files.
     pub fn rotate(&self) {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        std::fs::write(self.file(), made.cert.pem()).unwrap();
-        std::fs::write(self.key(), made.signing_key.serialize_pem()).unwrap();
+        self.write(&params());
+    }
+
+    fn write(&self, params: &CertificateParams) {
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(self.file(), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(self.key(), key.serialize_pem()).unwrap();
     }
 
     pub fn file(&self) -> PathBuf {

@@ -3,11 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use arc_swap::ArcSwapOption;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 
+use super::certificate::Certificate;
 use super::{Backend, Raw};
 
 /// The path and the body of each export.
@@ -17,6 +21,7 @@ type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 pub struct Collector {
     pub address: SocketAddr,
     exports: Exports,
+    tls: Arc<ArcSwapOption<TlsAcceptor>>,
 }
 
 impl Collector {
@@ -24,13 +29,19 @@ impl Collector {
         let backend = Backend::start().await;
         let address = backend.address;
         let exports = Exports::default();
-        let kept = Arc::clone(&exports);
+        let tls = Arc::new(ArcSwapOption::<TlsAcceptor>::empty());
+        let (kept, acceptor) = (Arc::clone(&exports), Arc::clone(&tls));
         tokio::spawn(async move {
             while let Ok((stream, _)) = backend.listener.accept().await {
-                tokio::spawn(converse(Raw(stream), Arc::clone(&kept)));
+                tokio::spawn(serve(stream, acceptor.load_full(), Arc::clone(&kept)));
             }
         });
-        Self { address, exports }
+        Self { address, exports, tls }
+    }
+
+    /// Serves new connections over TLS with this certificate.
+    pub fn present(&self, certificate: &Certificate) {
+        self.tls.store(Some(Arc::new(certificate.acceptor())));
     }
 
     pub fn spans(&self) -> Vec<Span> {
@@ -58,7 +69,15 @@ impl Collector {
     }
 }
 
-async fn converse(mut client: Raw<TcpStream>, kept: Exports) {
+async fn serve(stream: TcpStream, tls: Option<Arc<TlsAcceptor>>, kept: Exports) {
+    let Some(tls) = tls else { return converse(Raw(stream), kept).await };
+    // A client that rejects the certificate ends the handshake.
+    if let Ok(stream) = tls.accept(stream).await {
+        converse(Raw(stream), kept).await;
+    }
+}
+
+async fn converse<T: AsyncRead + AsyncWrite + Unpin>(mut client: Raw<T>, kept: Exports) {
     while let Some(head) = client.next_head().await {
         let path = head.split(' ').nth(1).unwrap().to_owned();
         let length = head

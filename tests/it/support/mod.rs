@@ -43,7 +43,11 @@ pub struct Backend {
 
 impl Backend {
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub async fn at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         Self { listener, address }
     }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -70,8 +71,27 @@ impl Process {
 
     /// Does the same as [`start`](Self::start), in a process that may have only `limit` open files.
     pub async fn with_open_files(limit: u32, arguments: &[&str]) -> Self {
-        let script = format!("ulimit -n {limit} && exec \"$0\" run \"$@\"");
+        Self::after(&format!("ulimit -n {limit}"), arguments).await
+    }
+
+    /// Does the same as [`start`](Self::start), in a process whose writes can fail because of a limit, as on a full
+    /// disk. See [`limit_file_size`](Self::limit_file_size).
+    pub async fn with_limited_files(arguments: &[&str]) -> Self {
+        // The default action of the signal would kill the process.
+        Self::after("trap '' XFSZ", arguments).await
+    }
+
+    /// Starts the program in a shell that has executed `command`.
+    async fn after(command: &str, arguments: &[&str]) -> Self {
+        let script = format!("{command} && exec \"$0\" run \"$@\"");
         Self::spawn(Command::new("/bin/sh").args(["-c", &script, PROGRAM]), arguments, &[]).await
+    }
+
+    /// Changes the maximum size in bytes to which the process can write a file. `None` removes the limit.
+    pub fn limit_file_size(&self, limit: Option<u64>) {
+        let pid = Pid::from_raw(self.id.try_into().unwrap());
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        prlimit(pid, Resource::Fsize, Rlimit { current: limit.or(maximum), maximum }).unwrap();
     }
 
     async fn spawn(

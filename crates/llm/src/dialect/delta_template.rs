@@ -16,6 +16,7 @@ use std::ops::Range;
 use memchr::memchr2;
 
 use super::{Event, Part};
+use crate::budget::{MemoryPermit, RequestBudget};
 
 /// Maximum length of a template in bytes, including the name of the event. Each stream keeps one template. Messages of
 /// most providers have 100 to 400 bytes around the text.
@@ -27,7 +28,7 @@ const MOST_GAPS: usize = 4;
 /// Maximum number of digits of a number that differs. All of them fit in a 64-bit integer and a double.
 const MOST_DIGITS: usize = 15;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DeltaTemplate {
     /// Name of the server-sent event.
     name: Vec<u8>,
@@ -39,6 +40,7 @@ pub struct DeltaTemplate {
     /// Whether a second message had the same result as the first one. This shows that such messages do not change the
     /// state of the format, so the template may be used.
     is_confirmed: bool,
+    memory: MemoryPermit,
 }
 
 /// A value that differs between messages.
@@ -67,6 +69,17 @@ pub struct Observed<'m> {
 }
 
 impl DeltaTemplate {
+    pub fn new(budget: &RequestBudget) -> Self {
+        Self {
+            name: Vec::new(),
+            fixed: Vec::new(),
+            gaps: Vec::new(),
+            target: None,
+            is_confirmed: false,
+            memory: budget.hold(),
+        }
+    }
+
     /// Returns the event of a message that matches the template.
     pub fn read<'m>(&self, name: &[u8], data: &'m [u8]) -> Option<Event<'m>> {
         let (choice, part) = self.target.filter(|_| self.is_confirmed)?;
@@ -113,7 +126,7 @@ impl DeltaTemplate {
         }
     }
 
-    /// Stores the form of a message, unless it is too long.
+    /// Stores the form of a message, unless it is too long or the budget has no memory for it.
     fn replace(
         &mut self,
         name: &[u8],
@@ -143,7 +156,19 @@ impl DeltaTemplate {
             from = gap.end;
         }
         self.fixed.extend_from_slice(data.get(from..)?);
-        Some(())
+        let is_granted = self.account();
+        if !is_granted {
+            (self.name, self.fixed, self.gaps) = (Vec::new(), Vec::new(), Vec::new());
+            // Returns the bytes of the previous template.
+            self.account();
+        }
+        is_granted.then_some(())
+    }
+
+    /// Adjusts the permit to the memory in use. Returns `false` if the budget is too small.
+    fn account(&mut self) -> bool {
+        let gaps = self.gaps.capacity() * size_of::<Gap>();
+        self.memory.resize(self.name.capacity() + self.fixed.capacity() + gaps)
     }
 }
 
@@ -245,46 +270,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::budget::Budget;
+    use crate::dialect::Api;
     use crate::dialect::anthropic::Messages;
-    use crate::dialect::json::{Paths, Position, Value};
     use crate::dialect::openai::{Chat, Responses};
-    use crate::dialect::response::{Format, FormatReader, Message};
-    use crate::dialect::{Api, EventSink};
+    use crate::dialect::response::{Format, FormatReader};
     use crate::frame::Frame;
 
-    /// A format whose messages are always parsed.
-    #[derive(Debug)]
-    struct Parsed<F>(F);
-
-    impl<F: Format> Format for Parsed<F> {
-        type Field = F::Field;
-
-        fn bare_object_is_error(&self) -> bool {
-            self.0.bare_object_is_error()
-        }
-
-        fn paths(&self) -> &'static Paths<F::Field> {
-            self.0.paths()
-        }
-
-        fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
-            self.0.message(message, out);
-        }
-
-        fn value(
-            &mut self,
-            field: F::Field,
-            position: Position<'_>,
-            value: Value<'_>,
-            out: &mut impl EventSink,
-        ) {
-            self.0.value(field, position, value, out);
-        }
-    }
-
     /// Returns the events of each message, and the number of messages that a template has read.
-    fn read<F: Format>(format: F, messages: &[(&str, Vec<u8>)]) -> (Vec<String>, usize) {
-        let mut reader = FormatReader::new(format, false);
+    fn read<F: Format>(
+        mut reader: FormatReader<F>,
+        messages: &[(&str, Vec<u8>)],
+    ) -> (Vec<String>, usize) {
         let (mut events, mut from_template) = (Vec::new(), 0);
         for (name, data) in messages {
             from_template += usize::from(reader.matches_template(name.as_bytes(), data));
@@ -295,10 +292,21 @@ mod tests {
         (events, from_template)
     }
 
-    fn assert_equal<F: Format>(format: impl Fn() -> F, messages: &[(&str, Vec<u8>)]) -> usize {
-        let (events, from_template) = read(format(), messages);
-        assert_eq!(events, read(Parsed(format()), messages).0);
+    /// Compares a reader that has templates with a reader that parses every message. Returns the number of messages
+    /// that a template has read.
+    fn assert_equal_within<F: Format>(
+        budget: &RequestBudget,
+        format: impl Fn() -> F,
+        messages: &[(&str, Vec<u8>)],
+    ) -> usize {
+        let reader = || FormatReader::new(format(), false);
+        let (events, from_template) = read(reader().with_templates(budget), messages);
+        assert_eq!(events, read(reader(), messages).0);
         from_template
+    }
+
+    fn assert_equal<F: Format>(format: impl Fn() -> F, messages: &[(&str, Vec<u8>)]) -> usize {
+        assert_equal_within(&RequestBudget::default(), format, messages)
     }
 
     const SHAPES: [(&str, &str); 15] = [
@@ -417,5 +425,32 @@ mod tests {
         let name: &'static str = Box::leak("n".repeat(LONGEST).into_boxed_str());
         let named = messages((name, SHAPES[5].1), &["a", "b", "c", "d"]);
         assert_eq!(assert_equal(format, &named), 0, "a long name has no template");
+    }
+
+    #[test]
+    fn templates_of_all_streams_share_a_budget() {
+        let budget = Budget::new(4_000);
+        let deltas = messages(SHAPES[0], &["a", "b", "c", "d"]);
+        let readers: Vec<_> = (0..100)
+            .map(|_| {
+                let mut reader = FormatReader::new(Chat::new(Api::OpenAiChat), false)
+                    .with_templates(&budget.request());
+                for (name, data) in &deltas {
+                    reader.read(&Frame::Event { name: name.as_bytes(), data }, &mut |_| {});
+                }
+                reader
+            })
+            .collect();
+        let (name, data) = &deltas[0];
+        let matching = readers.iter().filter(|it| it.matches_template(name.as_bytes(), data));
+        let length = SHAPES[0].1.len() - 1;
+        let count = matching.count();
+        assert!((1..=4_000 / length).contains(&count), "{count} templates of {length} bytes");
+        assert!((count * length..=4_000).contains(&budget.held_bytes()));
+        drop(readers);
+        assert_eq!(budget.held_bytes(), 0);
+        let empty = Budget::new(0).request();
+        let format = || Chat::new(Api::OpenAiChat);
+        assert_eq!(assert_equal_within(&empty, format, &deltas), 0, "every message is parsed");
     }
 }

@@ -13,6 +13,7 @@ use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
+use crate::budget::RequestBudget;
 use crate::frame::{Frame, ParseError};
 
 /// One API format. It translates the messages of a stream, and the values of a JSON body, into events.
@@ -20,10 +21,9 @@ pub trait Format: fmt::Debug {
     /// The meaning of a value of a JSON body.
     type Field: Copy + fmt::Debug + 'static;
 
-    /// The top-level members that messages with text may contain and that the format ignores in them. Set if such a
-    /// message does not change the state of the format, unless it is the first one with this text. [`DeltaTemplate`]
-    /// may then read later messages without the format, if they differ only in the text and in these members.
-    const TEMPLATE: Option<&'static [&'static str]> = None;
+    /// The top-level members that messages with text may contain and that the format ignores in them. They may differ
+    /// in messages that a [`DeltaTemplate`] reads.
+    const IGNORED: &'static [&'static str] = &[];
 
     /// Returns the values that are read from a JSON body.
     fn paths(&self) -> &'static Paths<Self::Field>;
@@ -156,6 +156,7 @@ pub struct FormatReader<F: Format> {
     detail: ErrorDetail,
     /// Whether the stream has ended.
     is_done: bool,
+    /// `None` if every message is parsed.
     template: Option<Box<DeltaTemplate>>,
 }
 
@@ -180,6 +181,14 @@ impl<F: Format> FormatReader<F> {
             is_done: false,
             template: None,
         }
+    }
+
+    /// Lets a [`DeltaTemplate`] read messages without the format if they differ only in their text and in ignored
+    /// members. Only for formats in which a message that only adds text does not change the state, unless it is the first
+    /// one with this text.
+    pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
+        self.template = Some(Box::new(DeltaTemplate::new(budget)));
+        self
     }
 
     /// Reads the next frame of the response.
@@ -224,8 +233,8 @@ impl<F: Format> FormatReader<F> {
         if is_error {
             out(Event::Failed { kind: None });
         }
-        if let Some(ignored) = F::TEMPLATE {
-            self.template.get_or_insert_default().learn(name, &observed, ignored);
+        if let Some(template) = &mut self.template {
+            template.learn(name, &observed, F::IGNORED);
         }
     }
 

@@ -40,6 +40,8 @@ metrics! {
         "Open client connections, including WebSockets.";
     SELF_CONNECTIONS_LIMIT "tokengauge.self.connections.limit" Gauge "{connection}",
         "Maximum number of client connections, summed over all listeners. Further connections wait.";
+    SELF_CONNECTIONS_EVICTED "tokengauge.self.connections.evicted" Counter "{connection}",
+        "Client connections without a request that were closed for new ones because the limit max_connections of their listener was reached.";
     SELF_EXPORTS "tokengauge.self.export.requests" Counter "{request}" by [&[SIGNAL, RESULT]] times 6,
         "OTLP export requests. Retries of a request are not counted.";
     SELF_RETRIES "tokengauge.self.export.retries" Counter "{retry}" by [&[SIGNAL]] times 3,

@@ -154,7 +154,12 @@ fn snapshot() -> StateSnapshot {
         },
         refused_requests: 4,
         upstreams: vec![UpstreamCounts { upstream: Label::known("vllm"), stale: 7, retries: 2 }],
-        clients: ClientLoad { connections: 17, connections_limit: 8_192, over_limit: 6 },
+        clients: ClientLoad {
+            connections: 17,
+            connections_limit: 8_192,
+            over_limit: 6,
+            evicted: 4,
+        },
         process: ProcessStats {
             cpu: Some(CpuTime {
                 user: Duration::from_millis(2_500),
@@ -723,6 +728,7 @@ fn gauges_show_the_snapshot() {
     assert_eq!(value("tokengauge.self.observer.dropped_bytes", &[]), Some(10.0));
     assert_eq!(value("tokengauge.self.requests.invalid", &[]), Some(4.0));
     assert_eq!(value("tokengauge.self.requests.over_limit", &[]), Some(6.0));
+    assert_eq!(value("tokengauge.self.connections.evicted", &[]), Some(4.0));
     assert_eq!(value("tokengauge.self.connections.open", &[]), Some(17.0));
     assert_eq!(value("tokengauge.self.connections.limit", &[]), Some(8_192.0));
     let upstream = ["tokengauge.upstream=vllm"];

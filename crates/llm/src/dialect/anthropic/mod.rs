@@ -15,6 +15,7 @@ use super::response::{ErrorReport, Format, FormatReader, Message};
 use super::table::{Field, Table, TableFormat};
 use super::usage::UncachedUsage;
 use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
+use crate::budget::RequestBudget;
 
 /// The only choice.
 const CHOICE: u32 = 0;
@@ -154,14 +155,12 @@ struct OutputDetails {
     thinking_tokens: Count,
 }
 
-pub fn reader(failed: bool) -> Reader {
-    FormatReader::new(Messages::new(), failed).into()
+pub fn reader(failed: bool, budget: &RequestBudget) -> Reader {
+    FormatReader::new(Messages::new(), failed).with_templates(budget).into()
 }
 
 impl Format for Messages {
     type Field = Field;
-
-    const TEMPLATE: Option<&'static [&'static str]> = Some(&[]);
 
     fn bare_object_is_error(&self) -> bool {
         true

@@ -70,7 +70,7 @@ pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
 impl Invoke {
     fn new(failed: bool, budget: &RequestBudget) -> Self {
         Self {
-            model: ModelReader::new(failed),
+            model: ModelReader::new(failed, budget),
             framer: None,
             budget: budget.clone(),
             message: Vec::new(),

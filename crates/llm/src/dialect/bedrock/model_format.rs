@@ -4,6 +4,7 @@
 //! also have several formats. The first key that only one format uses therefore determines the format.
 
 use super::{converse, models};
+use crate::budget::RequestBudget;
 use crate::dialect::json::{JsonScanner, Meaning, Paths, Position, Value};
 use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
@@ -63,15 +64,15 @@ pub enum ModelReader {
 pub struct Detector {
     scanner: JsonScanner<Hint>,
     held: Vec<u8>,
-}
-
-impl Default for Detector {
-    fn default() -> Self {
-        Self { scanner: JsonScanner::new(&PATHS), held: Vec::new() }
-    }
+    /// The budget of the reader that follows.
+    budget: RequestBudget,
 }
 
 impl Detector {
+    fn new(budget: &RequestBudget) -> Self {
+        Self { scanner: JsonScanner::new(&PATHS), held: Vec::new(), budget: budget.clone() }
+    }
+
     fn push(&mut self, bytes: &[u8]) -> Option<ModelFormat> {
         let mut found = None;
         self.scanner.push(bytes, &mut |meaning, position, value| {
@@ -103,18 +104,26 @@ impl Hint {
 impl ModelReader {
     /// Creates a reader. `failed`: the status code marks the response as an error. All formats have the same error
     /// objects.
-    pub fn new(failed: bool) -> Self {
+    pub fn new(failed: bool, budget: &RequestBudget) -> Self {
         if failed {
             Self::Known(models::reader(true).into())
         } else {
-            Self::Unknown(Box::default())
+            Self::Unknown(Box::new(Detector::new(budget)))
         }
     }
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match self {
             Self::Unknown(detector) => match frame {
-                Frame::Event { data, .. } => self.first_message(data, frame, out),
+                Frame::Event { data, .. } => match Detector::new(&detector.budget).push(data) {
+                    Some(format) => {
+                        *self = Self::of(format, &detector.budget);
+                        self.read(frame, out);
+                    }
+                    // A message without a hint, such as a ping, has no text. It may still be malformed or report an
+                    // error.
+                    None => models::reader(false).read(frame, out),
+                },
                 Frame::BodyChunk(bytes) => {
                     let found = detector.push(bytes);
                     detector.held.extend_from_slice(bytes);
@@ -136,33 +145,21 @@ impl ModelReader {
         }
     }
 
-    /// Reads a stream message while the format is unknown. A message without a hint, such as a ping, has no text. It
-    /// may still be malformed or report an error.
-    fn first_message(&mut self, data: &[u8], frame: &Frame<'_>, out: &mut impl EventSink) {
-        match Detector::default().push(data) {
-            Some(format) => {
-                *self = Self::of(format);
-                self.read(frame, out);
-            }
-            None => models::reader(false).read(frame, out),
-        }
-    }
-
     /// Replays the held bytes in the detected format.
     fn settle(&mut self, found: Option<ModelFormat>, out: &mut impl EventSink) {
-        let reader = Self::of(found.unwrap_or(ModelFormat::Other));
-        if let Self::Unknown(detector) = std::mem::replace(self, reader)
-            && !detector.held.is_empty()
-        {
-            self.read(&Frame::BodyChunk(&detector.held), out);
+        let Self::Unknown(detector) = self else { return };
+        let held = std::mem::take(&mut detector.held);
+        *self = Self::of(found.unwrap_or(ModelFormat::Other), &detector.budget);
+        if !held.is_empty() {
+            self.read(&Frame::BodyChunk(&held), out);
         }
     }
 
-    fn of(format: ModelFormat) -> Self {
+    fn of(format: ModelFormat, budget: &RequestBudget) -> Self {
         Self::Known(match format {
-            ModelFormat::Anthropic => anthropic::reader(false),
-            ModelFormat::OpenAiChat => openai::reader(Api::OpenAiChat, false),
-            ModelFormat::OpenAiCompletions => openai::reader(Api::OpenAiCompletions, false),
+            ModelFormat::Anthropic => anthropic::reader(false, budget),
+            ModelFormat::OpenAiChat => openai::reader(Api::OpenAiChat, false, budget),
+            ModelFormat::OpenAiCompletions => openai::reader(Api::OpenAiCompletions, false, budget),
             ModelFormat::Nova => converse::reader(false).into(),
             ModelFormat::Other => models::reader(false).into(),
         })

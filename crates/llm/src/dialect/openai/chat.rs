@@ -294,7 +294,7 @@ impl Format for Chat {
     type Field = ChatField;
 
     /// The id of the response is read once. The other members are padding against traffic analysis (OpenAI, Mistral).
-    const TEMPLATE: Option<&'static [&'static str]> = Some(&["id", "obfuscation", "p"]);
+    const IGNORED: &'static [&'static str] = &["id", "obfuscation", "p"];
 
     fn paths(&self) -> &'static Paths<ChatField> {
         &PATHS

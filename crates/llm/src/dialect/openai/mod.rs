@@ -24,16 +24,17 @@ pub use responses::Responses;
 
 use super::response::FormatReader;
 use super::{Api, Reader};
+use crate::budget::RequestBudget;
 
-pub fn reader(api: Api, failed: bool) -> Reader {
+pub fn reader(api: Api, failed: bool, budget: &RequestBudget) -> Reader {
     match api {
         Api::OpenAiResponses | Api::OpenAiStoredResponse => {
-            FormatReader::new(Responses::new(api), failed).into()
+            FormatReader::new(Responses::new(api), failed).with_templates(budget).into()
         }
         Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages => {
             MediaReader::new(api, failed).into()
         }
-        _ => FormatReader::new(Chat::new(api), failed).into(),
+        _ => FormatReader::new(Chat::new(api), failed).with_templates(budget).into(),
     }
 }
 

@@ -228,7 +228,7 @@ impl Format for Responses {
     type Field = ResponseField;
 
     /// The number of the message, and padding against traffic analysis.
-    const TEMPLATE: Option<&'static [&'static str]> = Some(&["sequence_number", "obfuscation"]);
+    const IGNORED: &'static [&'static str] = &["sequence_number", "obfuscation"];
 
     fn paths(&self) -> &'static Paths<ResponseField> {
         &RESPONSE
