@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_right_to_a_hundredth() {
+    fn percentiles_are_accurate_to_one_percent() {
         let mut recent = Recent::new();
         for n in 1..=1_000 {
             recent.ended(MonotonicInstant::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rated_streams_are_counted_by_band_and_the_bound_belongs_above() {
+    fn rated_streams_are_counted_by_band_and_a_bound_is_in_the_upper_band() {
         let mut recent = Recent::new();
         for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
             recent.ended(MonotonicInstant::ZERO, ended(10, rate));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_told_as_the_middle_of_its_bucket() {
+    fn a_value_is_reported_as_the_middle_of_its_bucket() {
         let mut recent = Recent::new();
         // The bucket that is widest for its value: 32,768 to 33,023 units.
         recent.ended(MonotonicInstant::ZERO, ended(3_277, 327.68));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undefined_is_left_out_but_counted_as_finished() {
+    fn undefined_values_are_omitted_but_counted_as_finished() {
         let mut recent = Recent::new();
         let failed = FinishedRequest { failed: true, ..FinishedRequest::default() };
         recent.ended(MonotonicInstant::from_secs(1), failed);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_is_told_for_as_long_as_its_segment_is() {
+    fn an_exchange_is_reported_as_long_as_its_segment_is_kept() {
         let mut recent = Recent::new();
         recent.ended(MonotonicInstant::from_nanos(29_999_999_999), ended(100, 50.0));
         recent.ended(MonotonicInstant::from_secs(30), ended(200, 50.0));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_too_large_or_too_odd() {
+    fn extreme_values_are_accepted() {
         let mut recent = Recent::new();
         for rate in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
             recent.ended(MonotonicInstant::ZERO, ended(u64::MAX / 1_000_000, rate));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_stays_within_its_bound() {
+    fn a_histogram_stays_within_its_memory_limit() {
         let mut values = Values::default();
         values.record(f64::MAX);
         let counters = values.0.unwrap().distinct_values();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_the_end_can_excuse_is_not_anticipated() {
+    fn a_result_that_the_end_can_exclude_is_not_reported_early() {
         let of = |counting| deadline(Sli::Duration(SECOND), counting, true);
         let excluding =
             CountingRules { exclude: vec![Exclusion::Overload], ..CountingRules::default() };

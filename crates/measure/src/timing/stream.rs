@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_without_text_passes_its_gap_on() {
+    fn the_gap_of_a_chunk_without_text_counts_for_the_next_chunk() {
         let (samples, _) = run(&[(0, 0, Some(1)), (30, 0, None), (50, 0, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(50) }));
         assert_eq!(
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_only_lengthens_the_last_token_has_a_gap_and_no_token() {
+    fn a_chunk_that_only_extends_the_last_token_has_a_gap_and_no_token() {
         let (samples, stream) =
             run(&[(0, 0, Some(1)), (30, 10, Some(0)), (50, 0, Some(1)), (90, 20, Some(0))]);
         let of_tokens = samples.iter().filter(|s| !matches!(s, LiveSample::OutputChunk { .. }));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_did_not_read_makes_no_slow_gap() {
+    fn a_client_that_did_not_read_causes_no_slow_gap() {
         let (samples, stream) = run(&[(0, 0, Some(1)), (1_010, 1_000, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(10) }));
         assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));
