@@ -244,8 +244,8 @@ impl App {
         Ok(())
     }
 
-    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs that and
-    /// keeps the previous one.
+    /// Reads the certificates of the listeners again. New connections use the new certificates. An unusable certificate
+    /// is logged, and the previous one stays in use.
     pub fn reload_certificates(&self) {
         for certificate in &self.certificates {
             if let Err(error) = certificate.reload() {

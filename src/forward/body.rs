@@ -197,7 +197,8 @@ struct Timers {
     total: Option<Pin<Box<Sleep>>>,
     /// Whether the client is waiting for a frame. The idle limit runs only during that time.
     is_waiting: bool,
-    /// Number of bytes that may still be passed on after the total limit: those that were received before.
+    /// Number of bytes that may still be passed on after the total time limit, because they were received before the
+    /// limit.
     left_after_total: usize,
     observer: RequestObserver,
 }

@@ -17,7 +17,7 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
-    /// Number of active requests for a WebSocket, which the other two counters exclude.
+    /// Number of active WebSocket requests, which the other two counters do not include.
     upgrading: AtomicU32,
     /// Number of reads from the stream that returned bytes. Wraps around.
     reads: AtomicU32,
@@ -82,8 +82,8 @@ impl Exchanges {
         (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
     }
 
-    /// Returns since when the connection has waited for a request. Returns `None` while an exchange is active, and if
-    /// the connection closes already.
+    /// Returns the time since which the connection has waited for a request. Returns `None` while an exchange is
+    /// active, and if the connection is already closing.
     pub(super) fn waiting_since(&self) -> Option<MonotonicInstant> {
         let is_waiting = self.idleness().is_some() && !self.displaced.load(Ordering::Acquire);
         let since = self.waiting_since.load(Ordering::Relaxed);

@@ -150,7 +150,7 @@ pub struct StreamBody {
     /// Due time of the next write. `None` until it is computed.
     due: Option<MonotonicInstant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Time of the last write. Keep-alive comments are due one interval after it.
+    /// Time of the last write. The next keep-alive comment is due one `ping` interval after the last write.
     quiet_since: MonotonicInstant,
     /// Whether hyper has not yet had the chance to flush the last frame.
     unflushed: bool,

@@ -104,8 +104,8 @@ impl SnapshotSource {
         Self::holding(move |collect| collect(take()))
     }
 
-    /// Creates a source that calls its argument once with the snapshot, and lets nothing be recorded during the call.
-    /// The collected metrics therefore belong to the same instant as the snapshot.
+    /// Creates a source from `take`. `take` must call its argument once with the snapshot, and must prevent recordings
+    /// during the call. The collected metrics therefore belong to the same instant as the snapshot.
     pub fn holding(take: impl Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }

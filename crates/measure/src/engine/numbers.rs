@@ -31,7 +31,7 @@ const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 pub struct EngineReading {
     pub engine: Engine,
     pub numbers: EngineMetrics,
-    /// Number of values that cannot be true: negative, not finite, or a ratio above 1. They are omitted.
+    /// Number of implausible values: negative, not finite, or a ratio above 1. Implausible values are omitted.
     pub implausible: u64,
 }
 

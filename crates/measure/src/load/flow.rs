@@ -12,7 +12,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Number of slots in the longest window.
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
-/// Three windows of 300 slots: 7 KiB, plus the memory of [`Recent`].
+/// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of
+/// [`Recent`].
 #[derive(Debug)]
 pub(super) struct Track {
     /// Output tokens counted chunk by chunk.

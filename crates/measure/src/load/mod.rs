@@ -95,7 +95,7 @@ pub struct Reading {
     pub quotas: Vec<RateLimitReading>,
 }
 
-/// All model keys together: the throughput of the system.
+/// The load of the whole system, summed over all model keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TotalReading {
     pub input: Throughput,
@@ -210,7 +210,7 @@ pub struct Throughput {
     pub minute: Option<f64>,
     /// Also called *sustained* throughput.
     pub five_minutes: Option<f64>,
-    /// Highest 1 s slot of the last 5 min, from the first full second on. `None` for input.
+    /// Highest throughput of one full second in the last 5 minutes, in tokens per second. `None` for input tokens.
     pub peak: Option<f64>,
 }
 

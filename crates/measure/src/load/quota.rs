@@ -17,7 +17,8 @@ use tokengauge_types::label_values;
 /// value errs on the low side.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Longest time for which a value is reported without a newer one. Other users consume the same account.
+/// Longest time for which a value is reported without a newer value. Afterwards the value is outdated, because other
+/// users consume the same account.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Largest number of model keys, the same as in load. The key with the oldest value is evicted.

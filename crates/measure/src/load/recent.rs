@@ -13,7 +13,7 @@ use tokengauge_types::rolling_window::RollingWindow;
 const SEGMENT: Duration = Duration::from_secs(30);
 const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 
-/// Two significant digits: a percentile is accurate to 1 %.
+/// Number of significant digits. With two digits, a percentile is accurate to 1 %.
 const DIGITS: u8 = 2;
 
 /// Histograms hold integers. Times are in units of 100 µs, and rates in hundredths of a token per second. Times per

@@ -8,8 +8,8 @@ use tokengauge_types::label::Name;
 /// Close codes that mean success. A close frame without a code also means success.
 const FINE: [u16; 2] = [1000, 1001];
 
-/// Close codes by which the upstream blames the client: protocol, type, text, policy, size, missing extension. The last
-/// two, from the IANA registry, mean unauthorized and forbidden.
+/// Close codes that name the client as the cause: protocol, type, text, policy, size, missing extension. The last two,
+/// from the IANA registry, mean unauthorized and forbidden.
 const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
 
 /// Observed traffic of a WebSocket.

@@ -181,7 +181,7 @@ impl SloTracker {
     }
 }
 
-/// One SLO and its history: eight windows, 16 KiB. Instants are on the tracker's timeline.
+/// One SLO with its history in eight windows, which take 16 KiB. Instants refer to the tracker's timeline.
 #[derive(Debug)]
 struct Account {
     objective: Objective,

@@ -139,8 +139,8 @@ fn first(
     }
 }
 
-/// Returns whether the client disconnected after the limit had passed. The target was already missed by then. Time in
-/// which the client did not read is not counted.
+/// Returns whether the client disconnected after `limit`, when the target was already missed. Time in which the client
+/// did not read is not counted.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
     let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
     record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)

@@ -47,7 +47,7 @@ pub struct Stall {
     pub awaited: StallPhase,
     /// Kind of the stall when it was raised.
     pub silence: StallKind,
-    /// Start of the silence: the last token, or the last progress of the request.
+    /// Time at which the silence began: the time of the last token, or of the last progress of the request.
     pub begun: MonotonicInstant,
     /// When the silence reached the route's stall threshold.
     pub raised: MonotonicInstant,

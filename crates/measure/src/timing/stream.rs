@@ -15,14 +15,15 @@ pub enum LiveSample {
     /// Tokens of the same text in o200k_base. Only pieces that no later text can change are reported at once, and the
     /// rest at the end. The count is therefore live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },
-    /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
+    /// Inter-token latency: the gap between two chunks with tokens ÷ the number of tokens in the later chunk. The
+    /// latency is recorded `tokens` times, once per token.
     InterToken { latency: Duration, tokens: u32 },
     /// Gap between chunks with text.
     InterChunk { gap: Duration },
     /// Tokens in one chunk with text. 0 if the text only lengthens the last token.
     ChunkTokens { tokens: u32 },
-    /// Time per output chunk as defined by the semantic conventions: gap before every chunk after the first, whatever
-    /// it carries.
+    /// Time per output chunk, as the semantic conventions define it: the gap before each chunk after the first, with or
+    /// without tokens.
     OutputChunk { gap: Duration },
     /// A stall began. It is reported when a clock check or the end of the stall detects it.
     Stalled(Stall),
