@@ -51,7 +51,8 @@ pub enum Hold {
     Nothing,
 }
 
-/// A connection on loan from a pool. It returns to the pool once the response body is complete.
+/// A connection that a request has taken from a pool. The connection returns to the pool once the response body is
+/// complete.
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,

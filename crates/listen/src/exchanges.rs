@@ -30,7 +30,7 @@ pub(super) struct Exchanges {
     is_upgraded: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
     abandoned_request: AtomicBool,
-    /// Whether a response body failed after everything before was written.
+    /// Whether a response body failed. The data before the failure was already written.
     truncated: AtomicBool,
     /// Whether the end of the connection is the end of the current response.
     unframed: AtomicBool,

@@ -23,7 +23,7 @@ pub(super) enum Phase {
     /// Like `Draining`, but idle connections that have served an exchange end immediately. A connection that
     /// has served none may still serve one exchange.
     ClosingIdle,
-    /// The listener no longer accepts. Connections end after their current exchange.
+    /// The listener accepts no new connections. Open connections end after their current exchange.
     Finishing,
     /// All connections end immediately.
     Cut,

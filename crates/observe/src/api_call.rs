@@ -192,7 +192,7 @@ impl ApiCall {
         }
     }
 
-    /// Continues as a WebSocket. Returns whether the messages of this API are understood.
+    /// Continues the call as a WebSocket. Returns whether the messages of this API can be parsed.
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));

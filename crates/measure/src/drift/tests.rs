@@ -25,7 +25,7 @@ fn at(hours: u64) -> MonotonicInstant {
     MonotonicInstant::from_secs(hours * HOUR)
 }
 
-/// Records `count` exchanges, spread over 100 lengths starting at `from`, as input and as output.
+/// Records `count` exchanges. Their input and output lengths are spread over 100 values that start at `from`.
 fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);

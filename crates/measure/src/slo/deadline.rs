@@ -12,7 +12,7 @@ use tokengauge_types::clock::MonotonicInstant;
 pub struct Deadline {
     /// Index of the SLO.
     pub objective: usize,
-    /// Longest good time since accept, without the time in which the client did not read.
+    /// Longest time since *accept* that still counts as good. Time in which the client did not read is not included.
     pub limit: Duration,
     pub awaited: Awaited,
 }

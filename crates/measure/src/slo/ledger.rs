@@ -676,8 +676,8 @@ mod tests {
     }
 
     proptest! {
-        /// With random restarts, downtimes and process ages, the budget equals that of the raw list of events, each at
-        /// its own time of day.
+        /// With random restarts, downtimes and process ages, the budget equals the budget computed from the plain list
+        /// of events and their wall-clock times.
         #[test]
         fn a_restart_does_not_change_the_result_of_the_list_of_events(
             events in prop::collection::vec((0_u64..600, any::<bool>(), 1_u64..50), 1..80),
