@@ -439,7 +439,8 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     })
 }
 
-/// Opens the listening sockets. Lowers their limits to what the process may open.
+/// Opens the listening sockets. Lowers their connection limits so that they fit into the file descriptor limit of the
+/// process.
 fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), StartError> {
     let mut listeners = config.listeners.clone();
     let open_files = process::open_file_limit();

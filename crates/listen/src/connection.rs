@@ -278,7 +278,8 @@ where
         self.as_mut().graceful_shutdown();
     }
 
-    /// Over HTTP/2, the client knows from the frames what it has received.
+    /// Returns `None`. An orderly close of the stream is not needed, because HTTP/2 frames show the client which
+    /// responses are complete.
     fn into_stream(self) -> Option<ClientStream<T>> {
         None
     }

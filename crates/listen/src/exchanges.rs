@@ -25,7 +25,8 @@ pub(super) struct Exchanges {
     closing: AtomicBool,
     /// When the connection was opened or its last exchange ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
-    /// Whether the connection closes for another one. A request that arrives first prevents this.
+    /// Whether the connection closes to make room for another one. If a request arrives before that, the connection
+    /// stays open.
     displaced: AtomicBool,
     is_upgraded: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
@@ -46,7 +47,7 @@ pub(super) struct Idleness {
     pub(super) reads: u32,
 }
 
-/// What a client may still receive or send when its HTTP/1 connection ends.
+/// Data that a client may still receive or send when its HTTP/1 connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Leftover {
     None,
@@ -172,7 +173,7 @@ impl ActiveExchange {
         self.connection.unframed.store(is_unframed, Ordering::Release);
     }
 
-    /// Records that the response ends early, and that everything before was written.
+    /// Records that the response ends early. All data before that end was written.
     pub(super) fn truncate(&self) {
         self.connection.truncated.store(true, Ordering::Release);
     }

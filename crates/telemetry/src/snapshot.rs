@@ -99,7 +99,7 @@ pub struct SnapshotSource(Arc<TakeSnapshot>);
 type TakeSnapshot = dyn Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync;
 
 impl SnapshotSource {
-    /// Creates a source of values that do not depend on what the instruments record.
+    /// Creates a source of values that do not depend on recorded values.
     pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
         Self::holding(move |collect| collect(take()))
     }

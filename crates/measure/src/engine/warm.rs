@@ -29,7 +29,7 @@ pub struct Config {
     pub exchanges: usize,
     /// Age below which a process still counts as warming.
     pub young: Duration,
-    /// Load time reported in a response from which the model counts as not loaded before.
+    /// Minimum load time that a response must report for the model to count as not loaded before the request.
     pub load: Duration,
 }
 

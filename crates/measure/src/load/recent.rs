@@ -9,7 +9,8 @@ use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// A tenth of the longest window. The segment that is filling counts as the tenth, so statistics cover 4½ to 5 min.
+/// Length of a segment, which is a tenth of the longest window. One of the ten segments is still being filled, so
+/// statistics cover 4½ to 5 min.
 const SEGMENT: Duration = Duration::from_secs(30);
 const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 
