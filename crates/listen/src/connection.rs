@@ -309,8 +309,8 @@ struct Open<C> {
 enum Shutdown {
     /// No shutdown is due. The client decides when the connection ends.
     Open,
-    /// The connection shuts down after its last exchange, once the number of started exchanges differs from
-    /// `begun`.
+    /// The graceful shutdown starts as soon as the number of started exchanges differs from `begun`. An idle connection
+    /// can therefore serve one more exchange.
     Unless { begun: u32 },
     /// The graceful shutdown was started.
     Started,
