@@ -106,7 +106,7 @@ enum DrainStage {
     #[default]
     None,
     Draining,
-    /// No exchange has been in flight for the time `quiet`.
+    /// The drain has ended: for the time `quiet`, no exchange was in flight.
     Drained,
 }
 
@@ -115,7 +115,7 @@ enum DrainStage {
 pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
-    /// The time given to the drain is over, and exchanges are still in flight.
+    /// The time limit of the drain has expired, and exchanges are still in flight.
     Overdue,
     TooManyRequests,
     InvalidQuery(String),
@@ -170,8 +170,8 @@ impl Drain {
         }
     }
 
-    /// Waits for the end of the drain or of the time given to it. A caller that stops the backend afterwards then has
-    /// some time left. Returns early if no drain starts soon.
+    /// Waits until the drain ends or its time limit expires. The limit leaves some time to a caller that stops the
+    /// backend afterwards. Returns early if no drain starts soon.
     pub(super) async fn wait(&self) -> DrainOutcome {
         let started = self.reaches(DrainStage::Draining);
         if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {

@@ -30,8 +30,8 @@ pub(super) struct Lowered {
 }
 
 impl DescriptorBudget {
-    /// Lowers the limits of `listeners` in proportion, so that all of them can be reached. `open_files` is the limit of
-    /// the process.
+    /// Lowers the limits of all `listeners` by the same ratio, so that the sum fits into `open_files`, the file
+    /// descriptor limit of the process.
     pub(super) fn apply(
         listeners: &mut [Config],
         open_files: Option<u64>,

@@ -244,8 +244,8 @@ impl App {
         Ok(())
     }
 
-    /// Reads the certificates of the listeners again, for new connections. If a certificate cannot be used, logs that and
-    /// keeps the previous one.
+    /// Reads the certificates of the listeners again. New connections use the new certificates. An unusable certificate
+    /// is logged, and the previous one stays in use.
     pub fn reload_certificates(&self) {
         for certificate in &self.certificates {
             if let Err(error) = certificate.reload() {
@@ -439,7 +439,8 @@ fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
     })
 }
 
-/// Opens the listening sockets. Lowers their limits to what the process may open.
+/// Opens the listening sockets. Lowers their connection limits so that they fit into the file descriptor limit of the
+/// process.
 fn bind_listeners(config: &Config) -> Result<(Vec<Listener>, DescriptorBudget), StartError> {
     let mut listeners = config.listeners.clone();
     let open_files = process::open_file_limit();

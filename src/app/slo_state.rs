@@ -231,7 +231,7 @@ impl SloStateWriter {
         Ok(Self { stop, last_result })
     }
 
-    /// Writes the state once more and ends the thread. Returns whether both succeeded within `timeout`.
+    /// Writes the state a last time and ends the thread. Returns whether both steps succeeded within `timeout`.
     pub(super) fn stop(self, timeout: Duration) -> bool {
         drop(self.stop);
         matches!(self.last_result.recv_timeout(timeout), Ok(Ok(())))

@@ -48,7 +48,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     Ok(format!("{warnings}{}: valid\n{}", args.file.display(), summary(&config)))
 }
 
-/// Says what a configuration amounts to.
+/// Returns a summary of the configuration in words, for the output of `check`.
 fn summary(config: &Config) -> String {
     let mut lines = Vec::new();
     for listener in &config.listeners {

@@ -1,4 +1,4 @@
-//! Configuration errors: all of them at once, each with its position, its key and a hint.
+//! Collects configuration errors, so that one run reports all of them. Each error has its position, its key and a hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -118,13 +118,13 @@ pub struct Config {
     pub export: ExportOverrides,
     /// Keys of the file that have a new name, and variables that are ignored.
     pub warnings: Vec<ConfigError>,
-    /// The effective configuration as YAML, with all defaults. As a file, it resolves to the same configuration.
-    /// Secrets are redacted.
+    /// The effective configuration as YAML, with all defaults and with secrets redacted. A file with this text results
+    /// in the same configuration.
     pub yaml: String,
     written: Written,
 }
 
-/// The document behind [`Config::yaml`], with all defaults. Opaque in `Debug`, because `yaml` shows the same.
+/// The document that [`Config::yaml`] shows, with all defaults. `Debug` omits it, because `yaml` has the same content.
 #[derive(Clone, Default)]
 struct Written(Box<raw::File>);
 

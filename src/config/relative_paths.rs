@@ -7,7 +7,7 @@ use super::deserialize::Field;
 use super::raw;
 use super::resolve::{DRIFT_BASELINES, STDOUT};
 
-/// Makes all paths of `file` relative to `folder`. A word with a meaning of its own, such as `stdout`, is not a path.
+/// Makes all paths of `file` relative to `folder`. Keywords such as `stdout` are not paths.
 pub(super) fn resolve(file: &mut raw::File, folder: &Path) {
     let in_folder = |path: &mut Field<PathBuf>, words: &[&str]| {
         if let Some(path) = path.spanned_mut()

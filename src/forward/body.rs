@@ -51,7 +51,8 @@ pub enum Hold {
     Nothing,
 }
 
-/// A connection on loan from a pool. It returns to the pool once the response body is complete.
+/// A connection that a request has taken from a pool. The connection returns to the pool once the response body is
+/// complete.
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Box<Http1Connection>,
@@ -197,7 +198,8 @@ struct Timers {
     total: Option<Pin<Box<Sleep>>>,
     /// Whether the client is waiting for a frame. The idle limit runs only during that time.
     is_waiting: bool,
-    /// Number of bytes that may still be passed on after the total limit: those that were received before.
+    /// Number of bytes that may still be passed on after the total time limit, because they were received before the
+    /// limit.
     left_after_total: usize,
     observer: RequestObserver,
 }

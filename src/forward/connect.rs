@@ -48,7 +48,7 @@ impl From<hyper::Error> for Error {
     }
 }
 
-/// Time after which the next address is tried while an attempt has no answer (RFC 8305 §5).
+/// Time after which the next address is tried if the current attempt has not succeeded or failed yet (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub struct Http1Connection {
     pub(super) idle_since: MonotonicInstant,
     pub(super) opened_at: MonotonicInstant,
     sent_at: MonotonicInstant,
-    /// Time that opening the TCP connection took: one round trip, or more.
+    /// Duration of the TCP handshake, which is at least one round trip.
     round_trip: Duration,
     pub(super) tcp: Option<Arc<TcpConnection>>,
     pub(super) state: Arc<StreamState>,
@@ -48,8 +48,8 @@ pub type Sent = Result<Response<Incoming>, TrySendError<Request<SentBody>>>;
 /// maximum size of response headers. A client that does not read holds one such buffer. hyper's default is 400 KiB.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Maximum time between FIN and RST of an upstream that received data after it had closed the connection: a round trip
-/// between continents.
+/// Maximum time between FIN and RST of an upstream that received data after it had closed the connection. The value is
+/// a round trip between continents.
 const MAX_RESET_DELAY: Duration = Duration::from_millis(200);
 
 /// Maximum time, in addition to a round trip, in which RST answers a request that arrived while the upstream closed the
@@ -88,7 +88,7 @@ impl Http1Connection {
         self.idle_since > MonotonicInstant::ZERO
     }
 
-    /// Returns whether the connection can take a request, as far as the runtime knows.
+    /// Returns whether the connection can take a request, according to the events that the runtime has received.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next poll must happen without a wake-up.
@@ -96,7 +96,7 @@ impl Http1Connection {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Returns whether the connection can take a request, as far as the kernel knows.
+    /// Returns whether the connection can take a request, according to a query of the kernel.
     pub(super) fn is_open(&mut self) -> bool {
         let state = Arc::clone(&self.state);
         state.probe(|| self.is_usable())

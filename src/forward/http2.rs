@@ -30,15 +30,15 @@ type Connection = http2::Connection<TokioIo<UpstreamStream>, SentBody, TokioExec
 /// Flow-control window of one stream, in bytes.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 
-/// Maximum number of streams on one connection. The window of the connection holds the windows of all of them, so that
-/// a stream that its client does not read cannot stop the others.
+/// Maximum number of streams on one connection. The flow-control window of the connection is as large as the windows of
+/// all streams together. A client that does not read its stream therefore cannot stop other streams.
 const MAX_STREAMS: usize = 64;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// Interval of pings. A dead network path is detected after this interval and hyper's ping timeout of 20 s.
 const PING: Duration = Duration::from_secs(30);
 
-/// The HTTP/2 connections to one upstream: those that are open, and those that are being opened.
+/// The HTTP/2 connections to one upstream, both open ones and ones that are being opened.
 #[derive(Debug)]
 pub struct Http2Pool {
     connections: Mutex<Vec<Arc<Http2Connection>>>,
@@ -132,8 +132,8 @@ impl Http2Pool {
         })
     }
 
-    /// Returns a place on a connection. Opens a connection if no place is free. Requests that arrive meanwhile wait for
-    /// the same connection, as far as it is expected to have places for them.
+    /// Returns a place on a connection. Opens a connection if no place is free. Requests that arrive while the
+    /// connection is being opened wait for it, up to the expected number of places.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         connector: &Arc<Connector>,

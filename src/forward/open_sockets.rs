@@ -6,8 +6,8 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use tokengauge_types::tcp::TcpConnection;
 
-/// Both ends of every open connection to an upstream: the local address and the remote one. Sockets belong to the
-/// process, and so does this set.
+/// The local and remote addresses of every open connection to an upstream. The set is global, because sockets belong to
+/// the process.
 static OPEN: LazyLock<RwLock<HashSet<(SocketAddr, SocketAddr)>>> = LazyLock::new(RwLock::default);
 
 /// Registers a connection to an upstream until it is dropped.

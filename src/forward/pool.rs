@@ -37,7 +37,7 @@ struct Reuse {
 /// one failure, whatever the number of connections.
 const MAX_FAILURES: u32 = 3;
 
-/// Time without pooling. Afterwards, a single failure starts the next pause.
+/// Time for which the pool keeps no connections. After this pause, a single failure starts the next pause.
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl Pool {

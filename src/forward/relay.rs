@@ -151,8 +151,8 @@ impl Exchange {
         }
     }
 
-    /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent once
-    /// more on a new connection, as far as [`Retry`] allows it.
+    /// Sends the request within the time limits. If a reused connection turns out to be closed, the request is sent
+    /// once more on a new connection, provided that [`Retry`] allows it.
     async fn send(
         &mut self,
         request: Request<Upload>,

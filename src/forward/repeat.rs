@@ -31,7 +31,8 @@ pub const MAX_KEPT_TOTAL: usize = 64 * 1024 * 1024;
 const IDEMPOTENCY_KEYS: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-key"), HeaderName::from_static("x-idempotency-key")];
 
-/// A request that was sent on a reused connection. Holds what a second attempt needs, without copying body data.
+/// A request that was sent on a reused connection. Holds the headers and body frames for a second attempt, without
+/// copying body data.
 #[derive(Debug)]
 pub struct RepeatableRequest {
     head: request::Parts,

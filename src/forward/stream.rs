@@ -34,7 +34,7 @@ pub type Transport = Either<TcpStream, Box<TlsStream>>;
 /// State that a connection shares with its stream.
 #[derive(Debug, Default)]
 pub struct StreamState {
-    /// Reports the end of each request body. The bodies are sent one at a time.
+    /// Reports the end of each request body. A connection sends one body at a time.
     pub(super) flush: Arc<UploadFlush>,
     /// Whether reads ask the kernel for the state of the connection.
     is_probing: AtomicBool,
@@ -50,7 +50,7 @@ pub struct StreamState {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(super) enum StreamEnd {
-    /// The connection is open, or it failed in another way.
+    /// The connection is open, or failed for a reason other than those above.
     Open,
     /// FIN. RST may follow if data arrives at the closed socket.
     Closed,
@@ -61,8 +61,8 @@ pub(super) enum StreamEnd {
 }
 
 impl StreamState {
-    /// Runs `read`. A read of the stream in the meantime fails if the upstream has sent data or closed the connection,
-    /// even if the runtime has not noticed yet.
+    /// Calls `read`. Reads of this stream during the call query the kernel directly. They fail if the upstream has sent
+    /// data or closed the connection, even if the runtime has not received this event yet.
     pub(super) fn probe<T>(&self, read: impl FnOnce() -> T) -> T {
         self.is_probing.store(true, Ordering::Relaxed);
         let result = read();

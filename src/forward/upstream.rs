@@ -86,8 +86,8 @@ impl Upstream {
         }
     }
 
-    /// Returns whether requests are sent to an HTTP proxy instead of the upstream. For `https`, the proxy opens a
-    /// tunnel instead.
+    /// Returns whether requests are sent to an HTTP proxy instead of the upstream. Returns `false` for `https`
+    /// upstreams, because the proxy opens a tunnel to them.
     pub(super) fn is_behind_plain_proxy(&self) -> bool {
         !self.config.tls && self.connector.proxy.is_some()
     }

@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// A transport that carries client connections.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Arranges that closing the stream without a shutdown is no orderly close for the client.
+    /// Ensures that the client sees an error, not an orderly close, if the stream is closed without a shutdown.
     fn close_abruptly(&self);
 }
 
@@ -61,8 +61,8 @@ pub(super) struct ConnectionGuards {
     pub(super) permit: OwnedSemaphorePermit,
 }
 
-/// A stream that reports to [`Exchanges`] what it reads, whether the client takes what is written, and when hyper has
-/// written all data.
+/// A client's byte stream that reports three events to [`Exchanges`]: bytes were read, the client accepted written
+/// bytes or not, and hyper has written all data.
 #[derive(Debug)]
 pub(super) struct ClientStream<T> {
     inner: T,

@@ -278,7 +278,8 @@ where
         self.as_mut().graceful_shutdown();
     }
 
-    /// Over HTTP/2, the client knows from the frames what it has received.
+    /// Returns `None`. An orderly close of the stream is not needed, because HTTP/2 frames show the client which
+    /// responses are complete.
     fn into_stream(self) -> Option<ClientStream<T>> {
         None
     }
@@ -308,8 +309,8 @@ struct Open<C> {
 enum Shutdown {
     /// No shutdown is due. The client decides when the connection ends.
     Open,
-    /// The connection shuts down after its last exchange, once the number of started exchanges differs from
-    /// `begun`.
+    /// The graceful shutdown starts as soon as the number of started exchanges differs from `begun`. An idle connection
+    /// can therefore serve one more exchange.
     Unless { begun: u32 },
     /// The graceful shutdown was started.
     Started,

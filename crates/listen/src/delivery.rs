@@ -159,7 +159,7 @@ impl Buf for Chunk {
 pub(super) struct HeldError {
     /// `None` once the error was returned.
     error: Option<BoxError>,
-    /// The flush before the one that the error waits for.
+    /// Number of the last flush before the flush that the error waits for.
     previous_flush: u32,
     limit: Pin<Box<Sleep>>,
 }

@@ -17,7 +17,7 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
-    /// Number of active requests for a WebSocket, which the other two counters exclude.
+    /// Number of active WebSocket requests, which the other two counters do not include.
     upgrading: AtomicU32,
     /// Number of reads from the stream that returned bytes. Wraps around.
     reads: AtomicU32,
@@ -25,12 +25,13 @@ pub(super) struct Exchanges {
     closing: AtomicBool,
     /// When the connection was opened or its last exchange ended, in nanoseconds of the monotonic clock.
     waiting_since: AtomicU64,
-    /// Whether the connection closes for another one. A request that arrives first prevents this.
+    /// Whether the connection closes to make room for another one. If a request arrives before that, the connection
+    /// stays open.
     evicted: AtomicBool,
     is_upgraded: AtomicBool,
     /// Whether a request body was dropped before its end. The client may still be sending it.
     abandoned_request: AtomicBool,
-    /// Whether a response body failed after everything before was written.
+    /// Whether a response body failed. The data before the failure was already written.
     truncated: AtomicBool,
     /// Whether the end of the connection is the end of the current response.
     unframed: AtomicBool,
@@ -46,7 +47,7 @@ pub(super) struct Idleness {
     pub(super) reads: u32,
 }
 
-/// What a client may still receive or send when its HTTP/1 connection ends.
+/// Data that a client may still receive or send when its HTTP/1 connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Leftover {
     None,
@@ -82,8 +83,8 @@ impl Exchanges {
         (!is_active).then(|| Idleness { begun, reads: self.reads.load(Ordering::Relaxed) })
     }
 
-    /// Returns since when the connection has waited for a request. Returns `None` while an exchange is active, and if
-    /// the connection closes already.
+    /// Returns the time since which the connection has waited for a request. Returns `None` while an exchange is
+    /// active, and if the connection is already closing.
     pub(super) fn waiting_since(&self) -> Option<MonotonicInstant> {
         let is_waiting = self.idleness().is_some() && !self.evicted.load(Ordering::Acquire);
         let since = self.waiting_since.load(Ordering::Relaxed);
@@ -172,7 +173,7 @@ impl ActiveExchange {
         self.connection.unframed.store(is_unframed, Ordering::Release);
     }
 
-    /// Records that the response ends early, and that everything before was written.
+    /// Records that the response ends early. All data before that end was written.
     pub(super) fn truncate(&self) {
         self.connection.truncated.store(true, Ordering::Release);
     }

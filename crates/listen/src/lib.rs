@@ -50,8 +50,9 @@ use tokengauge_types::tcp::TcpConnection;
 pub struct Config {
     pub address: Address,
     pub tls: Option<Tls>,
-    /// Maximum number of open connections, including WebSockets. For a further connection, the one that has waited
-    /// longest for a request is closed, of the client with the most connections. If all have requests, it waits.
+    /// Maximum number of open connections, including WebSockets. At the limit, a new connection replaces an idle one:
+    /// the listener takes the client with the most connections, and closes the connection of this client that was idle
+    /// for longest. If no connection is idle, the new connection waits.
     pub max_connections: usize,
     /// Maximum number of requests in flight, including WebSockets. Further requests get status 503. HTTP/2
     /// connections carry many requests each, so `max_connections` does not limit them.

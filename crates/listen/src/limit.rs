@@ -12,8 +12,8 @@ use super::Address;
 /// per second.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval at which another connection is closed for one that waits. A closed connection returns its permit within
-/// milliseconds.
+/// Interval at which idle connections are closed, one at a time, while a new connection waits for a permit. A closed
+/// connection returns its permit within milliseconds.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A number of permits. Logs when no permit is left.

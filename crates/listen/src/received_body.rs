@@ -27,9 +27,11 @@ pub struct ReceivedBody {
     incoming: Incoming,
     /// The HTTP/1 connection, while the end of the body has not been read.
     connection: Option<Arc<Exchanges>>,
-    /// Created when the reader first waits. `None` for most bodies, which arrive together with their headers.
+    /// The timer, created when the reader first waits. `None` for most bodies, which arrive together with their
+    /// headers.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// In milliseconds, to save memory. `None` for a two-way stream, which has no limit.
+    /// Time limit in milliseconds. This type takes less memory than a `Duration`. `None` for a two-way stream, which
+    /// has no limit.
     timeout: Option<NonZeroU32>,
     /// Whether the reader waits. If not, the next wait resets the sleep.
     is_waiting: bool,

@@ -143,7 +143,7 @@ fn overload_response() -> Response<Bytes> {
 pub(super) struct CountedBody<B, P> {
     state: State<B>,
     active: ActiveExchange,
-    /// Whether the response is a 304 whose `Content-Length` is that of the body that was not sent. hyper keeps the header
+    /// Whether the response is a 304 with the `Content-Length` of a body that it does not send. hyper keeps the header
     /// only if the body has an unknown length. It then sends no body.
     keeps_length: bool,
     protocol: P,

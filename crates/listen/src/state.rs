@@ -23,7 +23,7 @@ pub(super) enum Phase {
     /// Like `Draining`, but idle connections that have served an exchange end immediately. A connection that
     /// has served none may still serve one exchange.
     ClosingIdle,
-    /// The listener no longer accepts. Connections end after their current exchange.
+    /// The listener accepts no new connections. Open connections end after their current exchange.
     Finishing,
     /// All connections end immediately.
     Cut,
@@ -109,9 +109,9 @@ impl ListenerState {
         (Member { state: Arc::clone(self), id }, watcher)
     }
 
-    /// Closes the connection that has waited longest for a request, of the client with the most connections. A client
-    /// can therefore not exclude others with connections that it does not use. Visits every connection, so it is called
-    /// only at the limit.
+    /// Selects the client with the most connections, and closes the connection of this client that has waited longest
+    /// for a request. A client can therefore not exclude others with connections that it does not use. Visits every
+    /// connection, so it is called only at the limit.
     pub(super) fn close_longest_waiting(&self) {
         let members = self.members();
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();

@@ -33,7 +33,8 @@ pub(super) struct WaitTimer {
     http2: bool,
     /// `None` while an exchange is active.
     wait: Option<Wait>,
-    /// Kept while an exchange is active: one unneeded wake-up costs less than a new timer for each request.
+    /// The timer of the connection. The timer is kept while an exchange is active, because an unneeded wake-up costs
+    /// less than a new timer for each request.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 

@@ -46,7 +46,8 @@ pub struct ResponseAccumulator {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum UsageReports {
     None,
-    /// One message so far for each choice that has stopped, or one for all. `stopped`: choices that had stopped.
+    /// One message has arrived for each stopped choice, or one for all choices together. `stopped` is the number of
+    /// choices that had stopped.
     AfterStop {
         stopped: usize,
     },

@@ -70,7 +70,7 @@ impl BodyReader {
     }
 
     /// Ends the body. Calls `out` for each item that is complete only at the end. `is_delivered` is set if HTTP
-    /// delivered the whole body. Otherwise, a missing end is not a parse error.
+    /// delivered the whole body. If the body was cut off, a missing end marker is not a parse error.
     pub fn finish(&mut self, is_delivered: bool, out: &mut impl FnMut(BodyItem<'_>)) {
         let Self { decoder, framer, reader, is_lossy } = self;
         if is_delivered {
@@ -115,7 +115,7 @@ impl BodyReader {
     }
 }
 
-/// Reads a frame. Returns whether a part of the body was given up for lack of memory.
+/// Reads a frame. Returns whether a part of the body was discarded because the memory budget was exhausted.
 fn read_frame(
     reader: &mut ResponseReader,
     frame: Frame<'_>,

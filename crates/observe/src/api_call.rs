@@ -146,7 +146,8 @@ impl ApiCall {
         self.body.as_ref().is_some_and(BodyReader::is_lossy)
     }
 
-    /// Applies bytes of the request body. Returns `false` if a limit or the budget left a part of them unread.
+    /// Applies bytes of the request body. Returns `false` if some of these bytes were not read because of a limit or
+    /// the memory budget.
     pub(super) fn request(&mut self, bytes: &[u8]) -> bool {
         let Self { request, asked, .. } = self;
         if let RequestState::Parsing(reader) = request
@@ -191,7 +192,7 @@ impl ApiCall {
         }
     }
 
-    /// Continues as a WebSocket. Returns whether the messages of this API are understood.
+    /// Continues the call as a WebSocket. Returns whether the messages of this API can be parsed.
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
@@ -245,8 +246,8 @@ impl ApiCall {
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// Applies the API that the request body shows, if other APIs share the path. Returns `false` if the body shows none
-    /// of them. If the body `may_go_on`, the API that the path shows remains.
+    /// Sets the API by the keys of the request body, if several APIs share the path. Returns `false` if the body
+    /// matches none of these APIs. If `may_go_on` is set, more of the body can follow, and the API of the path stays.
     pub(super) fn settle_api(&mut self, may_go_on: bool) -> bool {
         if !self.body_decides {
             return true;
@@ -273,7 +274,8 @@ impl ApiCall {
         (self.answer, self.body) = (answer, Some(body));
     }
 
-    /// Applies bytes of the response body. Returns `false` if a limit or the budget left a part of them unread.
+    /// Applies bytes of the response body. Returns `false` if some of these bytes were not read because of a limit or
+    /// the memory budget.
     pub(super) fn response(
         &mut self,
         at: MonotonicInstant,

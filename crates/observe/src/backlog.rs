@@ -18,13 +18,14 @@ const MAX_LAG: Duration = Duration::from_secs(2);
 /// the thread did not run, or loaded a tokenizer: 16 events with 64 KiB of text each take 100 ms.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 
-/// Number of events between two looks at the clock, which takes as long as a tenth of an event.
+/// Number of events between two reads of the clock. A read takes a tenth of the time of an event.
 const EVENTS_PER_CHECK: usize = 16;
 
-/// Body bytes that count as one event in this respect. They take about as long.
+/// Number of body bytes that count as one event for the reads of the clock, because they take about as long as an
+/// event.
 const BYTES_PER_EVENT: usize = 1_024;
 
-/// What a drain needs from its caller.
+/// Values and callbacks that the caller of a drain provides.
 #[derive(Clone, Copy)]
 pub(crate) struct DrainContext<'a> {
     pub(crate) channel: &'a ObservationChannel,

@@ -23,9 +23,9 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Stall threshold between tokens: time without a token after which a stream counts as stalled.
+    /// Stall threshold between tokens: a stream without a new token counts as stalled after this time.
     const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// Stall threshold before the first token: time without it after which a stream counts as stalled.
+    /// Stall threshold before the first token: a stream without a first token counts as stalled after this time.
     const NO_FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
 
     /// Describes a service that this process runs. `name` becomes the label `route` of its metrics.

@@ -33,12 +33,12 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// the limit is reached, the observer is stuck.
 const MAX_HEARTBEATS: usize = 256;
 
-/// Maximum time that a reader with a limit waits for the state, and that it then spends on its own drain. Two readers
-/// that follow each other, such as a scrape and an export, stay below a second.
+/// Maximum time that a reader with a limit waits for the state, and again the maximum time of its own drain. Two
+/// readers in a row, such as a scrape and an export, together stay below a second.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The same after a reader has waited in vain, until the state is available again. Readers in a queue therefore do not
-/// add up their waits.
+/// Maximum wait after another reader has waited without success, until the state is available again. The waits of
+/// queued readers therefore do not add up.
 const OVERDUE_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Owns the observer thread and the in-flight requests. Any thread may bring the requests up to date and read them.
@@ -123,8 +123,8 @@ impl Observer {
         state.read(read)
     }
 
-    /// Applies the events that were reported before the call, as far as the observer can do this in half a second, and
-    /// then calls `read`. Returns `None` if another thread uses the requests for that long.
+    /// Applies the events that were reported before the call, for at most half a second, and then calls `read`. Returns
+    /// `None` if another thread uses the requests during this time.
     pub fn read_in_time<T>(
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,

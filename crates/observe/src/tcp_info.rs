@@ -30,7 +30,7 @@ pub(super) struct Connections {
     pub(super) upstream: PeerConnection,
 }
 
-/// One TCP connection, and the latest statistics of it.
+/// One TCP connection and its latest statistics.
 #[derive(Debug, Default)]
 pub(super) struct PeerConnection {
     connection: Option<Arc<TcpConnection>>,
@@ -47,8 +47,8 @@ impl TcpInfoReader {
         self.queries = 0;
     }
 
-    /// Queries the client and the upstream connection. Unless `again` is set, a connection that has an answer is
-    /// skipped.
+    /// Queries the client connection and the upstream connection. Skips a connection that was already queried
+    /// successfully, unless `again` is set.
     pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
         let Some(query) = &mut self.query else { return };
         for peer in [&mut connections.client, &mut connections.upstream] {

@@ -129,7 +129,7 @@ pub struct MeasureComparison {
     /// Number of compared requests of A.
     pub n_a: u64,
     pub n_b: u64,
-    /// Requests of A left out because B has fewer than five in their bucket.
+    /// Number of requests of A that were left out because B has fewer than five requests in the same bucket.
     pub left_out_a: u64,
     pub left_out_b: u64,
     /// The buckets that both sides have.

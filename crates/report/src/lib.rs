@@ -48,7 +48,7 @@ pub struct Request {
     pub files: Vec<File>,
     /// Dimensions that define the groups.
     pub by: Vec<Dimension>,
-    /// A request must match all of these selectors.
+    /// Selectors that a request must all match to be included.
     pub only: Vec<Selector>,
     pub compare: Compare,
     pub warmup: Trim,

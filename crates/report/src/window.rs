@@ -91,7 +91,7 @@ pub struct Window {
     pub offset: f64,
     /// Length of the window in seconds.
     pub length: f64,
-    /// Number of requests that started before the window. They are left out.
+    /// Number of requests that are left out because they started before the window.
     pub cut_before: u64,
     /// Number of requests that started after the window. They are left out.
     pub cut_after: u64,

@@ -150,9 +150,9 @@ pub struct StreamBody {
     /// Due time of the next write. `None` until it is computed.
     due: Option<MonotonicInstant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Time of the last write. Keep-alive comments are due one interval after it.
+    /// Time of the last write. The next keep-alive comment is due one `ping` interval after the last write.
     quiet_since: MonotonicInstant,
-    /// Whether hyper has not yet had the chance to flush the last frame.
+    /// Whether the last frame may still be in hyper's buffer, because hyper has not flushed since.
     unflushed: bool,
 }
 

@@ -29,7 +29,7 @@ pub const MOST_ROUTES: usize = 512;
 /// Points reserved per combination of call labels for failed calls, whose responses name no model.
 const UNNAMED_POINTS: usize = 16;
 
-/// How much of a combination is folded into `other`. Each step includes the ones before it.
+/// Which labels of a combination are replaced by `other` (folded). Each step includes the labels of the previous steps.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum FoldStep {
     Nothing,

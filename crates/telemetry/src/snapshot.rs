@@ -101,13 +101,13 @@ pub struct SnapshotSource(Arc<TakeSnapshot>);
 type TakeSnapshot = dyn Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync;
 
 impl SnapshotSource {
-    /// Creates a source of values that do not depend on what the instruments record.
+    /// Creates a source of values that do not depend on recorded values.
     pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
         Self::holding(move |collect| collect(take()))
     }
 
-    /// Creates a source that calls its argument once with the snapshot, and lets nothing be recorded during the call.
-    /// The collected metrics therefore belong to the same instant as the snapshot.
+    /// Creates a source from `take`. `take` must call its argument once with the snapshot, and must prevent recordings
+    /// during the call. The collected metrics therefore belong to the same instant as the snapshot.
     pub fn holding(take: impl Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }

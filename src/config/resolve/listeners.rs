@@ -46,7 +46,7 @@ pub(super) fn resolve(
     (listeners, admin)
 }
 
-/// Serves TLS on the TCP listeners. Unix sockets have no TLS: a warning lists those that are served without.
+/// Enables TLS on the TCP listeners. Unix sockets are served without TLS, and a warning lists them.
 fn apply_tls<'a>(
     (raw, tls): &(raw::Tls, Tls),
     listeners: impl Iterator<Item = (&'a mut Spanned<raw::Listener>, &'a mut Config)>,

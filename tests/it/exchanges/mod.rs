@@ -94,7 +94,7 @@ fn table() -> String {
         row.read.extend(summary::read(&record));
     }
     let mut table = String::from(
-        "| API | operation | provider | requests like | answers as | read of them |\n|---|---|---|---|---|---|\n",
+        "| API | operation | provider | example requests | response forms | values read |\n|---|---|---|---|---|---|\n",
     );
     for api in Api::ALL {
         let Some(row) = rows.get(api.as_str()) else {

@@ -132,7 +132,7 @@ pub(super) fn item_id(item: &Value) -> String {
     number.and_then(Value::as_u64).map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// Returns the fields of a list item that are not part of its path. Returns null if there are no such fields.
+/// Returns the fields of a list item that its path does not contain, or null if the path contains all fields.
 pub(super) fn item_fields(item: &Value) -> Value {
     let mut fields = item.as_object().cloned().unwrap_or_default();
     fields.remove("name");

@@ -159,7 +159,7 @@ pub async fn watch(
     }
 }
 
-/// Reads both files. The call may block, because the files are small and on a local disk or in memory.
+/// Reads both files. A blocking read is acceptable here, because the files are small and on a local disk or in memory.
 fn read(files: &CertificateFiles) -> Content {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path)

@@ -115,8 +115,8 @@ impl Editor {
         Err(Error::Unwritable { path: path.to_string() })
     }
 
-    /// Tries the splices with literal blocks, then without them. Below a literal block, an indented comment
-    /// would become part of the text.
+    /// Tries the splices with literal blocks first, and then without literal blocks. Below a literal block, an indented
+    /// comment would become part of the text.
     fn attempt(&mut self, patched: &Value, splices: impl Fn(&Self) -> Option<Vec<Splice>>) -> bool {
         [true, false].into_iter().any(|literals| {
             self.literals = literals;

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Limit of bodies that expand as text usually does. One thread cannot parse more of a flushed stream, so no traffic is
-/// refused that could be observed. The channel carries at most half of this in its design, 100,000 chunks of 300 bytes
-/// per second.
+/// Rate limit for bodies with ordinary expansion. One thread cannot parse more of a flushed stream, so the limit
+/// rejects no traffic that could be observed. The channel carries at most half of this in its design, 100,000 chunks of
+/// 300 bytes per second.
 const ORDINARY: Rate = Rate { per_second: 64 << 20, burst: 64 << 20 };
 
-/// Limit of bodies that expand more. The slowest of them takes a quarter of the thread, and half a second for the
-/// burst. Responses in which a model repeats itself expand as much. 16,000 tokens of them take 4 MiB in a stream.
+/// Rate limit for bodies with excessive expansion. Even the slowest decoder then uses at most a quarter of the thread,
+/// and half a second for a burst. A response in which a model repeats itself can also expand excessively. A stream of
+/// 16,000 tokens takes 4 MiB.
 const EXCESSIVE: Rate = Rate { per_second: 8 << 20, burst: 16 << 20 };
 
 /// Shortest time after which a bucket is refilled. Shorter times would round to few bytes.
@@ -23,14 +24,14 @@ const REFILL_NANOS: u64 = 1_000_000;
 /// How far a body has grown by decompression.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Expansion {
-    /// As text usually grows.
+    /// The body grows as text usually does.
     Ordinary,
-    /// More. Such a body is repetitive, or a decompression bomb.
+    /// The body grows more than text usually does, because it is repetitive or a decompression bomb.
     Excessive,
 }
 
-/// The decompressed bytes that are left. Each expansion has its own bucket, so that decompression bombs take nothing
-/// from ordinary traffic.
+/// Token buckets for decompressed bytes. Each kind of expansion has its own bucket, so that decompression bombs do not
+/// use the budget of ordinary traffic.
 #[derive(Debug)]
 pub(crate) struct InflationBudget {
     ordinary: Bucket,

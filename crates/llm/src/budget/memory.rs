@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A budget in bytes. What a part of another budget grants also counts towards the whole.
+/// A memory budget in bytes. A budget can be a part of another budget. Memory that the part grants then also counts
+/// against the other budget.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     most: usize,
@@ -23,7 +24,7 @@ impl MemoryBudget {
         Arc::new(Self { most, taken: AtomicUsize::new(0), whole: None })
     }
 
-    /// Creates a part of this budget with a limit of its own.
+    /// Creates a budget that is a part of this one and has its own limit.
     pub(crate) fn part(self: &Arc<Self>, most: usize) -> Arc<Self> {
         Arc::new(Self { most, taken: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
     }

@@ -1,4 +1,4 @@
-//! Limits what all parsers of a process hold in memory, and what they decompress per second.
+//! Limits the memory that all parsers of a process hold together, and the bytes that they decompress per second.
 //!
 //! The input is untrusted, and one thread parses the bodies of all requests. Without common limits, many bodies that
 //! are each within their own bounds could exhaust the memory or keep the thread busy. A parser that exceeds a limit

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Marks the end of a truncated text until redaction. The character is not assigned. If a client sends it, the captured
-/// text ends there.
+/// Marks the end of a truncated text until the text is redacted. The character is not assigned in Unicode. If a client
+/// sends the character, the captured text ends at this point.
 pub const CUT: char = '\u{10ffff}';
 
 /// Parses the beginning of a JSON text. Returns `None` if it is not JSON.

@@ -17,8 +17,8 @@ use super::{CustomTokenizer, Encoding, estimate};
 /// Maximum length in bytes of a tail that is counted at every query. No word is longer.
 const SHORT_TAIL: usize = 256;
 
-/// A longer tail, such as a run of `=` or base64 data, is counted again only after it has grown by an eighth. Otherwise
-/// the cost would be quadratic.
+/// Divisor of the length of a tail longer than [`SHORT_TAIL`], such as a run of `=` or base64 data. Such a tail is
+/// counted again only after it has grown by an eighth. Otherwise the cost would be quadratic.
 const GROWTH: usize = 8;
 
 /// Maximum length of a tail in bytes, which bounds the memory of a stream. A longer tail is cut off and counted as if

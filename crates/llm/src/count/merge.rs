@@ -33,7 +33,8 @@ pub struct Merged {
     last: u64,
 }
 
-/// Minimum length in bytes of a merge that is resumed. To merge a shorter piece again from the start is as fast.
+/// Minimum length in bytes of a piece whose merge is resumed. For a shorter piece, a new merge from the start is as
+/// fast.
 const WORTH_RESUMING: usize = 8;
 
 /// Number of tokens that each attempt merges again.

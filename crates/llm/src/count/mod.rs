@@ -41,7 +41,7 @@ pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 pub enum Source {
     /// The provider reported the count.
     Reported,
-    /// This program counted the text with the model's own tokenizer.
+    /// tokengauge counted the text with the model's own tokenizer.
     Counted,
     /// This program counted the text with another encoding, or estimated the count from the number of bytes.
     Estimated,

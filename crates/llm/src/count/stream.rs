@@ -11,9 +11,9 @@ pub struct TokenDelta {
     /// word. The sum of all values and [`TokenTotals::native_unreported`](super::TokenTotals::native_unreported) is the
     /// exact total.
     pub native: u32,
-    /// Tokens of this text in the model's encoding: the increase over the highest count so far. 0 if the text only
-    /// lengthens the last token. The sum can exceed the final total by a few tokens, because the count of a growing
-    /// text can decrease.
+    /// Number of tokens that this text adds in the model's encoding, computed as the increase over the highest count so
+    /// far. 0 if the text only lengthens the last token. The sum can exceed the final total by a few tokens, because
+    /// the count of a growing text can decrease.
     pub chunk: u32,
     /// Added tokens in the standard encoding. Only tokens that later text cannot change are included, so the value lags
     /// by one word. The sum of all values and

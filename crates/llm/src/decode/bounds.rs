@@ -47,7 +47,7 @@ impl Bounds {
     }
 }
 
-/// Returns how far `taken` compressed bytes expand that have become `written` bytes.
+/// Returns the kind of expansion of `taken` compressed bytes to `written` decompressed bytes.
 pub(super) const fn expansion(taken: u64, written: u64) -> Expansion {
     if written <= ORDINARY_RATIO.saturating_mul(taken).saturating_add(ORDINARY_FREE) {
         Expansion::Ordinary

@@ -56,7 +56,7 @@ pub struct Decompressor {
     taken: u64,
 }
 
-/// The limits of a body by itself, and as a part of all bodies.
+/// The limits of one body: its own limits, and its part of the budget that all bodies share.
 struct Limits {
     bounds: Bounds,
     budget: RequestBudget,

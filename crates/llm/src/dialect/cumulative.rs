@@ -1,8 +1,8 @@
 //! Handles streams whose messages repeat the whole text, and responses that repeat the prompt.
 //!
-//! Some engines send either the whole text so far or only the new piece. A server option that no message shows
-//! determines which. The second message decides: if its text starts with the text so far, the stream is cumulative.
-//! Only the length and a hash of the text so far are kept.
+//! Some engines send either the whole text so far or only the new piece, depending on a server option that messages do
+//! not show. The second message shows the mode: if its text starts with the text so far, the stream is cumulative. Only
+//! the length and a hash of the text so far are kept.
 
 use std::hash::{DefaultHasher, Hasher};
 

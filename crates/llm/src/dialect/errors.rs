@@ -81,7 +81,7 @@ impl ErrorValue<'_> {
         matches!(self, Self::None)
     }
 
-    /// Returns the type, the status or the code: the first of them that is an identifier.
+    /// Returns the first value of type, status and code that is an identifier.
     pub fn kind(&self) -> Option<&str> {
         let Self::Object(object) = self else {
             return None;

@@ -78,8 +78,8 @@ impl<'m> Message<'m> {
         Self { name: b"", data: data.trim_ascii(), is_error: false }
     }
 
-    /// Parses the message and passes it to `read`, unless only an error is read. Emits the error that the message
-    /// contains. Malformed text is repaired in `buffer`.
+    /// Parses the message and emits the error that the message contains. Then passes the message to `read`, unless only
+    /// errors are read from it. `buffer` holds the repaired text of a malformed message.
     pub fn parse<M: Deserialize<'m> + ErrorReport, Out: EventSink>(
         self,
         buffer: &'m mut Option<repair::Repaired>,

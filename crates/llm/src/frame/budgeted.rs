@@ -3,7 +3,7 @@
 use super::{Frame, Framer, JsonFraming, ParseError};
 use crate::budget::{MemoryPermit, RequestBudget};
 
-/// A [`Framer`] that gives an incomplete frame up if the budget has no room for it.
+/// A [`Framer`] that discards an incomplete frame if the memory budget is exhausted.
 #[derive(Debug)]
 pub struct BudgetedFramer {
     framer: Framer,
@@ -16,8 +16,8 @@ impl BudgetedFramer {
         Self { framer: Framer::new(content_type, json), memory: budget.hold() }
     }
 
-    /// Parses the next bytes of the body and calls `out` for every frame that they complete. If the budget has no room
-    /// for the rest, the framer continues as after lost bytes.
+    /// Parses the next bytes of the body and calls `out` for every frame that they complete. If the remaining bytes do
+    /// not fit into the memory budget, they are discarded, and the framer continues as after lost bytes.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         self.framer.push(bytes, out);
         if !self.account() {

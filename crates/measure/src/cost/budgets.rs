@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_narrows() {
+    fn a_scope_restricts_the_budget() {
         let route = Budget { route: Some(Label::known("other")), ..budget(money("USD")) };
         let model =
             Budget { model: Some(GlobPattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };

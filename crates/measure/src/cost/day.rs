@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_counted_as_the_calendar_has_them() {
+    fn days_match_the_calendar() {
         for (text, days) in [
             ("1970-01-01", 0),
             ("1970-12-31", 364),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_five_centuries_is_written_as_it_is_read() {
+    fn every_day_of_five_centuries_is_formatted_as_it_is_parsed() {
         for number in 0..213_503 {
             let day = day(number);
             assert_eq!(day.to_string().parse(), Ok(day));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_day_is_none() {
+    fn an_invalid_day_is_rejected() {
         for text in [
             "",
             "2024",

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rented_gpus_tokens_are_dearer_the_slower_it_is() {
+    fn tokens_of_a_rented_gpu_cost_more_at_a_lower_rate() {
         let costs = Costs {
             prices: Prices {
                 rentals: vec![HardwareCost {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_report_what_was_generated_is_estimated() {
+    fn without_reported_usage_the_generated_tokens_are_estimated() {
         let mut cut = record(None);
         cut.call.as_mut().unwrap().output =
             Some(Output { tokens: 500.0, counted: 500, ..Output::default() });
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_entry_counts_and_of_its_versions_the_one_in_force() {
+    fn the_most_specific_entry_applies_in_its_version_in_force() {
         let from = |day: &str, price: Price| Price { from: Some(day.parse().unwrap()), ..price };
         let table = || {
             vec![
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_narrows_and_the_model_that_answered_is_known_too() {
+    fn prices_match_the_provider_and_the_response_model() {
         let azure = Price { provider: Some(GlobPattern::new("azure.*")), ..price("gpt-4o", 7.0) };
         let vendor = Price { provider: Some(GlobPattern::new("openai")), ..price("gpt-4o", 5.0) };
         let record = record(used(1_000_000, 0));

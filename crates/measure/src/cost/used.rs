@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_that_was_not_reported_is_counted_or_estimated() {
+    fn each_unreported_part_is_counted_or_estimated() {
         let estimated = |total| Some((total, Source::Estimated));
         let reported = |total| Some((total, Source::Reported));
         assert_eq!(used(usage(Some(90), Some(10)), Some(9)), reported(100.0));

@@ -122,7 +122,7 @@ mod tests {
     /// (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three bins from 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4 yield 0.1 × ln 1.5 + 0 + 0.1 × ln
     /// 1.25 = 0.1 × ln 1.875.
     #[test]
-    fn the_index_is_what_one_works_out_by_hand() {
+    fn the_index_equals_a_hand_calculation() {
         close(index([(0.6, 0.5), (0.4, 0.5)].into_iter()), 0.1 * 1.5_f64.ln());
         close(index([(0.3, 0.2), (0.3, 0.3), (0.4, 0.5)].into_iter()), 0.062_860_865_942_237_43);
         let emptied = index([(0.0, 0.1), (1.0, 0.9)].into_iter());
@@ -134,7 +134,7 @@ mod tests {
     /// and the last bin holds twice as many. The other bins keep their counts, because each receives the lengths of the
     /// bin below.
     #[test]
-    fn a_shift_by_one_bin_is_what_one_works_out_by_hand() {
+    fn a_shift_by_one_bin_equals_a_hand_calculation() {
         let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
         let shifted = lengths((0..1_000).map(|n| 6 + n % 50));
         assert_eq!(Bins::of(&baseline).counts(&baseline), [100; 10]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_ties_make_fewer_bins() {
+    fn many_equal_lengths_make_fewer_bins() {
         // 60 % of the responses are cut off at 256 tokens.
         let capped = lengths((0..1_000).map(|n| if n < 600 { 256 } else { 1 + n % 40 }));
         let bins = Bins::of(&capped);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_that_moves_is_seen_both_ways() {
+    fn a_moved_constant_is_detected_in_both_directions() {
         let constant = |length| lengths(std::iter::repeat_n(length, 500));
         for (from, to) in [(100, 50), (100, 200), (0, 1)] {
             let index = of(&constant(from), &constant(to));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_against_something_is_undefined() {
+    fn an_empty_side_makes_the_index_undefined() {
         let some = lengths([1, 2, 3]);
         let none = Lengths::default();
         assert_eq!(Bins::of(&some).index(&some, &none), None);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_unchanged_workload_it_is_on_average_what_chance_makes() {
+    fn the_index_of_an_unchanged_workload_is_at_chance_level() {
         for (baseline, current) in [(200, 200), (1_000, 1_000), (5_000, 300)] {
             let trials = 300;
             let sum: f64 = (0..trials)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_doubled_is_told_from_chance() {
+    fn a_doubled_workload_is_distinguished_from_chance() {
         let doubled = lengths(sample(1, 1_000).iter().flat_map(|(bucket, count)| {
             std::iter::repeat_n(2 * bucket.shortest(), count as usize)
         }));
@@ -242,7 +242,7 @@ mod tests {
         /// Compares the index from histograms with the index from plain lists. Both are equal, because every length
         /// below 64 tokens has its own bucket. Longer lengths are on the grid of buckets.
         #[test]
-        fn it_equals_the_index_of_the_lists(
+        fn the_index_equals_the_index_of_the_lists(
             baseline in prop::collection::vec(0_u64..64, 1..300),
             current in prop::collection::vec(0_u64..64, 1..300),
             doublings in 0_u32..10,
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn no_index_is_below_zero_and_each_is_the_same_both_ways(
+        fn the_index_is_not_negative_and_symmetric(
             one in prop::collection::vec(any::<u64>(), 1..300),
             other in prop::collection::vec(0_u64..100_000, 1..300),
         ) {

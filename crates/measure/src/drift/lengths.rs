@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grid_has_no_gap_and_ends_at_the_longest() {
+    fn buckets_have_no_gap_and_end_at_the_longest_length() {
         let mut before = None;
         for place in 0..u16::try_from(BUCKETS).unwrap() {
             let shortest = Bucket(place).shortest();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_was_never_there() {
+    fn removed_lengths_leave_no_trace() {
         let mut lengths = Lengths::default();
         lengths.add(Bucket::of(7), 2);
         lengths.add(Bucket::of(900), 1);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_full_loses_no_more_than_it_must() {
+    fn a_full_bucket_loses_as_little_as_possible() {
         let mut lengths = Lengths::default();
         lengths.add(Bucket::of(7), u32::MAX);
         lengths.add(Bucket::of(7), 1);
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_the_latest(list in prop::collection::vec(0_u64..1_000, 0..200), most in 1_usize..50) {
+        fn the_latest_lengths_are_kept(list in prop::collection::vec(0_u64..1_000, 0..200), most in 1_usize..50) {
             let mut window = Window::default();
             for length in &list {
                 window.add(Bucket::of(*length), most);

@@ -25,7 +25,7 @@ fn at(hours: u64) -> MonotonicInstant {
     MonotonicInstant::from_secs(hours * HOUR)
 }
 
-/// Records `count` exchanges, spread over 100 lengths starting at `from`, as input and as output.
+/// Records `count` exchanges. Their input and output lengths are spread over 100 values that start at `from`.
 fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
     for n in 0..count {
         let length = Some(from + n % 100);
@@ -61,7 +61,7 @@ fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
 }
 
 #[test]
-fn a_baseline_of_the_first_says_nothing_before_it_is_whole() {
+fn a_first_baseline_reports_nothing_before_it_is_complete() {
     let mut drift = drift(Baseline::First, 1_000);
     note(&mut drift, 0, 999, 1);
     let reading = told(&mut drift, 0);
@@ -69,7 +69,7 @@ fn a_baseline_of_the_first_says_nothing_before_it_is_whole() {
 }
 
 #[test]
-fn what_changed_back_is_unchanged_again() {
+fn a_reverted_change_is_not_reported() {
     let mut drift = drift(Baseline::First, 200);
     for (from, changed) in [(1, false), (1, false), (500, true), (1, false)] {
         note(&mut drift, 0, 200, from);
@@ -79,7 +79,7 @@ fn what_changed_back_is_unchanged_again() {
 }
 
 #[test]
-fn a_day_is_compared_with_the_day_before_from_its_first_moment_on() {
+fn a_day_is_compared_with_the_previous_day_from_its_start() {
     let mut drift = drift(Baseline::Yesterday, 500);
     note(&mut drift, 0, 600, 1);
     note(&mut drift, 23, 600, 1);
@@ -96,7 +96,7 @@ fn a_day_is_compared_with_the_day_before_from_its_first_moment_on() {
 }
 
 #[test]
-fn a_day_without_traffic_is_no_baseline() {
+fn a_day_without_traffic_is_not_a_baseline() {
     let mut drift = drift(Baseline::Yesterday, 500);
     note(&mut drift, 1, 300, 1);
     note(&mut drift, 49, 300, 1);
@@ -107,7 +107,7 @@ fn a_day_without_traffic_is_no_baseline() {
 }
 
 #[test]
-fn a_baseline_that_was_saved_is_compared_with_by_flow() {
+fn a_saved_baseline_is_compared_per_flow() {
     let mut before = drift(Baseline::First, 200);
     note(&mut before, 0, 500, 1);
     let saved = SavedBaseline::read(before.saved().to_json().as_bytes()).unwrap();
@@ -128,7 +128,7 @@ fn a_baseline_that_was_saved_is_compared_with_by_flow() {
 }
 
 #[test]
-fn what_is_saved_is_the_latest_or_the_baseline_while_that_is_short() {
+fn the_latest_lengths_are_saved_or_the_baseline_while_they_are_few() {
     let mut drift = drift(Baseline::First, 300);
     note(&mut drift, 0, 250, 1);
     let saved = |drift: &Drift| drift.saved().lengths(&flow("m"), Direction::Input).unwrap();
@@ -140,7 +140,7 @@ fn what_is_saved_is_the_latest_or_the_baseline_while_that_is_short() {
 }
 
 #[test]
-fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
+fn an_invalid_baseline_file_is_rejected_with_reason_and_remedy() {
     let entry = |model: &str, count: u32| {
         format!(
             "{{\"provider\":\"p\",\"model\":\"{model}\",\"route\":\"r\",\"position\":\"gateway\",\
@@ -175,7 +175,7 @@ fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
 }
 
 #[test]
-fn other_settings_begin_anew_and_the_same_ones_change_nothing() {
+fn changed_settings_start_again_and_equal_ones_change_nothing() {
     let mut drift = drift(Baseline::First, 300);
     note(&mut drift, 0, 10, 1);
     drift.replace(Config { baseline: Baseline::First, exchanges: 300 });
@@ -185,7 +185,7 @@ fn other_settings_begin_anew_and_the_same_ones_change_nothing() {
 }
 
 #[test]
-fn flows_beyond_the_bound_are_not_compared() {
+fn flows_beyond_the_limit_are_not_compared() {
     let mut drift = drift(Baseline::First, 200);
     for n in 0..2 * MOST_FLOWS {
         drift.note(at(0), &flow(&n.to_string()), [Some(1), None]);
@@ -196,7 +196,7 @@ fn flows_beyond_the_bound_are_not_compared() {
 proptest! {
     /// A saved baseline is unchanged after it is written and read again, for any recorded lengths.
     #[test]
-    fn a_baseline_comes_back_as_it_was_saved(
+    fn a_saved_baseline_is_read_back_unchanged(
         lists in prop::collection::vec((any::<u64>(), 0_u64..5_000), 200..400),
         models in 1_usize..4,
     ) {

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_rate_is_that_of_the_last_interval() {
+    fn a_hit_rate_covers_the_last_interval() {
         let mut backends = backends(&["chat"]);
         let mut share = |at, queries, hits| {
             let reading = ask(&mut backends, at, told(0, queries, hits));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_new_process_are_not_compared_even_where_they_are_higher() {
+    fn counters_of_a_new_process_are_not_compared_even_if_they_are_higher() {
         let mut backends = backends(&["chat"]);
         let mut share = |at, queries, started: u64| {
             let mut told = told(0, queries, 0.0).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_ages_and_a_stale_one_leaves_only_its_age() {
+    fn a_stale_reading_reports_only_its_age() {
         let mut backends = backends(&["chat"]);
         let before = backends.readings(MonotonicInstant::from_secs(9)).remove(0);
         assert_eq!((before.scrape_age, before.engine), (None, None));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engines_queue_is_that_of_a_route_which_alone_leads_there() {
+    fn the_engine_queue_belongs_to_a_route_only_if_no_other_route_uses_the_engine() {
         let chat = Label::known("chat");
         let mut alone = backends(&["chat"]);
         assert_eq!(alone.waiting(MonotonicInstant::ZERO, &chat), None);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_keeps_what_is_known_of_those_that_stay() {
+    fn a_reload_keeps_the_state_of_remaining_backends() {
         let mut backends = backends(&["chat"]);
         ask(&mut backends, 0, told(7, 0.0, 0.0));
         backends.replace(vec![backend(&["batch"])]);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_finds_a_backend_in_a_state_only_where_somebody_asks() {
+    fn a_call_has_a_warmup_state_only_if_tracking_is_enabled() {
         let chat = Label::known("chat");
         let mut unasked = backends(&["chat"]);
         assert_eq!(unasked.admitted(MonotonicInstant::ZERO, &chat), None);

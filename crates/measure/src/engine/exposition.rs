@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_read_in_every_form_that_the_formats_allow() {
+    fn samples_are_parsed_in_every_form_that_the_formats_allow() {
         let plain = |line| one(line).map(|(name, _, value)| (name, value));
         assert_eq!(plain("a 1"), Some(("a", 1.0)));
         assert_eq!(plain("\t a:b_c \t 2.5e-1\r"), Some(("a:b_c", 0.25)));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_may_hold_what_closes_them_elsewhere() {
+    fn label_values_may_contain_quotes_braces_and_commas() {
         let (_, labels, value) = one(r#"a { x = "} 7", y="\"\\\n\t,é", } 3"#).unwrap();
         let expected = [("x", "} 7".to_owned()), ("y", "\"\\\n\\t,é".to_owned())];
         assert_eq!((labels.as_slice(), value), (expected.as_slice(), 3.0));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sample_is_told_and_the_next_line_is_read() {
+    fn a_malformed_line_is_reported_and_the_next_line_is_parsed() {
         for line in [
             "a",
             "a{",
@@ -224,7 +224,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_what_is_read(
+        fn a_rendered_sample_parses_to_the_same_values(
             name in "[a-z_:][a-z0-9_:]{0,9}",
             labels in proptest::collection::vec(("[a-z_][a-z0-9_]{0,5}", ".{0,9}"), 0..9),
             value in any::<f64>(),

@@ -88,7 +88,7 @@ fn nim() {
 }
 
 #[test]
-fn triton_with_the_tensorrt_llm_backend_and_without() {
+fn triton_with_and_without_the_tensorrt_llm_backend() {
     let expected = EngineMetrics { kv_cache: Some(0.4875), ..requests(4, 16) };
     assert_eq!(told("triton", Engine::Triton), expected);
     let plain = told("triton_plain", Engine::Triton);
@@ -96,14 +96,14 @@ fn triton_with_the_tensorrt_llm_backend_and_without() {
 }
 
 #[test]
-fn llama_cpp_of_now_and_of_before() {
+fn llama_cpp_new_and_old() {
     assert_eq!(told("llama_cpp", Engine::LlamaCpp), requests(46, 4));
     let older = EngineMetrics { kv_cache: Some(0.375), ..requests(0, 1) };
     assert_eq!(told("llama_cpp_older", Engine::LlamaCpp), older);
 }
 
 #[test]
-fn openmetrics_says_the_same() {
+fn openmetrics_yields_the_same_values() {
     let expected = EngineMetrics {
         prefix: Some(PrefixCacheUsage::Counted { queries: 100.0, hits: 25.0 }),
         ..requests(0, 2)

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use tokengauge_types::label_values;
 
-/// An engine whose metrics are known: which name of which engine is read is in `names.rs`, and in
-/// `docs/reference/engine-metrics.md`.
+/// An inference engine whose metrics can be read. `names.rs` and `docs/reference/engine-metrics.md` list the metric
+/// names of each engine.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
@@ -51,7 +51,7 @@ label_values!(Engine {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ScrapeResult {
     Ok,
-    /// The connection failed: DNS, address or TLSerror, or a connection that closed before the end of the response.
+    /// The connection failed: a DNS, address or TLS error, or a connection that closed before the end of the response.
     Unreachable,
     /// The response was incomplete when the time limit expired.
     Timeout,

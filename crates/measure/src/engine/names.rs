@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_engine_is_known_and_the_page_shows_every_name() {
+    fn every_engine_is_known_and_the_page_lists_every_name() {
         let page = include_str!("../../../../docs/reference/engine-metrics.md");
         for engine in Engine::ALL {
             let tells = |what| move |row: &&Name| row.engine == engine && row.what == what;

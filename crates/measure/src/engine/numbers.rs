@@ -31,7 +31,7 @@ const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 pub struct EngineReading {
     pub engine: Engine,
     pub numbers: EngineMetrics,
-    /// Number of values that cannot be true: negative, not finite, or a ratio above 1. They are omitted.
+    /// Number of implausible values: negative, not finite, or a ratio above 1. Implausible values are omitted.
     pub implausible: u64,
 }
 
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_summed_over_models_and_ranks_and_the_fullest_cache_is_told() {
+    fn requests_are_summed_over_models_and_ranks_and_the_fullest_cache_is_reported() {
         let body = "
 vllm:num_requests_waiting{engine=\"0\",model_name=\"a\"} 3.0
 vllm:num_requests_waiting{engine=\"1\",model_name=\"a\"} 4.0
@@ -277,13 +277,13 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     }
 
     #[test]
-    fn the_newer_name_goes_before_the_older_one() {
+    fn the_newer_name_takes_precedence_over_the_older_one() {
         let body = "vllm:gpu_cache_usage_perc 0.9\nvllm:kv_cache_usage_perc 0.1\n";
         assert_eq!(numbers(body).kv_cache, Some(0.1));
     }
 
     #[test]
-    fn what_cannot_be_true_is_left_out_alone() {
+    fn only_implausible_values_are_omitted() {
         for lie in ["NaN", "-1", "+Inf", "1e300"] {
             let body = format!("vllm:num_requests_waiting {lie}\nvllm:num_requests_running 2\n");
             let (told, lies) = implausible(&body);
@@ -304,7 +304,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     }
 
     #[test]
-    fn nothing_looked_up_yet_is_no_rate() {
+    fn a_hit_rate_without_lookups_is_absent() {
         let body = "vllm:gpu_prefix_cache_hit_rate -1.0\nvllm:num_requests_running 0\n";
         assert_eq!(numbers(body).prefix, None);
         assert_eq!(
@@ -314,7 +314,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     }
 
     #[test]
-    fn an_engine_is_asleep_where_none_of_it_is_awake() {
+    fn an_engine_is_asleep_if_all_its_parts_are_asleep() {
         let state = |awake: u8| {
             format!(
                 "vllm:engine_sleep_state{{sleep_state=\"awake\"}} {awake}\nvllm:engine_sleep_state{{sleep_state=\"discard_all\"}} 0\n"
@@ -326,7 +326,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     }
 
     #[test]
-    fn a_page_without_a_known_number_says_why() {
+    fn a_page_without_a_known_metric_reports_the_reason() {
         assert_eq!(read(b"<html>no</html>", None), Err(ScrapeResult::NotMetrics));
         assert_eq!(read(b"", None), Err(ScrapeResult::NotMetrics));
         assert_eq!(read(b"up 1\n", None), Err(ScrapeResult::UnknownEngine));
@@ -340,7 +340,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     }
 
     #[test]
-    fn a_flood_of_series_is_bounded_and_no_sum() {
+    fn too_many_series_are_bounded_and_not_summed() {
         use std::fmt::Write;
         let mut body = String::from("tgi_queue_size 1\n");
         for model in 0..MOST_SERIES + 1 {
@@ -352,7 +352,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
 
     proptest! {
         #[test]
-        fn what_is_told_is_plausible_whatever_the_values(
+        fn reported_values_are_plausible_for_any_input(
             lines in proptest::collection::vec((0..NAMES.len(), any::<f64>(), 0_u8..3), 1..40),
         ) {
             let body: String = lines

@@ -29,7 +29,7 @@ pub struct Config {
     pub exchanges: usize,
     /// Age below which a process still counts as warming.
     pub young: Duration,
-    /// Load time reported in a response from which the model counts as not loaded before.
+    /// Minimum load time that a response must report for the model to count as not loaded before the request.
     pub load: Duration,
 }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_exchanges_warm_it_up_and_idleness_cools_it_down() {
+    fn the_first_exchanges_warm_a_backend_up_and_idle_time_cools_it_down() {
         let mut machine = warmed(0);
         assert_eq!(exchange(&mut machine, 10), WarmupState::Warm);
         assert_eq!(machine.state(at(310)), WarmupState::Warm);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_warming_until_enough_of_it_is_answered() {
+    fn a_burst_is_warming_until_enough_responses_succeed() {
         let mut machine = machine();
         let found: Vec<WarmupState> = (0..10).map(|_| machine.admitted(at(0))).collect();
         assert_eq!(found, [WarmupState::Warming; 10]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_warms_nothing() {
+    fn failed_exchanges_do_not_warm_a_backend_up() {
         let mut machine = machine();
         for second in 0..10 {
             machine.admitted(at(second));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_loaded_the_model_found_it_cold_and_the_next_are_warming() {
+    fn a_response_that_loaded_the_model_is_cold_and_the_next_ones_are_warming() {
         let mut machine = warmed(0);
         let found = machine.admitted(at(10));
         machine.left(at(20));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_begins_anew_is_cold_until_its_first_answer() {
+    fn a_restarted_process_is_cold_until_its_first_response() {
         let mut machine = warmed(0);
         machine.told(at(10), wall(DAY), Some(wall(DAY - 3_600)), None);
         assert_eq!(machine.state(at(10)), WarmupState::Warm, "up for an hour");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_process_that_has_answered_before_it_was_asked_about_is_not_cold() {
+    fn a_young_process_that_responded_before_its_first_scrape_is_not_cold() {
         let mut young = warmed(0);
         young.told(at(10), wall(DAY), Some(wall(DAY - 30)), None);
         assert_eq!(young.state(at(10)), WarmupState::Warming);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_engine_is_cold_until_it_wakes_or_answers() {
+    fn a_sleeping_engine_is_cold_until_it_wakes_or_responds() {
         let mut machine = warmed(0);
         machine.told(at(10), wall(DAY), None, Some(true));
         assert_eq!(machine.state(at(10)), WarmupState::Cold);

@@ -12,7 +12,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Number of slots in the longest window.
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
-/// Three windows of 300 slots: 7 KiB, plus the memory of [`Recent`].
+/// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of
+/// [`Recent`].
 #[derive(Debug)]
 pub(super) struct Track {
     /// Output tokens counted chunk by chunk.
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_told_once_it_is_covered() {
+    fn a_window_is_reported_once_it_is_covered() {
         let mut track = Track::new();
         track.output(MonotonicInstant::from_secs(3), 600);
         let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output;
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_is_spread_evenly_over_its_time() {
+    fn a_complete_response_is_spread_evenly_over_its_duration() {
         let mut track = Track::new();
         track.output_spread(
             MonotonicInstant::from_millis(100_500),
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn input_and_output_are_apart() {
+    fn input_and_output_are_separate() {
         let mut track = Track::new();
         track.input_spread(MonotonicInstant::from_secs(20), MonotonicInstant::from_secs(21), 70);
         let reading = at(&track, MonotonicInstant::from_secs(22));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spread_over_more_than_is_kept_is_cut_off() {
+    fn amounts_before_the_kept_history_are_cut_off() {
         let mut track = Track::new();
         track.output_spread(MonotonicInstant::ZERO, MonotonicInstant::from_secs(3_600), 36_000);
         let reading = at(&track, MonotonicInstant::from_secs(3_600));
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_of_hours_leaves_empty_windows() {
+    fn a_clock_jump_of_hours_leaves_empty_windows() {
         let mut track = Track::new();
         track.output(MonotonicInstant::from_secs(100), 50);
         track.output(MonotonicInstant::from_secs(50_000), 10);
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_idle_when_its_last_token_has_left_the_longest_window() {
+    fn a_flow_is_idle_when_its_last_token_has_left_the_longest_window() {
         let mut track = Track::new();
         track.output(MonotonicInstant::from_secs(100), 1);
         let last = MonotonicInstant::from_nanos(400_999_999_999);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_recorded_keeps_it_from_being_idle() {
+    fn any_recorded_value_keeps_a_flow_active() {
         let now = MonotonicInstant::from_secs(1_000);
         let uses: [fn(&mut Track, MonotonicInstant); 4] = [
             |track, at| track.output(at, 1),
@@ -309,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn throughput_equals_what_the_list_of_chunks_gives(
+        fn throughput_equals_the_sum_over_the_list_of_chunks(
             chunks in prop::collection::vec((0_u64..1_000_000, 0_u64..50), 0..200),
             read in 0_u64..1_000_000,
         ) {
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_the_highest_second_of_all_together() {
+    fn the_total_peak_is_the_highest_second_of_the_summed_flows() {
         let (mut one, mut other) = (Track::new(), Track::new());
         one.output(MonotonicInstant::from_secs(5), 100);
         one.output(MonotonicInstant::from_secs(6), 60);
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_flow_nothing_went_through() {
+    fn without_flows_the_throughput_is_zero() {
         let [_, total_output] = throughput(MonotonicInstant::from_secs(60), &[]);
         assert_eq!(total_output.minute, Some(0.0));
         assert_eq!(total_output.five_minutes, None, "not covered");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_lane_is_told_as_zero_before_and_after_its_exchanges() {
+    fn a_known_lane_is_reported_as_zero_before_and_after_its_exchanges() {
         let mut lanes = Load::default();
         lanes.know(&lane("b"));
         lanes.enter(&lane("a"), RequestPhase::Streaming);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_lanes_without_exchanges_are_forgotten() {
+    fn beyond_the_limit_lanes_without_exchanges_are_removed() {
         let mut lanes = Load::default();
         lanes.enter(&lane("busy"), RequestPhase::Waiting);
         for number in 0..2 * MOST_LANES {

@@ -95,7 +95,7 @@ pub struct Reading {
     pub quotas: Vec<RateLimitReading>,
 }
 
-/// All model keys together: the throughput of the system.
+/// The load of the whole system, summed over all model keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TotalReading {
     pub input: Throughput,
@@ -210,7 +210,7 @@ pub struct Throughput {
     pub minute: Option<f64>,
     /// Also called *sustained* throughput.
     pub five_minutes: Option<f64>,
-    /// Highest 1 s slot of the last 5 min, from the first full second on. `None` for input.
+    /// Highest throughput of one full second in the last 5 minutes, in tokens per second. `None` for input tokens.
     pub peak: Option<f64>,
 }
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_keeps_the_number_in_flight() {
+    fn a_transition_keeps_the_number_in_flight() {
         let mut load = Load::default();
         load.know(&lane());
         load.enter(&lane(), RequestPhase::Waiting);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_told_apart_and_only_those_in_use_are_told() {
+    fn flows_are_separate_and_only_active_flows_are_reported() {
         let mut load = Load::default();
         let (large, small) =
             (flow("large", ProxyPosition::Outbound), flow("small", ProxyPosition::Outbound));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_flow_is_forgotten_and_its_handle_is_still_good() {
+    fn an_idle_flow_is_removed_and_its_handle_stays_valid() {
         let mut load = Load::default();
         let id = load.flow(&flow("large", ProxyPosition::Outbound));
         load.output(MonotonicInstant::from_secs(10), id, 20);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
+    fn beyond_the_limit_a_flow_is_other_but_keeps_its_position() {
         let mut load = Load::default();
         for number in 0..10 * MOST_FLOWS {
             for position in ProxyPosition::ALL {

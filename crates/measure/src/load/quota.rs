@@ -17,7 +17,8 @@ use tokengauge_types::label_values;
 /// value errs on the low side.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Longest time for which a value is reported without a newer one. Other users consume the same account.
+/// Longest time for which a value is reported without a newer value. Afterwards the value is outdated, because other
+/// users consume the same account.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Largest number of model keys, the same as in load. The key with the oldest value is evicted.
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_word_counts_whatever_order_it_is_told_in() {
+    fn the_latest_response_counts_in_any_order_of_arrival() {
         let mut quotas = RateLimitTracker::default();
         assert_eq!(told(&mut quotas, 0), []);
         quotas.say(AT, &flow("a"), &requests(40, None));
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_does_not_say_stands_as_it_was() {
+    fn a_value_missing_in_a_response_keeps_its_last_value() {
         let mut quotas = RateLimitTracker::default();
         quotas.say(AT, &flow("a"), &requests(40, None));
         let tokens = RateLimits {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_until_its_reset_but_for_a_minute_at_least_and_five_at_most() {
+    fn a_limit_is_reported_until_its_reset_within_one_to_five_minutes() {
         for (reset, last) in
             [(Some(0), 60), (Some(1), 60), (Some(90), 90), (Some(9_000), 300), (None, 300)]
         {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_the_oldest_gives_way() {
+    fn beyond_the_limit_the_oldest_entry_is_removed() {
         let mut quotas = RateLimitTracker::default();
         for number in 0..2 * MOST_FLOWS as u64 {
             let at = AT + Duration::from_millis(number);

@@ -9,11 +9,12 @@ use crate::timing::{OutputRateRange, VOICE_RATE};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::rolling_window::RollingWindow;
 
-/// A tenth of the longest window. The segment that is filling counts as the tenth, so statistics cover 4½ to 5 min.
+/// Length of a segment, which is a tenth of the longest window. One of the ten segments is still being filled, so
+/// statistics cover 4½ to 5 min.
 const SEGMENT: Duration = Duration::from_secs(30);
 const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 
-/// Two significant digits: a percentile is accurate to 1 %.
+/// Number of significant digits. With two digits, a percentile is accurate to 1 %.
 const DIGITS: u8 = 2;
 
 /// Histograms hold integers. Times are in units of 100 µs, and rates in hundredths of a token per second. Times per
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_right_to_a_hundredth() {
+    fn percentiles_are_accurate_to_one_percent() {
         let mut recent = Recent::new();
         for n in 1..=1_000 {
             recent.ended(MonotonicInstant::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rated_streams_are_counted_by_band_and_the_bound_belongs_above() {
+    fn rated_streams_are_counted_by_band_and_a_bound_is_in_the_upper_band() {
         let mut recent = Recent::new();
         for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
             recent.ended(MonotonicInstant::ZERO, ended(10, rate));
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_told_as_the_middle_of_its_bucket() {
+    fn a_value_is_reported_as_the_middle_of_its_bucket() {
         let mut recent = Recent::new();
         // The bucket that is widest for its value: 32,768 to 33,023 units.
         recent.ended(MonotonicInstant::ZERO, ended(3_277, 327.68));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undefined_is_left_out_but_counted_as_finished() {
+    fn undefined_values_are_omitted_but_counted_as_finished() {
         let mut recent = Recent::new();
         let failed = FinishedRequest { failed: true, ..FinishedRequest::default() };
         recent.ended(MonotonicInstant::from_secs(1), failed);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_is_told_for_as_long_as_its_segment_is() {
+    fn an_exchange_is_reported_as_long_as_its_segment_is_kept() {
         let mut recent = Recent::new();
         recent.ended(MonotonicInstant::from_nanos(29_999_999_999), ended(100, 50.0));
         recent.ended(MonotonicInstant::from_secs(30), ended(200, 50.0));
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_too_large_or_too_odd() {
+    fn extreme_values_are_accepted() {
         let mut recent = Recent::new();
         for rate in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
             recent.ended(MonotonicInstant::ZERO, ended(u64::MAX / 1_000_000, rate));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_stays_within_its_bound() {
+    fn a_histogram_stays_within_its_memory_limit() {
         let mut values = Values::default();
         values.record(f64::MAX);
         let counters = values.0.unwrap().distinct_values();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sdk_that_counts_its_retries_is_believed() {
+    fn the_retry_count_of_an_sdk_is_used() {
         let mut retries = Retries::default();
         let sign = |retries: &mut Retries, count| {
             retries.opened(AT, &open(1, &[("x-stainless-retry-count", count)])).0
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_again_within_the_window_is_a_retry_however_the_first_one_ended() {
+    fn a_repeated_key_within_the_window_is_a_retry_after_any_outcome() {
         let mut retries = Retries::default();
         let mut sign =
             |at, length, key| retries.opened(at, &open(length, &[("idempotency-key", key)])).0;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_comes_again_is_a_retry_only_after_a_failure_of_the_same_request() {
+    fn a_repeated_id_is_a_retry_only_after_a_failure_of_the_same_request() {
         let mut retries = Retries::default();
         let id = [("x-request-id", "r1")];
         let (sign, first) = retries.opened(AT, &open(5, &id));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_counts_once_and_its_key_is_noted_all_the_same() {
+    fn an_exchange_counts_once_and_its_key_is_still_stored() {
         let mut retries = Retries::default();
         let headers = |count| [("x-stainless-retry-count", count), ("idempotency-key", "k")];
         assert_eq!(retries.opened(AT, &open(5, &headers("0"))).0, None);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_number_and_in_time() {
+    fn stored_keys_are_bounded_in_number_and_age() {
         let mut recent = Recent::default();
         for hash in 0..3 * MOST as u64 {
             recent.note(AT, hash % (2 * MOST as u64));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_belongs_to_the_band_above() {
+    fn a_bound_belongs_to_the_upper_band() {
         let mut edge = 128;
         for pair in LengthBucket::ALL.windows(2) {
             assert_eq!([LengthBucket::of(edge - 1), LengthBucket::of(edge)], pair);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reported_goes_before_the_estimate() {
+    fn a_reported_count_takes_precedence_over_the_estimate() {
         let request = |prompt_bytes| RequestFacts { prompt_bytes, ..RequestFacts::default() };
         let usage = Usage { input: Some(600), ..Usage::default() };
         let output = Output { tokens: 127.9, ..Output::default() };

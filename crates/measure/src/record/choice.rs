@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_wrong_comes_before_what_did_not() {
+    fn problems_take_precedence_over_other_results() {
         let of = |reason: &str, anything, refusal, broken_arguments| {
             let said = ChoiceContent { anything, refusal, broken_arguments };
             ChoiceStatus::of(&Name::new(reason).unwrap(), said)

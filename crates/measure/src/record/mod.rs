@@ -1,6 +1,6 @@
 //! Record of a finished exchange and its outcome.
 //!
-//! The record is one plain immutable struct between many API formats and many sinks. A sink reads nothing else.
+//! The record is one immutable struct. All API formats produce it, and all sinks (metrics, spans, logs) read only it.
 
 mod bands;
 mod choice;
@@ -161,7 +161,7 @@ pub struct Call {
     pub queue_depth: u32,
     /// Warm-up state of the backend when the exchange was admitted; `None` if warm-up detection is off.
     pub warm: Option<WarmupState>,
-    /// Stalls: periods without a token that exceeded the route's threshold. All of them are over.
+    /// Stalls: periods without a token that exceeded the route's threshold. All of these periods have ended.
     pub stalls: Stalls,
     /// Cost of the call; `None` if it used nothing or has no price.
     pub cost: Option<Cost>,

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_by_unobserved_is_not_called_truncated() {
+    fn an_unobserved_stream_is_not_truncated() {
         let lost = ResponseSummary { lost: true, ..stream(false) };
         assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, ErrorSource::None, String::new()));
         assert_eq!(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_closes_after_the_final_event_got_everything() {
+    fn a_client_that_closes_after_the_final_event_received_everything() {
         assert_eq!(
             told(Ending::ClientDisconnected, &stream(true)),
             (Outcome::Ok, ErrorSource::None, String::new())
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_without_the_providers_last_word_is_truncated() {
+    fn a_stream_without_the_end_marker_of_the_provider_is_truncated() {
         assert_eq!(
             told(Ending::Complete, &stream(false)),
             (Outcome::Truncated, ErrorSource::Upstream, "truncated".into())
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_own_word_names_the_error_before_the_status_does() {
+    fn the_error_type_of_the_provider_takes_precedence_over_the_status() {
         let answer = |status, failure: Option<&str>| ResponseSummary {
             status: Some(status),
             failed: true,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_body_of_a_success_is_the_clients_if_its_kind_says_so() {
+    fn an_error_in_a_success_body_is_of_the_client_for_client_error_types() {
         let source = |status, kind: &str| {
             let answered = ResponseSummary {
                 failed: true,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_proxy_answers_itself_names_its_cause() {
+    fn responses_of_the_proxy_itself_name_their_cause() {
         let own = ResponseSummary { status: Some(502), own: true, ..ResponseSummary::default() };
         let refused = told(Ending::UpstreamFailed(UpstreamFailure::Connect), &own);
         assert_eq!(refused, (Outcome::Error, ErrorSource::Upstream, "upstream_connect".into()));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_ok_unless_its_status_says_otherwise() {
+    fn plain_http_is_ok_unless_its_status_is_an_error() {
         let plain = |status| ResponseSummary { status: Some(status), ..ResponseSummary::default() };
         assert_eq!(
             told(Ending::Complete, &plain(204)),

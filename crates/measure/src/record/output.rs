@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_add_up_and_one_estimate_makes_all_of_it_one() {
+    fn turns_add_up_and_one_estimated_turn_makes_the_sum_estimated() {
         let source =
             |total, source| TokenCounts { total, source: Some(source), ..TokenCounts::default() };
         let told = |earlier: TokenCounts, later: TokenCounts| {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_reports_is_taken_where_it_reports() {
+    fn reported_counts_take_precedence() {
         assert_eq!(
             n(&counted(98, 0), Some(usage(100, Some(0)))),
             (100.0, Some(Source::Reported), 0)
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_reasoning_is_not_output_that_was_streamed() {
+    fn hidden_reasoning_is_not_streamed_output() {
         // 500 reported, 400 of them reasoning, none of it streamed: 100 tokens were delivered.
         assert_eq!(
             n(&counted(99, 0), Some(usage(500, Some(400)))),
@@ -165,19 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn without_usage_our_count_stands_with_its_own_source() {
+    fn without_usage_the_own_count_is_used_with_its_source() {
         assert_eq!(n(&counted(42, 0), None), (42.0, Some(Source::Counted), 0));
         let estimated = TokenCounts { source: Some(Source::Estimated), ..counted(42, 0) };
         assert_eq!(n(&estimated, None), (42.0, Some(Source::Estimated), 0));
     }
 
     #[test]
-    fn streamed_reasoning_without_a_split_in_usage_makes_it_an_estimate() {
+    fn streamed_reasoning_without_a_split_in_usage_makes_the_count_estimated() {
         assert_eq!(n(&counted(40, 60), Some(usage(40, None))), (100.0, Some(Source::Estimated), 0));
     }
 
     #[test]
-    fn usage_all_zero_beside_text_is_not_believed() {
+    fn usage_of_only_zeros_beside_text_is_ignored() {
         assert_eq!(n(&counted(42, 0), Some(usage(0, None))), (42.0, Some(Source::Counted), 0));
     }
 

@@ -8,8 +8,8 @@ use tokengauge_types::label::Name;
 /// Close codes that mean success. A close frame without a code also means success.
 const FINE: [u16; 2] = [1000, 1001];
 
-/// Close codes by which the upstream blames the client: protocol, type, text, policy, size, missing extension. The last
-/// two, from the IANA registry, mean unauthorized and forbidden.
+/// Close codes that name the client as the cause: protocol, type, text, policy, size, missing extension. The last two,
+/// from the IANA registry, mean unauthorized and forbidden.
 const CLIENT_TO_BLAME: [u16; 8] = [1002, 1003, 1007, 1008, 1009, 1010, 3000, 3003];
 
 /// Observed traffic of a WebSocket.
@@ -140,7 +140,7 @@ mod tests {
     const CLIENT: Direction = Direction::Request;
 
     #[test]
-    fn a_closing_frame_is_the_last_word() {
+    fn a_close_frame_decides_the_outcome() {
         let nothing = Session::default();
         let broke = Ending::UpstreamFailed(UpstreamFailure::MidBody);
         for ending in [Ending::Complete, Ending::ClientDisconnected, broke, Ending::Drained] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upstreams_code_tells_a_failure_and_whose_it_is() {
+    fn the_close_code_of_the_upstream_decides_failure_and_error_source() {
         let of =
             |code, session: &Session| told(closed(UPSTREAM, Some(code)), Ending::Complete, session);
         let nothing = Session::default();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_was_the_providers_last_word_fails_a_session_closed_politely() {
+    fn an_error_as_the_last_message_fails_a_session_with_a_normal_close() {
         let of = |session: &Session| told(closed(CLIENT, Some(1000)), Ending::Complete, session);
         assert_eq!(
             of(&said(true, "server_error")),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_without_a_word_has_left() {
+    fn ending_without_a_close_frame_is_a_disconnect() {
         let nothing = Session::default();
         let of = |socket, ending| told(socket, ending, &nothing);
         let gone = (Outcome::Cancelled, ErrorSource::Client, "client_gone".to_owned());

@@ -166,7 +166,7 @@ mod tests {
 
     /// Rows of the SRE workbook for 99.9 % over 30 d: burn rate, number of hours, and spent budget.
     #[test]
-    fn burn_rates_spend_what_the_workbook_says() {
+    fn burn_rates_match_the_sre_workbook() {
         for (rate, bad, hours, spent) in
             [(14.4, 144, 1, 0.02), (6.0, 60, 6, 0.05), (3.0, 30, 24, 0.1), (1.0, 10, 72, 0.1)]
         {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_whole_without_bad_events_and_may_be_overspent() {
+    fn a_budget_is_full_without_bad_events_and_can_be_overspent() {
         let counts = |good, bad| Counts { good, bad };
         close(counts(1_000, 0).budget(TARGET), 1.0);
         close(counts(0, 1_000).budget(TARGET), 1.0 - 1_000.0);
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_window_says_nothing() {
+    fn an_empty_window_has_no_values() {
         let window = window(300);
         let counts = window.counts(MonotonicInstant::from_secs(1_000));
         assert_eq!((counts.burn(TARGET), counts.budget(TARGET)), (None, None));
     }
 
     #[test]
-    fn an_event_stays_for_the_window_and_no_slot_longer() {
+    fn an_event_stays_for_exactly_the_window() {
         let mut window = window(300);
         let width = 2_500_000_000;
         let slot = 4 * width;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_slots_leave_one_after_the_other() {
+    fn neighbouring_slots_expire_one_after_the_other() {
         let mut window = window(300);
         window.note(MonotonicInstant::from_nanos(2_499_999_999), BAD);
         window.note(MonotonicInstant::from_nanos(2_500_000_000), GOOD);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_leaves_nothing_behind_and_one_that_lags_loses_nothing() {
+    fn a_clock_jump_leaves_no_old_events_and_a_late_clock_loses_none() {
         let mut window = window(300);
         window.note(MonotonicInstant::from_secs(10), BAD);
         let later = MonotonicInstant::from_secs(10 * DAY);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_put_away_is_the_same_again() {
+    fn a_saved_window_is_restored_unchanged() {
         let mut before = window(300);
         for second in 700..1_000 {
             let counts = Counts { good: second, bad: 1 };
@@ -281,7 +281,7 @@ mod tests {
 
     /// The workbook's times to exhaustion of a full budget over 30 d.
     #[test]
-    fn a_whole_budget_lasts_as_long_as_the_workbook_says() {
+    fn a_full_budget_lasts_as_long_as_in_the_sre_workbook() {
         close(course(1.0, 14.4, MONTH), 50.0);
         close(course(1.0, 6.0, MONTH), 120.0);
         close(course(1.0, 3.0, MONTH), 240.0);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_burn_too_fast_or_is_spent_has_no_end() {
+    fn a_slow_burn_or_a_spent_budget_has_no_end() {
         assert_eq!(course(0.5, 1.0, MONTH), None, "earned as fast as it burns");
         assert_eq!(course(0.5, 0.0, MONTH), None);
         assert_eq!(course(0.0, 14.4, MONTH), None);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_window_fills_each_event_adds_to_what_may_fail() {
+    fn while_the_window_fills_each_event_increases_the_budget() {
         close(course(0.5, 2.0, 10 * DAY), 5.0 * 24.0);
         close(course(0.5, 11.0, 10 * DAY), 12.0);
     }
@@ -307,7 +307,7 @@ mod tests {
     proptest! {
         /// At even traffic, the spent budget equals the allowed budget at the predicted exhaustion.
         #[test]
-        fn the_budget_ends_when_it_was_foretold(
+        fn the_budget_ends_at_the_predicted_time(
             budget in 0.001_f64..1.0,
             burn in 1.001_f64..1_000.0,
             covered in 1_u64..=MONTH,
@@ -320,7 +320,7 @@ mod tests {
 
         /// Instants are quarters of a slot over three windows, so that the edges of slots are tested.
         #[test]
-        fn a_window_holds_what_the_list_of_events_gives(
+        fn a_window_equals_the_list_of_events(
             length in prop::sample::select(vec![300, 1_800, HOUR, 2 * HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 90 * DAY]),
             events in prop::collection::vec((0_u64..1_440, any::<bool>()), 0..200),
             read in 0_u64..1_440,

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_gaps_it_is_covered_from_its_beginning_on() {
+    fn without_gaps_a_window_is_covered_from_its_beginning() {
         let coverage = Coverage::since(at(100));
         assert_eq!(coverage.observed(at(50), secs(300)), secs(0));
         assert_eq!(coverage.observed(at(399), secs(300)), secs(299));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_a_tenth_is_borne_and_a_longer_one_until_it_has_left_enough() {
+    fn a_gap_of_a_tenth_is_tolerated_and_a_longer_gap_once_it_has_moved_out() {
         let mut coverage = Coverage::since(at(0));
         coverage.miss(at(1_000), at(1_030));
         assert!(coverage.covers(at(1_030), secs(300)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_come_in_order_and_do_not_overlap() {
+    fn gaps_are_in_order_and_do_not_overlap() {
         let mut coverage = Coverage::since(at(0));
         coverage.miss(at(10), at(20));
         coverage.miss(at(15), at(30));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ever_more_gaps_take_no_more_room_and_nothing_unobserved_is_said_to_be() {
+    fn many_gaps_use_bounded_memory_and_never_count_as_observed() {
         let mut coverage = Coverage::since(at(0));
         let mut observed = 0;
         for gap in 1..=1_000 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_taken_back_if_it_is_whole() {
+    fn saved_coverage_is_restored_if_it_is_complete() {
         let restored = |gaps: &[(u64, u64)]| {
             let gaps = gaps.iter().map(|(from, to)| (at(*from), at(*to)));
             Coverage::restored(at(5), gaps.collect(), at(50)).is_some()

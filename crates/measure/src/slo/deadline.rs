@@ -12,7 +12,7 @@ use tokengauge_types::clock::MonotonicInstant;
 pub struct Deadline {
     /// Index of the SLO.
     pub objective: usize,
-    /// Longest good time since accept, without the time in which the client did not read.
+    /// Longest time since *accept* that still counts as good. Time in which the client did not read is not included.
     pub limit: Duration,
     pub awaited: Awaited,
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_the_end_can_excuse_is_not_anticipated() {
+    fn a_result_that_the_end_can_exclude_is_not_reported_early() {
         let of = |counting| deadline(Sli::Duration(SECOND), counting, true);
         let excluding =
             CountingRules { exclude: vec![Exclusion::Overload], ..CountingRules::default() };

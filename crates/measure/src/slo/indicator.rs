@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_words_is_that_of_all_indicators() {
+    fn the_list_of_keywords_has_all_indicators() {
         let time = Duration::from_secs(1);
         let all = [
             Sli::Availability,

@@ -181,7 +181,7 @@ impl SloTracker {
     }
 }
 
-/// One SLO and its history: eight windows, 16 KiB. Instants are on the tracker's timeline.
+/// One SLO with its history in eight windows, which take 16 KiB. Instants refer to the tracker's timeline.
 #[derive(Debug)]
 struct Account {
     objective: Objective,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn only_objectives_in_whose_scope_it_is_judge_an_exchange() {
+    fn an_exchange_counts_only_for_objectives_in_scope() {
         let scoped = |name, model: &str| Objective {
             scope: Scope { model: Some(model.to_owned()), ..Scope::default() },
             ..objective(name)
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_leaves_no_trace() {
+    fn excluded_exchanges_leave_no_trace() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(7_200);
         ledger.note(at, 0, once(Verdict::Excluded));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_is_told_from_the_moment_its_window_is_covered() {
+    fn a_burn_rate_is_reported_once_its_window_is_covered() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for (index, (name, length)) in BURN_WINDOWS.into_iter().enumerate() {
             let covered = MonotonicInstant::ZERO + length;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_that_of_what_is_covered() {
+    fn a_budget_covers_only_the_observed_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(1_800);
         note(&mut ledger, at, 399, 1);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_burns_faster_than_it_is_earned_has_an_end() {
+    fn a_budget_that_burns_faster_than_it_recovers_has_an_end() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         for hour in 0..23 {
             note(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
@@ -420,7 +420,7 @@ mod tests {
     /// Rows of the SRE workbook for 99.9 % over 30 d, in tokens: spent budget and time to exhaustion of a burn rate. A
     /// stream weighs as much as it has tokens.
     #[test]
-    fn tokens_spend_what_the_workbook_says() {
+    fn token_budgets_match_the_sre_workbook() {
         const MONTH: u64 = 30 * 24;
         for (rate, hours, spent, window) in [
             (14.4, 1, 0.02, "1h"),
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_a_new_objective_is_covered_from_when_it_came() {
+    fn a_window_of_a_new_objective_is_covered_from_its_creation() {
         let mut ledger = SloTracker::new(vec![]);
         let came = MonotonicInstant::from_secs(50_000);
         ledger.replace(came, vec![objective("a")]);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_no_more_is_ignored() {
+    fn an_index_without_an_objective_is_ignored() {
         let mut ledger = SloTracker::new(vec![]);
         ledger.note(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
         assert!(ledger.reading(MonotonicInstant::ZERO).is_empty() && ledger.objective(0).is_none());
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_where_it_was_and_totals_begin_anew() {
+    fn a_restart_continues_windows_and_resets_totals() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(40 * 3_600);
         note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_longer_back_than_a_window_is_gone_and_a_long_gap_silences_it() {
+    fn events_older_than_the_window_are_gone_and_a_long_gap_hides_the_window() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(80 * 3_600);
         note(&mut ledger, at, 90, 10);
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_was_set_back_lets_no_time_pass() {
+    fn a_wall_clock_set_back_passes_no_time() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn an_objective_that_changed_over_a_restart_starts_afresh() {
+    fn an_objective_changed_over_a_restart_starts_empty() {
         let mut ledger = SloTracker::new(vec![objective("a"), objective("b")]);
         let at = MonotonicInstant::from_secs(4_000);
         for index in 0..2 {
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_is_not_observed_at_any_start() {
+    fn the_start_up_period_is_not_covered_at_any_start() {
         let minute = Duration::from_secs(60);
         let warm = Objective {
             counting: CountingRules { warmup: minute, ..CountingRules::default() },
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_cannot_be_one_is_refused_and_changes_nothing() {
+    fn an_invalid_state_is_rejected_and_changes_nothing() {
         let mut ledger = SloTracker::new(vec![objective("a")]);
         let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_of_the_system_stand_in_the_books_of_their_objective() {
+    fn system_minutes_count_for_their_objective() {
         let system = Objective {
             indicator: Sli::SystemRate { floor: 10.0, min_streams: 1 },
             ..objective("system")
@@ -676,10 +676,10 @@ mod tests {
     }
 
     proptest! {
-        /// With random restarts, downtimes and process ages, the budget equals that of the raw list of events, each at
-        /// its own time of day.
+        /// With random restarts, downtimes and process ages, the budget equals the budget computed from the plain list
+        /// of events and their wall-clock times.
         #[test]
-        fn a_restart_changes_nothing_of_what_the_list_of_events_gives(
+        fn a_restart_does_not_change_the_result_of_the_list_of_events(
             events in prop::collection::vec((0_u64..600, any::<bool>(), 1_u64..50), 1..80),
             restarts in prop::collection::btree_map(1_u64..600, (0_u64..100, 0_u64..60), 0..4),
             age in 0_u64..60,
@@ -720,7 +720,7 @@ mod tests {
         /// Events and readings lie on the grid of the widest slots (3 d ÷ 120 = 36 min). Every other grid here divides
         /// it, so the windows are exact.
         #[test]
-        fn a_reading_equals_what_the_list_of_events_gives(
+        fn a_reading_equals_the_result_of_the_list_of_events(
             events in prop::collection::vec((0_u64..300, 0_u32..5), 0..120),
             read in 0_u64..300,
             days in prop::sample::select(vec![1_u64, 3]),

@@ -71,7 +71,8 @@ pub struct Reading {
     pub excluded: u64,
     /// Events in the rolling window.
     pub counts: Counts,
-    /// Remaining ratio of the window's budget: 1 untouched, 0 spent, below 0 overspent. `None` without events.
+    /// Remaining ratio of the window's error budget: 1 if untouched, 0 if spent, negative if overspent. `None` if the
+    /// window has no events.
     pub budget: Option<f64>,
     /// Burn rates in the order of [`BURN_WINDOWS`]: ratio of bad events in the window ÷ (1 − target). `None` until the
     /// window is covered, and if it has no events.

@@ -137,7 +137,7 @@ mod tests {
 
     /// The tables in docs/how-to/slos.md list the same presets, with reasons.
     #[test]
-    fn the_page_holds_exactly_these_presets() {
+    fn the_page_lists_exactly_these_presets() {
         let page = std::fs::read_to_string(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/how-to/slos.md"
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_promises_to_be_there_and_only_batch_lets_one_wait() {
+    fn every_preset_has_availability_and_only_batch_has_no_first_token_objective() {
         for preset in Preset::ALL {
             let promises = preset.promises();
             let has = |word: &str| promises.iter().any(|it| it.indicator.as_str() == word);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_scope_takes_all_and_a_full_one_wants_both() {
+    fn an_empty_scope_matches_all_and_a_given_field_must_match() {
         let record = stream();
         assert!(in_scope(None, None, &record));
         assert!(in_scope(Some("default"), None, &record));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_the_one_asked_for_and_else_its_label() {
+    fn the_scope_matches_the_requested_model_or_its_label() {
         let mut record = stream();
         assert!(!in_scope(None, Some("gpt-4o-2024*"), &record));
         let call = record.call.as_mut().unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_no_tenant_is_in_the_scope_of_none() {
+    fn a_request_without_a_tenant_matches_no_tenant_scope() {
         let scope = |tenant: &str| Scope { tenant: Some(tenant.to_owned()), ..Scope::default() };
         let mut record = stream();
         assert!(!matches(&scope("*"), &record));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_and_streams_are_told_apart() {
+    fn scopes_distinguish_operations_and_streams() {
         let scope = |operation, stream| Scope { operation, stream, ..Scope::default() };
         let mut record = stream();
         assert!(matches(&scope(Some(Operation::Chat), None), &record));

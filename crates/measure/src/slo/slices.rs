@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_judged_once_when_the_next_has_begun() {
+    fn a_minute_is_evaluated_once_when_the_next_has_begun() {
         let mut slices = slices();
         assert_eq!(watch(&mut slices, 0, 60_000, 2), [], "it had begun already");
         assert_eq!(slices.add(at(60_000), 600), None, "the first look is missing");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_with_fewer_streams_at_any_look_counts_for_nothing() {
+    fn a_minute_with_too_few_streams_at_any_sample_does_not_count() {
         let mut slices = slices();
         watch(&mut slices, 0, 90_000, 9);
         assert_eq!(slices.look(at(90_000), 1), None);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_whole_counts_for_nothing() {
+    fn a_partly_observed_minute_does_not_count() {
         let mut slices = slices();
         watch(&mut slices, 0, 80_000, 2);
         assert_eq!(watch(&mut slices, 84_750, 120_500, 2).len(), 1, "5 s apart");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_over_an_edge_spoils_both_sides_and_no_more() {
+    fn a_clock_jump_over_a_boundary_invalidates_only_both_minutes() {
         let mut slices = slices();
         watch(&mut slices, 0, 118_000, 2);
         assert_eq!(slices.look(at(124_000), 2), None, "its end was not seen");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_open_a_minute_before_its_first_look_do_not_hide_a_gap() {
+    fn tokens_before_the_first_sample_of_a_minute_do_not_hide_a_gap() {
         let mut slices = slices();
         watch(&mut slices, 0, 118_000, 2);
         assert_eq!(slices.add(at(120_100), 9_999).map(|it| it.at), Some(at(120_000)));
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_that_begins_in_the_warm_up_counts_for_nothing() {
+    fn a_minute_that_begins_in_the_start_up_period_does_not_count() {
         let mut slices = Slices::new(10.0, 1, MonotonicInstant::from_secs(61));
         let closed = watch(&mut slices, 0, 180_500, 1);
         assert_eq!(closed, [self::closed(3, Verdict::Bad)]);
     }
 
     #[test]
-    fn words_that_come_late_count_for_the_slice_that_is_open() {
+    fn late_events_count_for_the_open_slice() {
         let mut slices = slices();
         watch(&mut slices, 0, 120_000, 2);
         watch(&mut slices, 120_000, 120_250, 2);

@@ -139,8 +139,8 @@ fn first(
     }
 }
 
-/// Returns whether the client disconnected after the limit had passed. The target was already missed by then. Time in
-/// which the client did not read is not counted.
+/// Returns whether the client disconnected after `limit`, when the target was already missed. Time in which the client
+/// did not read is not counted.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
     let waited = record.points.duration().map(|took| took.saturating_sub(record.blocked));
     record.ending == Ending::ClientDisconnected && waited.is_some_and(|waited| waited > limit)
@@ -289,12 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_went_well_is_good_for_all() {
+    fn a_successful_stream_is_good_for_all_indicators() {
         assert_eq!(verdicts(&stream()), [GOOD; 4]);
     }
 
     #[test]
-    fn a_threshold_itself_is_still_good() {
+    fn a_value_at_the_threshold_is_good() {
         let mut record = stream();
         record.points.token = Some(at(500));
         record.points.end = Some(at(10_000));
@@ -307,21 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_served_is_the_clients() {
+    fn an_invalid_request_is_excluded() {
         for status in [400, 401, 403, 404, 413, 422, 499] {
             assert_eq!(verdicts(&refused(status)), [EXCLUDED; 4], "{status}");
         }
     }
 
     #[test]
-    fn a_backend_that_cannot_keep_up_or_fails_is_bad() {
+    fn an_overloaded_or_failing_backend_is_bad() {
         for status in [408, 429, 500, 502, 503, 504, 529] {
             assert_eq!(verdicts(&refused(status)), [BAD, BAD, EXCLUDED, BAD], "{status}");
         }
     }
 
     #[test]
-    fn an_error_inside_a_stream_is_bad_whatever_the_status() {
+    fn an_error_in_a_stream_is_bad_with_any_status() {
         let record =
             Record { fault: ErrorSource::Upstream, ..ended(Outcome::Error, Ending::Complete) };
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_but_the_client_broke_it_it_is_broken() {
+    fn a_stream_broken_by_any_other_party_than_the_client_is_bad() {
         for (outcome, ending) in [
             (Outcome::Error, Ending::UpstreamFailed(UpstreamFailure::MidBody)),
             (Outcome::Timeout, Ending::TimedOut(TimeoutKind::Idle)),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_takes_back_only_what_was_still_open() {
+    fn a_client_that_disconnects_excludes_only_undecided_indicators() {
         let left = || ended(Outcome::Cancelled, Ending::ClientDisconnected);
         assert_eq!(verdicts(&left()), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
         let in_time = tokenless(left(), 500);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_after_the_limit_of_a_duration_missed_it() {
+    fn a_client_that_disconnects_after_the_duration_limit_counts_as_bad() {
         let mut left = tokenless(ended(Outcome::Cancelled, Ending::ClientDisconnected), 10_000);
         call(&mut left).request.stream = None;
         call(&mut left).streamed = false;
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_observer_lost_is_not_held_against_anybody() {
+    fn unobserved_exchanges_are_excluded() {
         let mut record = stream();
         call(&mut record).complete = Completeness::Unobserved;
         assert_eq!(judge(FIRST_TOKEN, &record), GOOD, "early enough even so");
@@ -388,12 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_a_token_or_a_rate_has_no_such_verdict() {
+    fn a_stream_without_a_token_or_a_rate_has_no_such_result() {
         assert_eq!(verdicts(&tokenless(stream(), 2_000)), [GOOD, EXCLUDED, EXCLUDED, GOOD]);
     }
 
     #[test]
-    fn what_is_no_stream_has_availability_and_duration_only() {
+    fn a_non_streaming_response_has_only_availability_and_duration() {
         let mut whole = tokenless(stream(), 2_000);
         call(&mut whole).streamed = false;
         call(&mut whole).request.stream = None;
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_the_client_did_not_read_is_excused() {
+    fn time_in_which_the_client_did_not_read_is_excluded() {
         let mut record = stream();
         record.points.end = Some(at(15_000));
         assert_eq!(judge(DURATION, &record), BAD);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_went_well_is_good_for_the_others_too_and_thresholds_are() {
+    fn a_successful_stream_is_good_for_the_other_indicators_including_thresholds() {
         assert_eq!(others(&stream()), [GOOD; 5]);
         let mut record = stream();
         record.points.visible = Some(at(800));
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_text_owes_nobody_any() {
+    fn a_complete_response_without_visible_text_is_excluded() {
         let mut thought = stream();
         thought.points.visible = None;
         assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_is_that_of_an_answer_which_was_delivered() {
+    fn only_a_delivered_response_has_a_total() {
         for (outcome, ending) in [
             (Outcome::Cancelled, Ending::ClientDisconnected),
             (Outcome::Truncated, Ending::Complete),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_that_the_client_held_up_is_excused() {
+    fn a_total_delayed_by_the_client_is_excluded() {
         // 160 tokens in 8 s, of which the client did not read for 4 s.
         let mut record = stream();
         record.points.end = Some(at(8_000));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_bad_however_the_stream_ended_and_none_is_good_only_of_a_whole_one() {
+    fn a_stall_is_bad_after_any_end_and_no_stall_is_good_only_for_a_complete_stream() {
         let of = |record: &Record| judge(Sli::StallFree, record);
         for (outcome, ending, without) in [
             (Outcome::Ok, Ending::Complete, GOOD),
@@ -501,14 +501,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_a_rate_has_no_verdict_on_its_gaps() {
+    fn a_stream_without_a_rate_has_no_result_for_its_gaps() {
         let mut record = stream();
         call(&mut record).rates.output = None;
         assert_eq!(others(&record)[3..], [EXCLUDED, EXCLUDED]);
     }
 
     #[test]
-    fn a_stream_counts_as_often_as_it_has_tokens_where_they_are_counted() {
+    fn a_stream_counts_once_per_token_for_token_indicators() {
         let objective = |indicator| Objective { indicator, ..objective("a") };
         let mut record = stream();
         let tokens = |tokens| Some(Output { tokens, ..Output::default() });
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_has_no_verdict_on_rates_and_keeps_the_others() {
+    fn a_short_stream_has_no_rate_result_and_keeps_the_others() {
         let counting = CountingRules { min_output_tokens: Some(160), ..CountingRules::default() };
         let told = |indicator, tokens| {
             let objective = Objective { indicator, counting: counting.clone(), ..objective("a") };
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_in_the_warm_up_is_excluded_good_and_bad_alike() {
+    fn exchanges_that_began_in_the_start_up_period_are_excluded() {
         let accepted = MonotonicInstant::from_millis(1_000_000);
         let told = |warmup, record: &Record| {
             let counting = CountingRules { warmup, ..CountingRules::default() };
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_holds_against_nobody_is_excluded() {
+    fn outcomes_excluded_by_the_operator_do_not_count() {
         let told = |exclude: &[Exclusion], record: &Record| {
             let counting = CountingRules { exclude: exclude.to_vec(), ..CountingRules::default() };
             let objective = Objective { counting, ..objective("a") };

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_in_use_is_the_same_instant() {
+    fn every_known_notation_yields_the_same_instant() {
         for text in [
             "t=1512379167.574",
             "1512379167.574",
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_recorded_and_never_0() {
+    fn implausible_times_are_absent_not_0() {
         for text in [
             "",
             "t=",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_earliest_that_can_be_counts() {
+    fn the_earliest_plausible_time_counts() {
         let (early, late) = ("t=1512379166.5", "1512379167500");
         assert_eq!(waited(&[early, late]), Some(1_500_000));
         assert_eq!(waited(&[late, early]), Some(1_500_000));
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_start_within_the_hour_is_read_back_in_every_unit(ago in 0_u64..3_600_000, at in 1_000_000_000_u64..4_000_000_000) {
+        fn any_start_within_the_hour_is_parsed_in_every_unit(ago in 0_u64..3_600_000, at in 1_000_000_000_u64..4_000_000_000) {
             let accept = WallTime::from_unix_nanos(at * 1_000_000_000);
             let start = at * 1_000 - ago;
             let spellings = [
@@ -139,7 +139,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_it_says_it_is_at_most_an_hour(text in ".{0,40}") {
+        fn the_parsed_wait_is_at_most_an_hour_for_any_text(text in ".{0,40}") {
             prop_assert!(edge_wait([text.as_str()], ACCEPT).is_none_or(|wait| wait <= LONGEST));
         }
     }

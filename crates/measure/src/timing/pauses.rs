@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_in_time_are_no_pause() {
+    fn heartbeats_in_time_are_no_pause() {
         let mut pauses = PauseDetector::default();
         for beat in 0..100 {
             assert!(pauses.beat(at(beat * 251)) <= millis(1));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_beat_excuses_what_lies_behind_its_due_time() {
+    fn a_late_heartbeat_excludes_the_time_after_it_was_due() {
         let mut pauses = PauseDetector::default();
         pauses.beat(at(1_000));
         assert_eq!(pauses.beat(at(4_250)), millis(3_000));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_that_is_missing_excuses_what_is_looked_at_before_it() {
+    fn a_missing_heartbeat_excludes_the_time_before_it_arrives() {
         let mut pauses = PauseDetector::default();
         assert_eq!(pauses.within(at(0), at(9_000)), Duration::ZERO, "no beat ever: not known");
         pauses.beat(at(1_000));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_pauses_are_remembered() {
+    fn only_the_latest_pauses_are_kept() {
         let mut pauses = PauseDetector::default();
         for beat in 0..1_000 {
             pauses.beat(at(beat * 1_000));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_the_gaps_between_neighbours_and_add_up() {
+    fn stages_are_the_gaps_between_neighbouring_points_and_add_up() {
         let stages = full().stages();
         let lengths: Vec<_> =
             stages.iter().map(|(stage, length)| (stage, length.as_millis())).collect();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_never_occurs_collapses_onto_the_next_and_the_rest_still_add_up() {
+    fn a_missing_point_takes_the_time_of_the_next_and_the_stages_still_add_up() {
         let points = Timestamps { event: None, token: None, visible: None, last: None, ..full() };
         let stages = points.stages();
         assert!(stages.iter().all(|(stage, _)| !matches!(
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_outlasts_the_head_is_clipped_at_it() {
+    fn an_upload_longer_than_the_response_headers_is_clipped() {
         let points = Timestamps { uploaded: at(220), ..full() };
         let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_upload_is_not_time_of_the_upstream() {
+    fn a_slow_upload_is_not_upstream_time() {
         let time = |points: Timestamps| points.upstream_time_to_first_token().unwrap().as_millis();
         assert_eq!(time(full()), 220, "uploaded 160 … token 380");
         assert_eq!(time(Timestamps { uploaded: at(400), ..full() }), 250, "sent 130 … token 380");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn prefill_and_the_first_chunk_are_left_out_of_the_output_rate() {
+    fn the_output_rate_excludes_prefill_and_the_first_chunk() {
         // 101 tokens, 1 in the first chunk; 100 tokens in 2 s are 50 per second. Total: 101 in 3.1 s.
         let rates = Rates::of_stream(
             &points(1_000, 3_000, 3_100),
@@ -203,7 +203,7 @@ mod tests {
 
     /// Alerts on rates must catch a decode that is slower than the prefill: docs/adr/0007-slow-decode.md.
     #[test]
-    fn a_decode_slower_than_the_first_token_was_is_rated() {
+    fn a_decode_slower_than_the_first_token_has_a_rate() {
         // First token after 300 ms, then one every 500 ms: 2 per second. The average of 21 tokens in 10.3 s is slightly
         // higher.
         let rates = Rates::of_stream(
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_client_did_not_read_is_not_decode() {
+    fn time_in_which_the_client_did_not_read_is_not_decode_time() {
         let rates = Rates::of_stream(
             &points(1_000, 5_000, 5_000),
             tokens(101.0, 101, 1),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_is_not_rated() {
+    fn unobserved_responses_have_no_rate() {
         let rates = Rates::of_stream(
             &points(1_000, 3_000, 3_000),
             tokens(101.0, 101, 1),
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_has_a_total_only() {
+    fn a_non_streaming_response_has_only_a_total() {
         let rates = Rates::of_whole(&points(0, 0, 2_000), 100.0);
         assert_eq!(rates, Rates { total: Some(50.0), ..Rates::default() });
     }
 
     #[test]
-    fn a_bound_belongs_to_the_band_above_it() {
+    fn a_bound_belongs_to_the_upper_band() {
         let bands = [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6]
             .map(|rate| OutputRateRange::of(rate).as_str());
         assert_eq!(bands, ["<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"]);

@@ -47,7 +47,7 @@ pub struct Stall {
     pub awaited: StallPhase,
     /// Kind of the stall when it was raised.
     pub silence: StallKind,
-    /// Start of the silence: the last token, or the last progress of the request.
+    /// Time at which the silence began: the time of the last token, or of the last progress of the request.
     pub begun: MonotonicInstant,
     /// When the silence reached the route's stall threshold.
     pub raised: MonotonicInstant,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_raised_once_and_exactly_when_patience_ended() {
+    fn a_stall_is_reported_once_exactly_at_the_threshold() {
         let mut watch = streaming(1_000);
         assert_eq!(look(&mut watch, 2_999), None);
         let stall = look(&mut watch, 3_140).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_runs_from_the_requests_progress_and_not_before() {
+    fn the_stall_clock_starts_with_the_progress_of_the_request() {
         let mut watch = StallClock::default();
         assert_eq!(look(&mut watch, 100_000), None);
         watch.progress(at(1_000), StallPhase::FirstToken);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_are_told_from_silence_and_the_opening_event_is_no_ping() {
+    fn keep_alives_differ_from_silence_and_the_first_event_is_not_a_keep_alive() {
         let mut watch = StallClock::default();
         watch.progress(at(0), StallPhase::FirstToken);
         watch.arrival();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_time_is_not_the_backends() {
+    fn time_of_the_client_is_not_attributed_to_the_backend() {
         let mut watch = streaming(0);
         // The client has not read for 5 s, so the clock is paused.
         assert_eq!(watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE), None);
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_this_process_is_not_the_backends() {
+    fn pauses_of_this_process_are_not_attributed_to_the_backend() {
         let mut watch = streaming(0);
         assert_eq!(watch.look(at(60_000), Duration::ZERO, millis(59_000), PATIENCE), None);
         assert!(watch.look(at(61_000), Duration::ZERO, millis(59_000), PATIENCE).is_some());
     }
 
     #[test]
-    fn beyond_the_bound_stalls_are_only_counted() {
+    fn beyond_the_limit_stalls_are_only_counted() {
         let mut watch = streaming(0);
         for round in 1..=40 {
             assert!(look(&mut watch, round * 10_000).is_some());

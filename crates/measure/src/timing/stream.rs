@@ -15,14 +15,15 @@ pub enum LiveSample {
     /// Tokens of the same text in o200k_base. Only pieces that no later text can change are reported at once, and the
     /// rest at the end. The count is therefore live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },
-    /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
+    /// Inter-token latency: the gap between two chunks with tokens ÷ the number of tokens in the later chunk. The
+    /// latency is recorded `tokens` times, once per token.
     InterToken { latency: Duration, tokens: u32 },
     /// Gap between chunks with text.
     InterChunk { gap: Duration },
     /// Tokens in one chunk with text. 0 if the text only lengthens the last token.
     ChunkTokens { tokens: u32 },
-    /// Time per output chunk as defined by the semantic conventions: gap before every chunk after the first, whatever
-    /// it carries.
+    /// Time per output chunk, as the semantic conventions define it: the gap before each chunk after the first, with or
+    /// without tokens.
     OutputChunk { gap: Duration },
     /// A stall began. It is reported when a clock check or the end of the stall detects it.
     Stalled(Stall),
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_without_text_passes_its_gap_on() {
+    fn the_gap_of_a_chunk_without_text_counts_for_the_next_chunk() {
         let (samples, _) = run(&[(0, 0, Some(1)), (30, 0, None), (50, 0, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(50) }));
         assert_eq!(
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_only_lengthens_the_last_token_has_a_gap_and_no_token() {
+    fn a_chunk_that_only_extends_the_last_token_has_a_gap_and_no_token() {
         let (samples, stream) =
             run(&[(0, 0, Some(1)), (30, 10, Some(0)), (50, 0, Some(1)), (90, 20, Some(0))]);
         let of_tokens = samples.iter().filter(|s| !matches!(s, LiveSample::OutputChunk { .. }));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_did_not_read_makes_no_slow_gap() {
+    fn a_client_that_did_not_read_causes_no_slow_gap() {
         let (samples, stream) = run(&[(0, 0, Some(1)), (1_010, 1_000, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(10) }));
         assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));

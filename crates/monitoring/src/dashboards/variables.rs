@@ -13,7 +13,8 @@ pub(super) struct Variable {
     pub(super) label: String,
     #[serde(default)]
     pub(super) scope: Scope,
-    /// Grafana query for the values, with markers: `label_values(…)` or `query_result(…)`.
+    /// Grafana query that lists the values of the variable: `label_values(…)` or `query_result(…)`. The query can
+    /// contain the markers of [`super::query`], such as `<fleet>`.
     pub(super) query: String,
     /// Regular expression applied to each result of the query.
     #[serde(default)]

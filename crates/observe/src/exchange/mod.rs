@@ -406,7 +406,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the status of a response below 400 or of a session, and how its tokens are counted. `None` before the
+    /// Returns the status code and the token source of a response below 400 or of a session. Returns `None` before the
     /// response.
     pub fn response_start(&self) -> Option<(u16, Source)> {
         let status = self.head.as_ref().filter(|_| self.is_answering())?.status;

@@ -26,7 +26,7 @@ pub(super) struct ActiveRequest {
     pub(super) state: RequestPhase,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) live_state: Arc<LiveState>,
-    /// Time up to which stream time has already been recorded.
+    /// Time up to which the duration of the stream is already recorded.
     pub(super) swept: MonotonicInstant,
     /// Whether the provider has sent its final event. Later time is not stream time.
     pub(super) is_stream_over: bool,
@@ -82,7 +82,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Returns the time in which the client has not read and that no event has reported. This time starts when the last
+    /// Returns for how long the client has not read, as far as no event has reported it. This time starts when the last
     /// bytes are passed on, and ends when the client polls again.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.live_state.waiting(), self.arrived) {

@@ -1,5 +1,5 @@
-//! Judges open requests whose SLO on a time is already missed, so that a request that hangs spends the error budget
-//! while it hangs.
+//! Counts an open request as bad as soon as it misses the time limit of an SLO. A request that hangs therefore spends
+//! the error budget while it hangs.
 
 use std::time::Duration;
 
@@ -68,7 +68,8 @@ impl Deadlines {
         indices
     }
 
-    /// Judges a request that has ended, except by the SLOs that it had already missed. Adds all results to the record.
+    /// Evaluates the SLOs for a request that has ended, except the SLOs that the request had already missed. Adds all
+    /// results to the record.
     pub(super) fn judge_end(
         &self,
         slos: &mut SloTracker,

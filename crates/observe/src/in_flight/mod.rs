@@ -69,7 +69,8 @@ pub struct InFlightRequests {
     pub backends: Backends,
     /// The routes whose content is captured. Applies to requests that open from now on.
     pub contents: content::CapturePolicies,
-    /// Limits what the parsers of all requests hold and decompress. Applies to requests that open from now on.
+    /// Limits the memory of the parsers of all requests, and the bytes that they decompress. A new limit applies to
+    /// requests that open later.
     pub budget: Budget,
     health: ObserverHealth,
     costs: Costs,

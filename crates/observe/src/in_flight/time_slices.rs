@@ -1,4 +1,4 @@
-//! Reports open streams and their tokens to those objectives that rate slices of time instead of requests.
+//! Reports open streams and their tokens to the time-slice SLOs, which rate minutes of the system instead of requests.
 //!
 //! The effect of finished requests on error budgets is recorded in the parent module.
 

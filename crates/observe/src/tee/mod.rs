@@ -62,7 +62,8 @@ pub struct Batch {
 pub struct ChannelLosses {
     /// Body bytes that became gaps.
     pub bytes: u64,
-    /// Number of exchanges that are not observed at all. The observer counts those with a gap.
+    /// Number of exchanges that are not observed at all. The observer counts the exchanges that are observed with a
+    /// gap.
     pub exchanges: u64,
 }
 

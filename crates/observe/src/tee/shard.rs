@@ -69,7 +69,8 @@ impl Shard {
         true
     }
 
-    /// Returns whether half of the budget is used. Returns `true` at most once between two drains.
+    /// Returns whether half of the budget is used, so that the observer must be woken. Returns `true` at most once
+    /// between two drains.
     pub(super) fn passed_half(&mut self) -> bool {
         !self.is_reported && self.weight() > self.budget / 2 && {
             self.is_reported = true;

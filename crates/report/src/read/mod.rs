@@ -33,8 +33,8 @@ pub const MAX_GROUPS: usize = 10_000;
 const MAX_VALUES: usize = 64;
 /// Maximum number of configuration hashes in the report.
 const MAX_CONFIGS: usize = 16;
-/// Maximum number of values that the message for an empty selection lists, and one more, which shows that there are
-/// more.
+/// Maximum number of values collected for the message about an empty selection. The message lists ten values. The
+/// eleventh only shows that more values exist.
 const MAX_EXCLUDED: usize = 11;
 /// Maximum number of parser threads. One thread reads the files, and more parsers would only wait for it.
 const MAX_PARSERS: usize = 4;

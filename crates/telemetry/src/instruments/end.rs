@@ -22,8 +22,8 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
-/// Maximum number of cache entries. If the end of an exchange is not cached, its instruments are bound again. The limit
-/// allows the calls of a full process with five results each. An entry takes about 1 KiB.
+/// Maximum number of cache entries. If an entry is missing, its instruments are bound again. The limit is enough for
+/// all calls of a busy process with five different results each. An entry takes about 1 KiB.
 const MAX_CACHED: usize = 1_024;
 
 /// The bound instruments for ends of exchanges with the same facts.

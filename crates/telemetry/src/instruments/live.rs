@@ -32,7 +32,7 @@ pub struct LiveInstruments {
     pub(super) series: MetricLabels,
     /// The first response model of the series. The limit for the series already includes the points of this model.
     pub(super) response_model: OnceLock<Label>,
-    /// Set when the counters that a response updates were initialized.
+    /// Set once the counters that a response updates are exported as 0.
     has_response: OnceLock<()>,
     bound: BoundInstruments,
 }

@@ -23,7 +23,8 @@ pub struct ProcessStats {
     /// Memory in bytes at which the kernel kills the process. This is the lowest limit of its cgroup and the parents of
     /// the cgroup.
     pub memory_limit: Option<u64>,
-    /// Number of cores above which the kernel throttles the process. This is the lowest limit of the same cgroups.
+    /// Number of CPU cores above which the kernel throttles the process. This is the lowest limit of the cgroup and its
+    /// parents.
     pub cpu_limit: Option<f64>,
 }
 

@@ -130,7 +130,7 @@ impl RequestLog {
     /// Applies a new configuration. If the configuration is unchanged, reopens the file.
     ///
     /// # Errors
-    /// Fails like [`RequestLog::start`]. The previous configuration then stays in force.
+    /// Returns the same errors as [`RequestLog::start`]. After an error, the previous configuration stays in use.
     pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
         let previous = self.writer.load_full();
         let Some(config) = config else {

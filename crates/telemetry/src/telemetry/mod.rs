@@ -145,7 +145,7 @@ struct ExportThread {
     end: Arc<ThreadEnd>,
 }
 
-/// Whether everything was delivered. The value is set when the thread ends.
+/// Whether all telemetry was delivered. The thread sets the value when it ends.
 #[derive(Debug, Default)]
 struct ThreadEnd {
     delivered: Mutex<Option<bool>>,

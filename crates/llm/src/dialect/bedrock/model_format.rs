@@ -102,8 +102,7 @@ impl Hint {
 }
 
 impl ModelReader {
-    /// Creates a reader. `failed`: the status code marks the response as an error. All formats have the same error
-    /// objects.
+    /// Creates a reader. `failed` is set if the status code is an error. All formats have the same error objects.
     pub fn new(failed: bool, budget: &RequestBudget) -> Self {
         if failed {
             Self::Known(models::reader(true).into())

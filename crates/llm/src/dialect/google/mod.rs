@@ -14,7 +14,7 @@ use super::table::{Field, Table};
 use super::{Api, Part, Reader, RequestFacts};
 use usage::RawUsage;
 
-/// Final statuses of an interaction that are errors. They have no kind.
+/// Final statuses of an interaction that are errors. The statuses do not name a kind of error.
 const ERROR_STATUSES: &[(&str, Option<&str>)] = &[("failed", None)];
 
 const UNFINISHED: &[&str] = &["in_progress", "queued"];

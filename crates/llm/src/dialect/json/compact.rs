@@ -31,7 +31,7 @@ impl Compact {
         Self { depth: 0, string: StringState::Inside }
     }
 
-    /// Passes the bytes without white space to `out`. At the end of the value, returns the bytes after it.
+    /// Passes the bytes without white space to `out`. At the end of the value, returns the remaining bytes.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&[u8])) -> Option<&'a [u8]> {
         let (mut start, mut at) = (0, 0);
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {

@@ -136,7 +136,7 @@ pub enum ErrorField {
     ResponseStatus,
     /// AWS: the name of the exception.
     AwsName,
-    /// SageMaker and TGI: the type of the error.
+    /// The type of the error, as SageMaker and TGI report it.
     ServerType,
     TopType,
     TopCode,

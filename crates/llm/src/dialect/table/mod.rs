@@ -28,7 +28,8 @@ pub enum Field {
     Token,
     /// Whether the token is a special token, which is not part of the text.
     SpecialToken,
-    /// The whole text. A stream repeats it at its end. It is then read only if no piece of text was read before.
+    /// The whole text, which a stream repeats in its last message. The repetition is read only if no delta of the text
+    /// was read before.
     FullText,
     /// Text that the backend sends as a number if it consists of digits.
     DigitsOrText,
@@ -41,7 +42,7 @@ pub enum Field {
     Arguments,
     /// Arguments at the start of a content block. `{}` if the arguments follow in pieces.
     FirstArguments,
-    /// The whole arguments of a call. Read only if no piece of arguments was read before.
+    /// The whole arguments of a tool call. Read only if no delta of the arguments was read before.
     FullArguments,
     StopReason,
     /// A flag that is set if the choice stopped for the named reason.
@@ -98,7 +99,8 @@ pub enum Unit {
 pub enum Texts {
     /// Each message contains a new piece of text.
     Pieces,
-    /// Each message contains either the whole text so far or a new piece. The first two texts show which.
+    /// Each message contains either the whole text so far or only a delta. The first two texts of a stream show which
+    /// form the stream uses.
     MaybeCumulative,
     /// Each message contains the prompt and the whole text so far.
     PromptAndCumulative,
@@ -135,7 +137,7 @@ pub struct Table {
     pub numbers_calls: bool,
     /// Whether only the last message of a stream contains the whole text.
     pub full_text_is_last: bool,
-    /// Whether there is one choice whose content blocks are in lists. Tool calls are then numbered by block.
+    /// Whether a response has only one choice, with its content blocks in lists. Tool calls are then numbered by block.
     pub has_blocks: bool,
     /// Whether every JSON object between server-sent events is an error, regardless of its keys.
     pub bare_object_is_error: bool,

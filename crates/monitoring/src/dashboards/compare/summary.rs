@@ -213,7 +213,8 @@ fn stat(title: &str, unit: &str, description: &str) -> Panel {
     Panel::new(Kind::Stat, title, unit, description)
 }
 
-/// Colours of a ratio B ÷ A: the colour of a low ratio, and the limits from which on the next colour applies.
+/// Colours of a ratio B ÷ A: the colour of the lowest ratios, and limits with the colour that applies from each limit
+/// on.
 type Direction = (Colour, [(f64, Colour); 2]);
 
 const HIGHER_IS_BETTER: Direction = (Colour::Red, [(0.95, Colour::Text), (1.05, Colour::Green)]);

@@ -50,7 +50,7 @@ impl<B> RequestBody<B> {
         &self.observer
     }
 
-    /// If `flush` is given, makes the connection report the end of this body in place of the body itself.
+    /// If `flush` is given, the connection reports the end of this body, and the body itself does not.
     pub fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
         self.end = flush.map_or(EndReporter::Body, EndReporter::Connection);
     }

@@ -254,7 +254,8 @@ impl ActiveResponse {
     }
 }
 
-/// Generated text: a piece, or the complete text at its end. A complete text counts only if no piece of it arrived.
+/// Generated text of one message: a delta, or the complete text after the last delta. The complete text is used only if
+/// no delta of it was read.
 struct Piece<'a> {
     part: Part,
     text: &'a str,

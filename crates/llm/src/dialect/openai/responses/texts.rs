@@ -76,16 +76,17 @@ impl ResponseTexts {
         self.is_full() || self.known.iter().any(|known| known.item == item)
     }
 
-    /// Returns the number of the item's tool call, if any of its text was read. Returns `None` in the repetition of the
-    /// response, because the items can have other numbers there.
+    /// Returns the number of the item's tool call, if any text of the call was read. Returns `None` in the last message
+    /// of a stream, which repeats the response, because items can have other numbers in the repetition.
     pub fn call(&self, item: u32) -> Option<u32> {
         let mut calls = self.known.iter().filter(|known| known.location == TextLocation::Tool);
         let number = calls.position(|known| known.item == item)?;
         u32::try_from(number).ok().filter(|_| self.before_repetition == 0)
     }
 
-    /// Begins the repetition of the whole response. A text in it is new only if no text of its kind was read before.
-    /// Items are not compared one by one, because some servers leave out items and number the others differently.
+    /// Begins the repetition of the whole response in the last message of a stream. A repeated text is new only if no
+    /// text of its kind was read before. Items are not compared one by one, because some servers leave out items and
+    /// number the others differently.
     pub const fn begin_repetition(&mut self) {
         self.before_repetition = self.known.len();
         self.last = None;
@@ -115,7 +116,8 @@ impl ResponseTexts {
         })
     }
 
-    /// Returns whether this text is reasoning of which the other form, full or summary, was read.
+    /// Returns whether this text is reasoning that was already read in its other form. The two forms are the full text
+    /// and the summary.
     fn is_other_form(&self, id: TextId) -> bool {
         let other = match id.location {
             TextLocation::Reasoning => TextLocation::Summary,
