@@ -56,6 +56,12 @@ async fn an_expired_certificate_of_the_collector_is_logged_once_and_drops_are_co
     collector.present(&valid);
     call(&process, &backend).await;
     process.logged(&["OTLP export recovered", "traces"]).await;
+    within("the spans", async {
+        while collector.spans().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert_eq!(collector.spans().len(), 2);
     assert_eq!(process.count(&["self_export_dropped_total", "\"traces\""]).await, 4);
 }
