@@ -117,6 +117,62 @@ fn an_outage_has_at_most_one_page() {
     assert!(outages > 20 && muted > 20, "{outages} outages page, {muted} alerts are muted");
 }
 
+/// A notification must be sufficient to see what is wrong: it has the model, the route and the provider as far as the
+/// alert has these labels, the observed value, and the value that was expected.
+#[test]
+fn every_notification_names_the_affected_calls_and_the_observed_and_expected_values() {
+    let (labels, _) = labels_of_alerts();
+    for alert in alerts() {
+        let text = format!("{} {}", alert.summary, alert.description);
+        for label in ["gen_ai_request_model", "tokengauge_route", "gen_ai_provider_name"] {
+            let placeholder = format!("$labels.{label} ");
+            let is_named = text.contains(&placeholder);
+            assert_eq!(is_named, labels[&alert.name].contains(label), "{}: {label}", alert.name);
+        }
+        if alert.name == "TokengaugeTelemetryAbsent" {
+            // Nothing is observed. The expected telemetry is in the name.
+            continue;
+        }
+        assert!(text.contains("$value "), "{} has no observed value", alert.name);
+        let limits = limits(&alert.expr);
+        let is_expected = limits.iter().any(|limit| has_number(&alert.description, *limit));
+        assert!(is_expected, "{} has none of {limits:?}: {text}", alert.name);
+    }
+}
+
+/// Returns the numbers other than 0 with which an expression compares or multiplies.
+fn limits(expr: &str) -> Vec<f64> {
+    struct Numbers(Vec<f64>);
+    impl ExprVisitor for Numbers {
+        type Error = ();
+
+        fn pre_visit(&mut self, expression: &Expr) -> Result<bool, ()> {
+            if let Expr::NumberLiteral(number) = expression
+                && number.val != 0.0
+            {
+                self.0.push(number.val);
+            }
+            Ok(true)
+        }
+    }
+    let mut numbers = Numbers(Vec::new());
+    walk_expr(&mut numbers, &parser::parse(expr).unwrap()).unwrap();
+    numbers.0
+}
+
+/// Returns whether a text has a number, as such or in per cent. Durations in minutes are no such number.
+fn has_number(text: &str, number: f64) -> bool {
+    let numbers = regex::Regex::new(r"(\d+(?:\.\d+)?)( %| min\b| h\b| d\b)?").unwrap();
+    numbers.captures_iter(text).any(|found| {
+        let value: f64 = found[1].parse().unwrap();
+        match found.get(2).map(|unit| unit.as_str()) {
+            None => (value - number).abs() < 1e-9,
+            Some(" %") => (value / 100.0 - number).abs() < 1e-9,
+            Some(_) => false,
+        }
+    })
+}
+
 /// Returns a pattern for the alerts that a matcher on `alertname` selects.
 fn named(matcher: &str) -> Option<regex::Regex> {
     let name = matcher.strip_prefix("alertname")?;

@@ -1,7 +1,5 @@
 //! Plays one call at literal timestamps in milliseconds. The request headers arrive at 1,000.
 
-use std::collections::BTreeMap;
-
 use super::super::endings::Stage;
 use super::super::{STREAMED, WHOLE, chunk, open};
 use tokengauge_types::event::{Direction, Ending, Headers, ObserverEvent, ResponseHead};
@@ -17,7 +15,7 @@ const GAP: u64 = 10;
 pub(super) const TOKENS: u64 = 50;
 /// Time between two sweeps of the observer.
 const SWEEP: u64 = 250;
-/// Time between two samples of the gauges: 1 s, so that their sum is an integral in seconds.
+/// Time between two samples of the metrics. At one call per second, the calls in flight have the ages of the samples.
 const SAMPLE: u64 = 1_000;
 
 /// Path that shows the API of a request without its body.
@@ -33,13 +31,13 @@ pub(super) struct Call {
     now: u64,
     /// Whether bytes of the response were lost.
     pub(super) is_unobserved: bool,
-    /// Each gauge with the integral of its value over the time of the call, in seconds.
-    pub(super) gauges: BTreeMap<String, f64>,
+    /// All metrics in the text format, for each whole second of the call.
+    pub(super) samples: Vec<String>,
 }
 
 impl Call {
     pub(super) fn new(stage: Stage, stream: bool, path: &'static str) -> Self {
-        Self { stage, stream, path, now: ACCEPTED, is_unobserved: false, gauges: BTreeMap::new() }
+        Self { stage, stream, path, now: ACCEPTED, is_unobserved: false, samples: Vec::new() }
     }
 
     /// Lets time pass until `millis`, with a sweep every 250 ms.
@@ -48,21 +46,10 @@ impl Call {
             self.now = (self.now / SWEEP + 1) * SWEEP;
             self.stage.sweep(self.now);
             if self.now.is_multiple_of(SAMPLE) {
-                self.sample_gauges();
+                self.samples.push(self.stage.metrics());
             }
         }
         self.now = millis;
-    }
-
-    fn sample_gauges(&mut self) {
-        for line in self.stage.metrics().lines() {
-            if let Some((series, value)) = line.rsplit_once(' ')
-                && let Ok(value) = value.parse::<f64>()
-                && !is_counter(series)
-            {
-                *self.gauges.entry(series.to_owned()).or_default() += value;
-            }
-        }
     }
 
     fn report(&mut self, millis: u64, event: ObserverEvent) {
@@ -130,7 +117,7 @@ impl Call {
 
     pub(super) fn end(&mut self, millis: u64, ending: Ending) {
         self.report(millis, ObserverEvent::End(ending));
-        // After the last sweep, the gauges count no further.
+        // After the last sweep, the gauges do not include the call.
         self.stage.sweep(millis);
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::endings::{Stage, facts_of};
 use call::{Call, KNOWN_PATH, SHARED_PATH};
-use rows::{Kind, Row, rows};
+use rows::{Firing, Kind, Row, rows};
 use tokengauge_measure::record::{Record, Verdict};
 use tokengauge_measure::slo::{CountingRules, Objective, Scope, Sli};
 use tokengauge_types::label::Label;
@@ -201,17 +201,23 @@ fn counters(metrics: &str) -> BTreeSet<String> {
     moved.collect()
 }
 
-fn links(alerts: &[&str]) -> String {
-    let links: Vec<_> = alerts.iter().map(|name| format!("[{name}]")).collect();
+/// Returns links to alerts with their minutes, in the order in which they fire.
+fn links(alerts: &[Firing]) -> String {
+    let mut alerts = alerts.to_vec();
+    alerts.sort_unstable_by_key(|(name, minutes)| (*minutes, *name));
+    let links: Vec<_> =
+        alerts.iter().map(|(name, minutes)| format!("[{name}] {minutes} min")).collect();
     if links.is_empty() { "–".to_owned() } else { links.join(", ") }
 }
 
 fn generated() -> String {
     let mut text = format!(
-        "## Streams\n\n{}\n## Calls without a stream\n\n{}\n## The proxy and its monitoring\n\n{}\n",
+        "## Streams\n\n{}\n## Calls without a stream\n\n{}\n## The proxy and its monitoring\n\n{}\n\
+         ## Alerts on SLOs\n\nFor each SLO with the result **bad** and a target of 99 %: {}.\n\n",
         table(true),
         table(false),
         monitoring::table(),
+        links(&promtool::SLO_ALERTS),
     );
     let names: BTreeSet<&str> =
         text.split('[').filter_map(|rest| Some(rest.split_once(']')?.0)).collect();

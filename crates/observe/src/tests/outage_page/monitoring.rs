@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use super::links;
+use super::rows::Firing;
 
 pub(super) struct Row {
     pub(super) breaks: &'static str,
     calls: &'static str,
     telemetry: &'static str,
-    pub(super) alerts: &'static [&'static str],
+    pub(super) alerts: &'static [Firing],
     /// Series with their values, in steps of 30 s. The change is at 30 min.
     pub(super) series: &'static [(&'static str, &'static str)],
 }
@@ -24,7 +25,7 @@ pub(super) const ROWS: [Row; 6] = [
         breaks: "the memory of the proxy is at 95 % of its limit",
         calls: "none",
         telemetry: "none",
-        alerts: &["TokengaugeMemoryNearLimit"],
+        alerts: &[("TokengaugeMemoryNearLimit", 11)],
         series: &[
             UP,
             BUILD,
@@ -55,7 +56,7 @@ pub(super) const ROWS: [Row; 6] = [
         breaks: "the proxy stops and does not start again",
         calls: "no call passes",
         telemetry: "all series end",
-        alerts: &["TokengaugeTelemetryAbsent"],
+        alerts: &[("TokengaugeTelemetryAbsent", 6)],
         series: &[
             ("up{job=\"tokengauge\", instance=\"a\"}", "1x60 0x59"),
             ("tokengauge_build_info{job=\"tokengauge\", instance=\"a\"}", "1x60 stale"),
@@ -65,7 +66,7 @@ pub(super) const ROWS: [Row; 6] = [
         breaks: "Prometheus cannot scrape the proxy",
         calls: "none",
         telemetry: "all series end; counters contain the missed requests later",
-        alerts: &["TokengaugeTelemetryAbsent"],
+        alerts: &[("TokengaugeTelemetryAbsent", 6)],
         series: &[
             ("up{job=\"tokengauge\", instance=\"a\"}", "1x60 0x59"),
             ("tokengauge_build_info{job=\"tokengauge\", instance=\"a\"}", "1x60 stale"),
@@ -75,7 +76,7 @@ pub(super) const ROWS: [Row; 6] = [
         breaks: "the collector is down, and Prometheus scrapes the proxy",
         calls: "none",
         telemetry: "spans are dropped when the queue is full",
-        alerts: &["TokengaugeExportFailing"],
+        alerts: &[("TokengaugeExportFailing", 10)],
         series: &[
             UP,
             BUILD,
@@ -95,7 +96,7 @@ pub(super) const ROWS: [Row; 6] = [
         breaks: "the collector is down, and metrics pass through it",
         calls: "none",
         telemetry: "all series end; counters contain the missed requests later",
-        alerts: &["TokengaugeTelemetryAbsent"],
+        alerts: &[("TokengaugeTelemetryAbsent", 11)],
         series: &[("tokengauge_build_info{job=\"tokengauge\", instance=\"a\"}", "1x60 stale")],
     },
 ];

@@ -7,12 +7,16 @@ use std::fs;
 
 use super::call::{Call, KNOWN_PATH, is_counter};
 use super::monitoring::{self, BUILD, UP};
+use super::rows::Firing;
 use super::{played, root, rows_of};
 
 /// Seconds between two samples, and their number before and after the change.
-const INTERVAL: f64 = 30.0;
-const BEFORE: u32 = 60;
-const AFTER: u32 = 60;
+const INTERVAL: u16 = 30;
+const BEFORE: u16 = 60;
+const AFTER: u16 = 60;
+/// Minutes from the start of a test to the change, and to its end.
+const CHANGE: u32 = 30;
+const END: u32 = 60;
 
 /// All rule files. The results of SLOs are in a test of their own, because each SLO has its own series.
 const FILES: [&str; 4] = ["recording", "traffic", "health", "slo"];
@@ -22,7 +26,7 @@ const HEADER: &str = "\
 # UPDATE_FIXTURES=1 cargo test -p tokengauge-observe outage_page
 #
 # Each test has healthy calls for 30 min and then only calls of its row, one per second. It expects the alerts that the
-# page names.
+# page names, each with the minutes from the change to the evaluation in which it starts to fire.
 ";
 
 /// All rule files, in the order in which their groups depend on each other.
@@ -36,30 +40,48 @@ group_eval_order:
 tests:
 ";
 
-/// SLOs whose results change from good to another result.
-const SLOS: &str = "\
-- name: 'SLOs'
-  interval: 30s
-  input_series:
-  - series: 'tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"becomes bad\"}'
-    values: '0.99x120'
-  - series: 'tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"becomes excluded\"}'
-    values: '0.99x120'
-  - series: 'tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"becomes bad\", tokengauge_result=\"good\"}'
-    values: '0+30x60 1800x59'
-  - series: 'tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"becomes bad\", tokengauge_result=\"bad\"}'
-    values: '0x60 30+30x59'
-  - series: 'tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"becomes excluded\", tokengauge_result=\"good\"}'
-    values: '0+30x60 1800x59'
-  - series: 'tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"becomes excluded\", tokengauge_result=\"bad\"}'
-    values: '0x120'
-  promql_expr_test:
-  - expr: group by (alertname, sloth_slo) (max_over_time(ALERTS{alertstate=\"firing\", alertname!~\"Tokengauge.*\"}[30m]))
-    eval_time: 1h
-    exp_samples:
-    - {labels: '{alertname=\"LLMErrorBudgetBurnFast\", sloth_slo=\"becomes bad\"}', value: 1}
-    - {labels: '{alertname=\"LLMErrorBudgetBurnSlow\", sloth_slo=\"becomes bad\"}', value: 1}
-";
+/// Alerts on an SLO with a target of 99 % whose results are all bad.
+pub(super) const SLO_ALERTS: [Firing; 2] =
+    [("LLMErrorBudgetBurnFast", 4), ("LLMErrorBudgetBurnSlow", 17)];
+
+/// An SLO whose results change from good to bad, and one whose results change from good to excluded. Both have a target
+/// of 99 %.
+const SLOS: [(&str, [(&str, &str); 3]); 2] = [
+    (
+        "SLOs with the result bad",
+        [
+            (
+                "tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"slo\"}",
+                "0.99x120",
+            ),
+            (
+                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"good\"}",
+                "0+30x60 1800x59",
+            ),
+            (
+                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"bad\"}",
+                "0x60 30+30x59",
+            ),
+        ],
+    ),
+    (
+        "SLOs that exclude the calls",
+        [
+            (
+                "tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"slo\"}",
+                "0.99x120",
+            ),
+            (
+                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"good\"}",
+                "0+30x60 1800x59",
+            ),
+            (
+                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"bad\"}",
+                "0x120",
+            ),
+        ],
+    ),
+];
 
 pub(super) fn document() -> String {
     let selection = Selection::new();
@@ -67,19 +89,26 @@ pub(super) fn document() -> String {
     for stream in [true, false] {
         let healthy = selection.values(&played(Call::healthy, stream, KNOWN_PATH));
         for row in rows_of(stream) {
-            let values = selection.values(&played(&row.play, stream, KNOWN_PATH));
+            let course = selection.course(&played(&row.play, stream, KNOWN_PATH));
             let calls = if stream { "streams" } else { "calls without a stream" };
-            let series = changes(&healthy, &values);
+            let series = changes(&healthy, &course);
             let name = format!("{calls}: {}", row.breaks);
             document.push_str(&test(&name, &series, &row.alerts[usize::from(!stream)]));
         }
     }
     for row in &monitoring::ROWS {
-        let series: Vec<_> =
-            row.series.iter().map(|(name, values)| ((*name).into(), (*values).into())).collect();
-        document.push_str(&test(row.breaks, &series, row.alerts));
+        document.push_str(&test(row.breaks, &owned(row.series), row.alerts));
     }
-    document + SLOS
+    for ((name, series), alerts) in SLOS.iter().zip([SLO_ALERTS.as_slice(), &[]]) {
+        let constant = owned(&[UP, BUILD]);
+        let series: Vec<_> = constant.into_iter().chain(owned(series)).collect();
+        document.push_str(&test(name, &series, alerts));
+    }
+    document
+}
+
+fn owned(series: &[(&str, &str)]) -> Vec<Series> {
+    series.iter().map(|(name, values)| ((*name).to_owned(), (*values).to_owned())).collect()
 }
 
 /// Increase of each counter per second, and the value of each gauge, at one call per second.
@@ -103,24 +132,30 @@ impl Selection {
     }
 
     pub(super) fn values(&self, call: &Call) -> Rates {
-        let mut rates = Rates::new();
-        let metrics = call.stage.metrics();
-        for line in metrics.lines().filter(|line| !line.starts_with('#')) {
-            if let Some((series, value)) = line.rsplit_once(' ')
-                && is_counter(series)
-                && let Some(series) = self.reduced(series)
-            {
-                *rates.entry(series).or_default() += value.parse::<f64>().unwrap();
-            }
-        }
+        let course = self.course(call);
+        let series = course.final_rates.keys().chain(course.ages.iter().flat_map(Rates::keys));
+        series.map(|series| (series.clone(), course.steady(series))).collect()
+    }
+
+    fn course(&self, call: &Call) -> Course {
+        let ages = call.samples.iter().map(|metrics| self.rates(metrics)).collect();
+        let mut final_rates = self.rates(&call.stage.metrics());
+        final_rates.retain(|series, _| is_counter(series));
         if call.is_unobserved {
             // The tee counts these requests, which is not part of the played call.
             let series = "tokengauge_self_observer_unobserved_requests_total{job=\"tokengauge\"}";
-            rates.insert(series.to_owned(), 1.0);
+            final_rates.insert(series.to_owned(), 1.0);
         }
-        for (series, seconds) in &call.gauges {
-            if let Some(series) = self.reduced(series) {
-                *rates.entry(series).or_default() += seconds;
+        Course { ages, final_rates }
+    }
+
+    fn rates(&self, metrics: &str) -> Rates {
+        let mut rates = Rates::new();
+        for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+            if let Some((series, value)) = line.rsplit_once(' ')
+                && let Some(series) = self.reduced(series)
+            {
+                *rates.entry(series).or_default() += value.parse::<f64>().unwrap();
             }
         }
         rates
@@ -130,7 +165,7 @@ impl Selection {
     /// the series.
     fn reduced(&self, series: &str) -> Option<String> {
         let (name, labels) = series.split_once('{')?;
-        if ["_slo_", "_choices_"].iter().any(|part| name.contains(part)) {
+        if ["_slo_", "_choices_", "_build_"].iter().any(|part| name.contains(part)) {
             return None;
         }
         let name = self.words.get(name)?;
@@ -147,16 +182,53 @@ impl Selection {
 /// A series and its values.
 pub(super) type Series = (String, String);
 
-/// Returns the series of healthy calls that break.
-fn changes(healthy: &Rates, broken: &Rates) -> Vec<Series> {
-    let rate = |rates: &Rates, series| rates.get(series).copied().unwrap_or_default();
-    let all: BTreeSet<&String> = healthy.keys().chain(broken.keys()).collect();
-    let moved = all.into_iter().filter_map(|series| {
-        let (before, after) = (rate(healthy, series), rate(broken, series));
-        let values = if is_counter(series) {
-            counter(before * INTERVAL, after * INTERVAL)
+/// What one call contributes to each series, from its start on.
+struct Course {
+    /// Values at the age of 1 s, 2 s and so on, while the call is in progress.
+    ages: Vec<Rates>,
+    /// Values of counters after the end of the call.
+    final_rates: Rates,
+}
+
+impl Course {
+    /// Returns the sum of a series over all calls, `seconds` after the start of the first one. One call starts per
+    /// second.
+    fn sum(&self, series: &str, seconds: u16) -> f64 {
+        let seconds = usize::from(seconds);
+        let ended = u32::try_from(seconds.saturating_sub(self.ages.len())).unwrap();
+        let in_progress = self.ages.iter().take(seconds).filter_map(|values| values.get(series));
+        in_progress.sum::<f64>() + f64::from(ended) * value(&self.final_rates, series)
+    }
+
+    /// Returns the increase of a counter per second, or the value of a gauge, when calls end as often as they start.
+    fn steady(&self, series: &str) -> f64 {
+        if is_counter(series) {
+            value(&self.final_rates, series)
         } else {
-            format!("{}x{BEFORE} {}x{}", round(before), round(after), AFTER - 1)
+            self.ages.iter().filter_map(|values| values.get(series)).sum()
+        }
+    }
+
+    /// Returns the first sample after the start from which on calls end as often as they start.
+    fn first_steady_sample(&self) -> u16 {
+        u16::try_from(self.ages.len() / usize::from(INTERVAL) + 1).unwrap()
+    }
+}
+
+fn value(rates: &Rates, series: &str) -> f64 {
+    rates.get(series).copied().unwrap_or_default()
+}
+
+/// Returns the series of healthy calls that break.
+fn changes(healthy: &Rates, broken: &Course) -> Vec<Series> {
+    let series = broken.final_rates.keys().chain(broken.ages.iter().flat_map(Rates::keys));
+    let all: BTreeSet<&String> = healthy.keys().chain(series).collect();
+    let moved = all.into_iter().filter_map(|series| {
+        let (before, after) = (value(healthy, series), broken.steady(series));
+        let values = if is_counter(series) {
+            counter(before, broken, series)
+        } else {
+            gauge(before, broken, series)
         };
         (before > 0.0 || after > 0.0).then(|| (series.clone(), values))
     });
@@ -164,8 +236,8 @@ fn changes(healthy: &Rates, broken: &Rates) -> Vec<Series> {
     constant.into_iter().chain(moved).collect()
 }
 
-fn test(name: &str, series: &[Series], alerts: &[&str]) -> String {
-    inputs(name, "30s", series) + &expectation(30, 60, alerts)
+fn test(name: &str, series: &[Series], alerts: &[Firing]) -> String {
+    inputs(name, "30s", series) + &expectation(CHANGE, END, alerts)
 }
 
 /// Returns the start of a test: its name and its series.
@@ -177,29 +249,53 @@ pub(super) fn inputs(name: &str, interval: &str, series: &[Series]) -> String {
     test
 }
 
-/// Returns the end of a test: the alerts that fire within a number of minutes before another number of minutes.
-pub(super) fn expectation(within: u32, end: u32, alerts: &[&str]) -> String {
-    let firing = format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{within}m])");
+/// Returns the end of a test: the alerts that fire between two minutes, each with the number of minutes after the first
+/// one. The rules are evaluated once a minute.
+pub(super) fn expectation(from: u32, end: u32, alerts: &[Firing]) -> String {
+    let firing = "timestamp(ALERTS{alertstate=\"firing\"})";
+    let window = end - from;
     let mut expected = format!(
-        "  promql_expr_test:\n  - expr: group by (alertname) ({firing})\n    eval_time: {end}m\n    exp_samples:"
+        "  promql_expr_test:\n  - expr: min by (alertname) (min_over_time({firing}[{window}m:1m])) / 60 - {from}\n    \
+         eval_time: {end}m\n    exp_samples:"
     );
     expected.push_str(if alerts.is_empty() { " []\n" } else { "\n" });
-    for alert in alerts {
-        writeln!(expected, "    - {{labels: '{{alertname=\"{alert}\"}}', value: 1}}").unwrap();
+    for (alert, minutes) in alerts {
+        writeln!(expected, "    - {{labels: '{{alertname=\"{alert}\"}}', value: {minutes}}}")
+            .unwrap();
     }
     expected
 }
 
 /// Returns the samples of a counter. A counter that healthy calls do not move is absent before its first event.
-fn counter(before: f64, after: f64) -> String {
-    let (before, after) = (round(before), round(after));
+fn counter(before: f64, broken: &Course, series: &str) -> String {
+    let interval = f64::from(INTERVAL);
+    let before = round(before * interval);
     // promtool adds up rounded increments. Without the margin, a sum that is too high would look like a restart.
-    let first = round(before * f64::from(BEFORE) + after + 0.001);
-    if before > 0.0 {
-        format!("0+{before}x{BEFORE} {first}+{after}x{}", AFTER - 1)
-    } else {
-        format!("_x{} {after}+{after}x{AFTER}", BEFORE + 1)
+    let margin = if before > 0.0 { 0.001 } else { 0.0 };
+    let start = before * f64::from(BEFORE) + margin;
+    let mut values =
+        if before > 0.0 { format!("0+{before}x{BEFORE}") } else { format!("_x{}", BEFORE + 1) };
+    let steady = broken.first_steady_sample();
+    for sample in 1..=steady {
+        match round(start + broken.sum(series, sample * INTERVAL)) {
+            0.0 => values.push_str(" _"),
+            value => write!(values, " {value}").unwrap(),
+        }
     }
+    let step = round(broken.steady(series) * interval);
+    write!(values, "+{step}x{}", AFTER - steady).unwrap();
+    values
+}
+
+/// Returns the samples of a gauge.
+fn gauge(before: f64, broken: &Course, series: &str) -> String {
+    let mut values = format!("{}x{BEFORE}", round(before));
+    let steady = broken.first_steady_sample();
+    for sample in 1..=steady {
+        write!(values, " {}", round(broken.sum(series, sample * INTERVAL))).unwrap();
+    }
+    write!(values, "x{}", AFTER - steady).unwrap();
+    values
 }
 
 pub(super) fn round(value: f64) -> f64 {

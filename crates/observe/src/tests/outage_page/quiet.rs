@@ -138,7 +138,7 @@ pub(super) fn document() -> String {
         let series: Vec<Series> =
             processes.iter().flat_map(|process| process.series(&calls)).collect();
         document.push_str(&inputs(name, "1m", &series));
-        document.push_str(&expectation(minutes, minutes, &[]));
+        document.push_str(&expectation(0, minutes, &[]));
     }
     document
 }

@@ -3,9 +3,12 @@
 use super::call::{ACCEPTED, Call, TOKEN};
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 
+/// An alert, and the minutes from the change to the evaluation in which it fires. promtool tests the number.
+pub(super) type Firing = (&'static str, u32);
+
 const GONE: Ending = Ending::ClientDisconnected;
-const DOWN: &[&str] = &["LLMModelFailing", "LLMProviderDown", "LLMProviderErrors"];
-const HANGS: &[&str] = &["LLMThroughputCollapse"];
+const DOWN: &[Firing] = &[("LLMModelFailing", 5), ("LLMProviderDown", 4), ("LLMProviderErrors", 6)];
+const HANGS: &[Firing] = &[("LLMThroughputCollapse", 4)];
 
 /// Which calls a row describes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,7 +22,7 @@ pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) play: Box<dyn Fn(&mut Call)>,
     /// Alerts of streams, and of calls without a stream.
-    pub(super) alerts: [Vec<&'static str>; 2],
+    pub(super) alerts: [Vec<Firing>; 2],
 }
 
 impl Row {
@@ -27,19 +30,14 @@ impl Row {
         Self::new("nothing", Call::healthy, &[])
     }
 
-    fn new(
-        breaks: &'static str,
-        play: impl Fn(&mut Call) + 'static,
-        alerts: &[&'static str],
-    ) -> Self {
+    fn new(breaks: &'static str, play: impl Fn(&mut Call) + 'static, alerts: &[Firing]) -> Self {
         let alerts = [alerts.to_vec(), alerts.to_vec()];
         Self { breaks, kind: Kind::Both, play: Box::new(play), alerts }
     }
 
     /// Adds alerts that only streams can cause.
-    fn with_streams(mut self, alerts: &[&'static str]) -> Self {
+    fn with_streams(mut self, alerts: &[Firing]) -> Self {
         self.alerts[0].extend(alerts);
-        self.alerts[0].sort_unstable();
         self
     }
 
@@ -111,35 +109,40 @@ fn before_headers() -> Vec<Row> {
         Row::new(
             "no response headers, and clients leave after 60 s",
             hanging(60, GONE),
-            &["LLMRequestsCancelled"],
+            &[("LLMRequestsCancelled", 11)],
         )
         .with_streams(&[
-            "LLMModelStalled",
-            "LLMQueueGrowing",
-            "LLMStreamsStalled",
-            "LLMThroughputCollapse",
+            ("LLMModelStalled", 5),
+            ("LLMQueueGrowing", 7),
+            ("LLMStreamsStalled", 3),
+            ("LLMThroughputCollapse", 4),
         ]),
         Row::new(
             "no response headers until `timeouts.response_header` of 20 s",
             hanging(20, Ending::TimedOut(TimeoutKind::ResponseHeader)),
             DOWN,
         )
-        .with_streams(&["LLMQueueGrowing", "LLMThroughputCollapse"]),
+        .with_streams(&[("LLMQueueGrowing", 9), ("LLMThroughputCollapse", 4)]),
     ]
 }
 
 fn statuses() -> Vec<Row> {
-    let status = |breaks, status, kind: &'static str, alerts: &[&'static str]| {
+    let status = |breaks, status, kind: &'static str, alerts: &[Firing]| {
         Row::new(breaks, move |call: &mut Call| call.fail(status, kind), alerts)
     };
-    let rejected = &["LLMClientErrors", "LLMCredentialsRejected"];
+    let rejected = &[("LLMClientErrors", 8), ("LLMCredentialsRejected", 7)];
     vec![
-        status("the upstream responds 400", 400, "invalid_request_error", &["LLMClientErrors"]),
+        status(
+            "the upstream responds 400",
+            400,
+            "invalid_request_error",
+            &[("LLMClientErrors", 8)],
+        ),
         status("the upstream responds 401", 401, "authentication_error", rejected),
         status("the upstream responds 403", 403, "permission_error", rejected),
-        status("the upstream responds 404", 404, "not_found_error", &["LLMClientErrors"]),
+        status("the upstream responds 404", 404, "not_found_error", &[("LLMClientErrors", 8)]),
         status("the upstream responds 408", 408, "timeout", DOWN),
-        status("the upstream responds 429", 429, "rate_limit_error", &["LLMRateLimited"]),
+        status("the upstream responds 429", 429, "rate_limit_error", &[("LLMRateLimited", 6)]),
         status("the upstream responds 500", 500, "server_error", DOWN),
         status("the upstream responds 503", 503, "unavailable", DOWN),
         status("the upstream responds 529", 529, "overloaded_error", DOWN),
@@ -173,26 +176,34 @@ fn responses() -> Vec<Row> {
         Row::new(
             "the provider reports `invalid_request_error` in the stream",
             reporting("invalid_request_error"),
-            &["LLMClientErrors"],
+            &[("LLMClientErrors", 8)],
         )
         .only_streams(),
         Row::new("the upstream cuts the response after 25 tokens", ending(10, broke), DOWN)
-            .with_streams(&["LLMStreamsTruncated"]),
+            .with_streams(&[("LLMStreamsTruncated", 6)]),
         Row::new("the stream ends without its final event", ending(10, Ending::Complete), DOWN)
-            .with_streams(&["LLMStreamsTruncated"])
+            .with_streams(&[("LLMStreamsTruncated", 6)])
             .only_streams(),
         Row::new(
             "the response hangs after 25 tokens, and clients leave after 60 s",
             ending(60_000, GONE),
-            &["LLMRequestsCancelled"],
+            &[("LLMRequestsCancelled", 11)],
         )
-        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"]),
+        .with_streams(&[
+            ("LLMModelStalled", 4),
+            ("LLMOutputTPSAnomaly", 16),
+            ("LLMStreamsStalled", 3),
+        ]),
         Row::new(
             "the response hangs after 25 tokens until `timeouts.idle` of 20 s",
             ending(20_000, Ending::TimedOut(TimeoutKind::Idle)),
             DOWN,
         )
-        .with_streams(&["LLMModelStalled", "LLMOutputTPSAnomaly", "LLMStreamsStalled"]),
+        .with_streams(&[
+            ("LLMModelStalled", 4),
+            ("LLMOutputTPSAnomaly", 16),
+            ("LLMStreamsStalled", 3),
+        ]),
     ]
 }
 
@@ -206,7 +217,7 @@ fn slow() -> Vec<Row> {
             },
             &[],
         )
-        .with_streams(&["LLMTTFTDegraded"]),
+        .with_streams(&[("LLMTTFTDegraded", 6)]),
         Row::new(
             "slow decode: 10 tokens per second",
             |call| {
@@ -215,7 +226,7 @@ fn slow() -> Vec<Row> {
             },
             &[],
         )
-        .with_streams(&["LLMOutputTPSAnomaly"]),
+        .with_streams(&[("LLMOutputTPSAnomaly", 16)]),
         Row::new(
             "the queue of the proxy grows: requests wait 20 s",
             |call| {
@@ -225,14 +236,14 @@ fn slow() -> Vec<Row> {
                 call.send(21_011);
                 call.serve(21_300, 10);
             },
-            &["LLMQueueGrowing"],
+            &[("LLMQueueGrowing", 9)],
         )
-        .with_streams(&["LLMTTFTDegraded"]),
+        .with_streams(&[("LLMTTFTDegraded", 6)]),
     ]
 }
 
 fn clients() -> Vec<Row> {
-    let cancelled = &["LLMRequestsCancelled"];
+    let cancelled = &[("LLMRequestsCancelled", 11)];
     let leaving = |breaks, after: u64| {
         Row::new(
             breaks,
@@ -298,7 +309,7 @@ fn proxy() -> Vec<Row> {
                 call.lose(last + 10);
                 call.finish(last + 20);
             },
-            &["TokengaugeObserverDropping", "TokengaugeParseErrors"],
+            &[("TokengaugeObserverDropping", 6), ("TokengaugeParseErrors", 3)],
         ),
         Row::new(
             "the concurrency limit and its queue are full",
