@@ -13,6 +13,8 @@ const RULES: &[(&str, Check)] = &[
     ("annotations are points and off by default", annotations),
     ("a missing value has a neutral colour", missing_values),
     ("an empty cell of a table makes no claim", empty_cells),
+    ("the text of a missing value names its cause", causes),
+    ("a number of events is a whole number", whole_numbers),
     ("a panel names the variables that it ignores", ignored_variables),
     ("two axes have different units", axes),
     ("a state timeline names and colours its states", states),
@@ -98,6 +100,54 @@ fn missing_values(dashboard: &Value) -> Vec<String> {
 /// The cells of a row come from several queries. "No traffic" in one of them would contradict the others.
 fn empty_cells(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "table", |panel| defaults(panel, "noValue") != "No traffic")
+}
+
+/// Texts of missing values, and parts of the metrics whose absence has this cause. All queries of a panel need one.
+const CAUSES: &[(&str, &[&str])] = &[
+    ("Fewer than 200 calls to compare", &["tokengauge_workload_drift_ratio"]),
+    ("No budget", &["tokengauge_budget_"]),
+    ("No engine metrics", &["tokengauge_backend_", "tokengauge_self_scrapes", "_implausible_"]),
+    ("No events", &["slo:", "tokengauge_slo_"]),
+    ("No exports", &["tokengauge_self_export_"]),
+    ("No hardware price, or idle", &["tokengauge_cost_per_million_output_tokens"]),
+    ("No limit", &["tokengauge_self_memory_limit_bytes"]),
+    ("No limit reported", &["tokengauge_rate_limit_"]),
+    ("No priced calls", &["tokengauge_cost_total"]),
+    ("No stall", &["tokengauge_stall_duration_seconds"]),
+    ("No stream", &["tokengauge_stream_max_idle_time_seconds"]),
+    ("No usage reported", &["tokengauge_reported_tokens_total"]),
+    ("Nothing to compare", &["tokengauge_token_mismatch_"]),
+    ("Recording rules not loaded", &["slo:"]),
+    ("Warm-up is off", &["tokengauge_backend_warmup_state"]),
+];
+/// Texts of missing values that name no cause.
+const NO_CAUSE: &[&str] = &["–", "No traffic", "None", "Not reported"];
+
+/// "No table of prices" on a counter of calls without a price would be wrong if every call has a price.
+fn causes(dashboard: &Value) -> Vec<String> {
+    failing(dashboard, "", |panel| {
+        let Some(text) = defaults(panel, "noValue").as_str() else { return true };
+        let cause = CAUSES.iter().find(|(name, _)| *name == text);
+        let names = |query: &&str| {
+            cause.is_some_and(|(_, metrics)| metrics.iter().any(|metric| query.contains(metric)))
+        };
+        NO_CAUSE.contains(&text) || faults::queries(panel).iter().all(names)
+    })
+}
+
+/// The function `increase` extrapolates, so a number of requests has decimals, such as 6088.568.
+fn whole_numbers(dashboard: &Value) -> Vec<String> {
+    let is_rounded = |query: &&str| {
+        let counts = query.replace("or 0 * ", "");
+        let mut counts = counts.split(" or ").filter(|part| part.contains("increase("));
+        counts.all(|part| {
+            part.contains('/') || part.contains("histogram_quantile") || part.contains("round(")
+        })
+    };
+    failing(dashboard, "", |panel| {
+        let is_number = defaults(panel, "unit") == "none" && panel["type"] != "heatmap";
+        !is_number || faults::queries(panel).iter().all(is_rounded)
+    })
 }
 
 fn ignored_variables(dashboard: &Value) -> Vec<String> {

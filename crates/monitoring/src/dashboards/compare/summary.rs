@@ -111,9 +111,8 @@ fn selection() -> Panel {
 
 /// Returns the panel with the number of requests. Few requests make every ratio uncertain.
 fn requests() -> Panel {
-    let lines = [Side::A, Side::B].map(|side| {
-        (side.name().to_owned(), format!("round({})", asked(REQUESTS, side, Over::Shown)))
-    });
+    let lines =
+        [Side::A, Side::B].map(|side| (side.name().to_owned(), asked(REQUESTS, side, Over::Shown)));
     Panel {
         lines: lines.into(),
         decimals: Some(0),
