@@ -13,6 +13,7 @@ const RULES: &[(&str, Check)] = &[
     ("annotations are points and off by default", annotations),
     ("a missing value has a neutral colour", missing_values),
     ("an empty cell of a table makes no claim", empty_cells),
+    ("a table starts with its worst row and colours bad values", worst_first),
     ("the text of a missing value names its cause", causes),
     ("a number of events is a whole number", whole_numbers),
     ("a panel names the variables that it ignores", ignored_variables),
@@ -100,6 +101,19 @@ fn missing_values(dashboard: &Value) -> Vec<String> {
 /// The cells of a row come from several queries. "No traffic" in one of them would contradict the others.
 fn empty_cells(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "table", |panel| defaults(panel, "noValue") != "No traffic")
+}
+
+/// The rows of the comparison are different measures, and a table with one number per row has no bad values.
+fn worst_first(dashboard: &Value) -> Vec<String> {
+    if dashboard["uid"] == "tokengauge-compare" {
+        return Vec::new();
+    }
+    failing(dashboard, "table", |panel| {
+        let queries = faults::queries(panel);
+        let is_number = queries.len() == 1 && !queries.iter().any(|query| query.contains("ALERTS"));
+        let is_sorted = !list(panel, "/options/sortBy").is_empty();
+        is_number || is_sorted && overrides(panel, "custom.cellOptions").next().is_some()
+    })
 }
 
 /// Texts of missing values, and parts of the metrics whose absence has this cause. All queries of a panel need one.

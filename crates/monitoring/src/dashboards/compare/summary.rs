@@ -173,7 +173,10 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
         ("B is", "none", better, outcomes.into()),
     ];
     let column = |(title, unit, query, values)| {
-        (str::to_owned(title), Column { unit: str::to_owned(unit), query, values })
+        (
+            str::to_owned(title),
+            Column { unit: str::to_owned(unit), query, values, thresholds: None },
+        )
     };
     Panel {
         keys: [("measure", "Measure"), ("better", "Better is")]
