@@ -30,6 +30,8 @@ const RULES: &[(&str, Check)] = &[
     ("links to dashboards keep the time range and the model", links),
     ("links between dashboards take one menu", menus),
     ("the overview is one screen", one_screen),
+    ("the title of a single value is not cut off", short_titles),
+    ("the columns of a table fit into its width", narrow_columns),
     ("an error budget has the observed part of its window", windows),
     ("a comparison has one value per side", sides),
     ("a comparison shows better, worse and the confidence", ratios),
@@ -89,12 +91,14 @@ fn annotations(dashboard: &Value) -> Vec<String> {
 
 fn missing_values(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "", |panel| {
-        defaults(panel, "mappings").as_array().is_some_and(|mappings| {
-            mappings.iter().any(|mapping| {
-                let result = &mapping["options"]["result"];
-                mapping["options"]["match"] == "null+nan" && result["color"] == "#808080"
+        let is_logarithmic = defaults(panel, "custom")["scaleDistribution"]["type"] == "log";
+        is_logarithmic
+            || defaults(panel, "mappings").as_array().is_some_and(|mappings| {
+                mappings.iter().any(|mapping| {
+                    let result = &mapping["options"]["result"];
+                    mapping["options"]["match"] == "null+nan" && result["color"] == "#808080"
+                })
             })
-        })
     })
 }
 
@@ -187,7 +191,7 @@ fn axes(dashboard: &Value) -> Vec<String> {
     })
 }
 
-/// In the colour mode "thresholds", the legend lists the thresholds instead of the states.
+/// Grafana cuts off long names of rows. In the colour mode "thresholds", the legend lists the thresholds instead of the states.
 fn states(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "state-timeline", |panel| {
         let mappings = list(panel, "/fieldConfig/defaults/mappings").iter();
@@ -196,7 +200,10 @@ fn states(dashboard: &Value) -> Vec<String> {
             let states = mapping["options"].as_object();
             states.is_some_and(|states| states.values().all(|state| state["color"] != "text"))
         });
-        is_named && defaults(panel, "color")["mode"] != "thresholds"
+        let is_short = list(panel, "/targets")
+            .iter()
+            .all(|target| target["legendFormat"] != "{{alertname}} {{sloth_slo}}");
+        is_named && is_short && defaults(panel, "color")["mode"] != "thresholds"
     })
 }
 
@@ -213,10 +220,13 @@ fn percentages(dashboard: &Value) -> Vec<String> {
     })
 }
 
+/// A logarithmic axis has ticks without a value. Grafana would label them with the text of a missing value.
 fn logarithms(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "timeseries", |panel| {
         let scale = &defaults(panel, "custom")["scaleDistribution"];
-        scale["type"] != "log" || defaults(panel, "noValue").is_null()
+        let is_plain =
+            defaults(panel, "noValue").is_null() && defaults(panel, "mappings") == &json!([]);
+        scale["type"] != "log" || is_plain
     })
 }
 
@@ -265,6 +275,9 @@ fn currencies(dashboard: &Value) -> Vec<String> {
 fn units(dashboard: &Value) -> Vec<String> {
     // Grafana displays these units as "c/m" and "c/s".
     let unknown = |unit: &Value| unit == "cpm" || unit == "cps";
+    // Grafana adds a space before a suffix.
+    let is_wide = |unit: &Value| unit.as_str().is_some_and(|unit| unit.starts_with("suffix: "));
+    let unknown = |unit: &Value| unknown(unit) || is_wide(unit);
     failing(dashboard, "", |panel| {
         !unknown(defaults(panel, "unit")) && !overrides(panel, "unit").any(unknown)
     })
@@ -298,9 +311,10 @@ fn menus(dashboard: &Value) -> Vec<String> {
     wide.map(Value::to_string).collect()
 }
 
-/// At 1600 × 900, a screen has 21 rows below Grafana's menus and one line of variables.
+/// At 1600 × 900, a screen has 20 rows below Grafana's menus and one line of variables: a row is 38 pixels high, and the
+/// first one starts at 138.
 fn one_screen(dashboard: &Value) -> Vec<String> {
-    const ROWS: u64 = 21;
+    const ROWS: u64 = 20;
     if dashboard["uid"] != "tokengauge-overview" {
         return Vec::new();
     }
@@ -317,6 +331,26 @@ fn one_screen(dashboard: &Value) -> Vec<String> {
     many.into_iter().chain(long).collect()
 }
 
+/// Grafana cuts off long titles. At a width of 1600 pixels, four columns have room for about 31 letters.
+fn short_titles(dashboard: &Value) -> Vec<String> {
+    failing(dashboard, "stat", |panel| {
+        let letters = title(panel).chars().count() as u64;
+        letters <= panel["gridPos"]["w"].as_u64().unwrap_or_default() * 31 / 4
+    })
+}
+
+/// By default, a column of a table has at least 150 pixels. Viewers do not see columns that need scrolling.
+fn narrow_columns(dashboard: &Value) -> Vec<String> {
+    const COLUMN_OF_DASHBOARD: u64 = 65;
+    failing(dashboard, "table", |panel| {
+        let narrowest = defaults(panel, "custom")["minWidth"].as_u64().unwrap_or(150);
+        let shown = panel["transformations"][1]["options"]["renameByName"].as_object();
+        let shown = shown.map_or(0, |titles| titles.len() as u64);
+        narrowest * shown
+            <= panel["gridPos"]["w"].as_u64().unwrap_or_default() * COLUMN_OF_DASHBOARD
+    })
+}
+
 fn title_of_variable(variable: &Value) -> String {
     variable["name"].as_str().unwrap_or_default().to_owned()
 }
@@ -324,7 +358,7 @@ fn title_of_variable(variable: &Value) -> String {
 /// After 20 minutes, a budget of 30 days is that of few requests.
 fn windows(dashboard: &Value) -> Vec<String> {
     let has = |name: &str| panels(dashboard, "stat").any(|panel| title(panel).contains(name));
-    let lacks = has("Error budget remaining") && !has("Budget window observed");
+    let lacks = has("Error budget remaining") && !has("Window observed");
     lacks.then(|| "no panel of the observed window".to_owned()).into_iter().collect()
 }
 

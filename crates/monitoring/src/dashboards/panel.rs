@@ -39,7 +39,7 @@ pub(super) struct Panel {
     pub(super) thresholds: Option<Thresholds>,
     /// Values at which a horizontal line is drawn, with the colour of the line.
     pub(super) threshold_lines: Vec<(f64, Colour)>,
-    /// Fixed colours of lines, by legend. The legend must not contain `{{label}}`.
+    /// Fixed colours of lines, by legend as displayed.
     pub(super) colours: IndexMap<String, Colour>,
     /// Text and colour that are shown in place of specific values.
     pub(super) values: Vec<(f64, String, Colour)>,
@@ -48,6 +48,8 @@ pub(super) struct Panel {
     pub(super) decimals: Option<u32>,
     /// Column by which the rows of a table are sorted. Viewers read the first rows first.
     pub(super) sort: Option<(String, Order)>,
+    /// Widths of table columns with long texts, in pixels. The other columns share the rest.
+    pub(super) widths: IndexMap<String, u32>,
     /// Colours of specific texts in key columns of a table, by column title.
     pub(super) text_colours: IndexMap<String, IndexMap<String, Colour>>,
     /// Text for an absent value, if the cause is not missing traffic.

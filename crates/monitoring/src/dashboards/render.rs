@@ -16,6 +16,8 @@ const NO_CELL: &str = "–";
 const NEUTRAL: &str = "#808080";
 /// Currencies with a unit in Grafana. Amounts in other currencies have their currency only in the legend.
 const CURRENCIES: [&str; 5] = ["USD", "EUR", "GBP", "JPY", "INR"];
+/// Smallest width of a table column in pixels. Grafana's default of 150 needs scrolling from five columns on.
+const NARROWEST_COLUMN: u32 = 60;
 /// Smallest top of a percentage axis. Without it, Grafana draws an all-zero line on an axis up to 10,000 %.
 const SMALLEST_PERCENT_AXIS: f64 = 0.01;
 
@@ -83,7 +85,7 @@ impl Panel {
             ("max", self.max.map(Value::from)),
             ("decimals", self.decimals.map(Value::from)),
         ];
-        // On a logarithmic axis, Grafana 10.4 to 11.1 prints `noValue` in place of the tick labels.
+        // On a logarithmic axis, Grafana up to 11.1 prints `noValue` in place of tick labels.
         let no_value = (!self.logarithmic).then(|| ("noValue", self.empty().into()));
         let defaults = json!({
             "unit": self.unit,
@@ -113,6 +115,10 @@ impl Panel {
     }
 
     fn mappings(&self) -> Value {
+        // Ticks of a logarithmic axis have no value, so that Grafana would label them with this text.
+        if self.logarithmic {
+            return json!([]);
+        }
         // An absent value is not an error, and neither is NaN, the result of 0 ÷ 0. Without this mapping, Grafana
         // gives them the colour of the lowest threshold.
         let result = json!({ "index": 0, "text": self.empty(), "color": NEUTRAL });
@@ -148,6 +154,7 @@ impl Panel {
                 "align": "auto",
                 "cellOptions": { "type": "auto" },
                 "filterable": false,
+                "minWidth": NARROWEST_COLUMN,
             }),
             Kind::StateTimeline => json!({ "fillOpacity": 80, "lineWidth": 0 }),
             Kind::XyChart => json!({
@@ -206,6 +213,10 @@ impl Panel {
             let mapping = json!({ "type": "value", "options": options });
             by_name(title, &[property("mappings", &json!([mapping])), coloured_text()])
         });
+        let width = |(title, width): (&String, &u32)| {
+            by_name(title, &[property("custom.width", &json!(width))])
+        };
+        let widths = self.widths.iter().map(width);
         let links = self.links.iter().map(|Link { column, title, url }| {
             let link = json!({ "title": title, "url": expanded_url(url), "targetBlank": false });
             by_name(column, &[json!({ "id": "links", "value": [link] })])
@@ -215,6 +226,7 @@ impl Panel {
             .chain(columns)
             .chain(keys)
             .chain(texts)
+            .chain(widths)
             .chain(links)
             .collect()
     }
