@@ -13,6 +13,9 @@ const RULES: &[(&str, Check)] = &[
     ("annotations are points and off by default", annotations),
     ("a missing value has a neutral colour", missing_values),
     ("an empty cell of a table makes no claim", empty_cells),
+    ("a table starts with its worst row and colours bad values", worst_first),
+    ("the text of a missing value names its cause", causes),
+    ("a number of events is a whole number", whole_numbers),
     ("a panel names the variables that it ignores", ignored_variables),
     ("two axes have different units", axes),
     ("a state timeline names and colours its states", states),
@@ -27,6 +30,8 @@ const RULES: &[(&str, Check)] = &[
     ("links to dashboards keep the time range and the model", links),
     ("links between dashboards take one menu", menus),
     ("the overview is one screen", one_screen),
+    ("the title of a single value is not cut off", short_titles),
+    ("the columns of a table fit into its width", narrow_columns),
     ("an error budget has the observed part of its window", windows),
     ("a comparison has one value per side", sides),
     ("a comparison shows better, worse and the confidence", ratios),
@@ -86,18 +91,81 @@ fn annotations(dashboard: &Value) -> Vec<String> {
 
 fn missing_values(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "", |panel| {
-        defaults(panel, "mappings").as_array().is_some_and(|mappings| {
-            mappings.iter().any(|mapping| {
-                let result = &mapping["options"]["result"];
-                mapping["options"]["match"] == "null+nan" && result["color"] == "#808080"
+        let is_logarithmic = defaults(panel, "custom")["scaleDistribution"]["type"] == "log";
+        is_logarithmic
+            || defaults(panel, "mappings").as_array().is_some_and(|mappings| {
+                mappings.iter().any(|mapping| {
+                    let result = &mapping["options"]["result"];
+                    mapping["options"]["match"] == "null+nan" && result["color"] == "#808080"
+                })
             })
-        })
     })
 }
 
 /// The cells of a row come from several queries. "No traffic" in one of them would contradict the others.
 fn empty_cells(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "table", |panel| defaults(panel, "noValue") != "No traffic")
+}
+
+/// The rows of the comparison are different measures, and a table with one number per row has no bad values.
+fn worst_first(dashboard: &Value) -> Vec<String> {
+    if dashboard["uid"] == "tokengauge-compare" {
+        return Vec::new();
+    }
+    failing(dashboard, "table", |panel| {
+        let queries = faults::queries(panel);
+        let is_number = queries.len() == 1 && !queries.iter().any(|query| query.contains("ALERTS"));
+        let is_sorted = !list(panel, "/options/sortBy").is_empty();
+        is_number || is_sorted && overrides(panel, "custom.cellOptions").next().is_some()
+    })
+}
+
+/// Texts of missing values, and parts of the metrics whose absence has this cause. All queries of a panel need one.
+const CAUSES: &[(&str, &[&str])] = &[
+    ("Fewer than 200 calls to compare", &["tokengauge_workload_drift_ratio"]),
+    ("No budget", &["tokengauge_budget_"]),
+    ("No engine metrics", &["tokengauge_backend_", "tokengauge_self_scrapes", "_implausible_"]),
+    ("No events", &["slo:", "tokengauge_slo_"]),
+    ("No exports", &["tokengauge_self_export_"]),
+    ("No hardware price, or idle", &["tokengauge_cost_per_million_output_tokens"]),
+    ("No limit", &["tokengauge_self_memory_limit_bytes"]),
+    ("No limit reported", &["tokengauge_rate_limit_"]),
+    ("No priced calls", &["tokengauge_cost_total"]),
+    ("No stall", &["tokengauge_stall_duration_seconds"]),
+    ("No stream", &["tokengauge_stream_max_idle_time_seconds"]),
+    ("No usage reported", &["tokengauge_reported_tokens_total"]),
+    ("Nothing to compare", &["tokengauge_token_mismatch_"]),
+    ("Recording rules not loaded", &["slo:"]),
+    ("Warm-up is off", &["tokengauge_backend_warmup_state"]),
+];
+/// Texts of missing values that name no cause.
+const NO_CAUSE: &[&str] = &["–", "No traffic", "None", "Not reported"];
+
+/// "No table of prices" on a counter of calls without a price would be wrong if every call has a price.
+fn causes(dashboard: &Value) -> Vec<String> {
+    failing(dashboard, "", |panel| {
+        let Some(text) = defaults(panel, "noValue").as_str() else { return true };
+        let cause = CAUSES.iter().find(|(name, _)| *name == text);
+        let names = |query: &&str| {
+            cause.is_some_and(|(_, metrics)| metrics.iter().any(|metric| query.contains(metric)))
+        };
+        NO_CAUSE.contains(&text) || faults::queries(panel).iter().all(names)
+    })
+}
+
+/// The function `increase` extrapolates, so a number of requests has decimals, such as 6088.568.
+fn whole_numbers(dashboard: &Value) -> Vec<String> {
+    let is_rounded = |query: &&str| {
+        let counts = query.replace("or 0 * ", "");
+        let mut counts = counts.split(" or ").filter(|part| part.contains("increase("));
+        counts.all(|part| {
+            part.contains('/') || part.contains("histogram_quantile") || part.contains("round(")
+        })
+    };
+    failing(dashboard, "", |panel| {
+        let is_number = defaults(panel, "unit") == "none" && panel["type"] != "heatmap";
+        !is_number || faults::queries(panel).iter().all(is_rounded)
+    })
 }
 
 fn ignored_variables(dashboard: &Value) -> Vec<String> {
@@ -123,7 +191,7 @@ fn axes(dashboard: &Value) -> Vec<String> {
     })
 }
 
-/// In the colour mode "thresholds", the legend lists the thresholds instead of the states.
+/// Grafana cuts off long names of rows. In the colour mode "thresholds", the legend lists the thresholds instead of the states.
 fn states(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "state-timeline", |panel| {
         let mappings = list(panel, "/fieldConfig/defaults/mappings").iter();
@@ -132,7 +200,10 @@ fn states(dashboard: &Value) -> Vec<String> {
             let states = mapping["options"].as_object();
             states.is_some_and(|states| states.values().all(|state| state["color"] != "text"))
         });
-        is_named && defaults(panel, "color")["mode"] != "thresholds"
+        let is_short = list(panel, "/targets")
+            .iter()
+            .all(|target| target["legendFormat"] != "{{alertname}} {{sloth_slo}}");
+        is_named && is_short && defaults(panel, "color")["mode"] != "thresholds"
     })
 }
 
@@ -149,10 +220,13 @@ fn percentages(dashboard: &Value) -> Vec<String> {
     })
 }
 
+/// A logarithmic axis has ticks without a value. Grafana would label them with the text of a missing value.
 fn logarithms(dashboard: &Value) -> Vec<String> {
     failing(dashboard, "timeseries", |panel| {
         let scale = &defaults(panel, "custom")["scaleDistribution"];
-        scale["type"] != "log" || defaults(panel, "noValue").is_null()
+        let is_plain =
+            defaults(panel, "noValue").is_null() && defaults(panel, "mappings") == &json!([]);
+        scale["type"] != "log" || is_plain
     })
 }
 
@@ -201,6 +275,9 @@ fn currencies(dashboard: &Value) -> Vec<String> {
 fn units(dashboard: &Value) -> Vec<String> {
     // Grafana displays these units as "c/m" and "c/s".
     let unknown = |unit: &Value| unit == "cpm" || unit == "cps";
+    // Grafana adds a space before a suffix.
+    let is_wide = |unit: &Value| unit.as_str().is_some_and(|unit| unit.starts_with("suffix: "));
+    let unknown = |unit: &Value| unknown(unit) || is_wide(unit);
     failing(dashboard, "", |panel| {
         !unknown(defaults(panel, "unit")) && !overrides(panel, "unit").any(unknown)
     })
@@ -234,9 +311,10 @@ fn menus(dashboard: &Value) -> Vec<String> {
     wide.map(Value::to_string).collect()
 }
 
-/// At 1600 × 900, a screen has 21 rows below Grafana's menus and one line of variables.
+/// At 1600 × 900, a screen has 20 rows below Grafana's menus and one line of variables: a row is 38 pixels high, and the
+/// first one starts at 138.
 fn one_screen(dashboard: &Value) -> Vec<String> {
-    const ROWS: u64 = 21;
+    const ROWS: u64 = 20;
     if dashboard["uid"] != "tokengauge-overview" {
         return Vec::new();
     }
@@ -253,6 +331,26 @@ fn one_screen(dashboard: &Value) -> Vec<String> {
     many.into_iter().chain(long).collect()
 }
 
+/// Grafana cuts off long titles. At a width of 1600 pixels, four columns have room for about 31 letters.
+fn short_titles(dashboard: &Value) -> Vec<String> {
+    failing(dashboard, "stat", |panel| {
+        let letters = title(panel).chars().count() as u64;
+        letters <= panel["gridPos"]["w"].as_u64().unwrap_or_default() * 31 / 4
+    })
+}
+
+/// By default, a column of a table has at least 150 pixels. Viewers do not see columns that need scrolling.
+fn narrow_columns(dashboard: &Value) -> Vec<String> {
+    const COLUMN_OF_DASHBOARD: u64 = 65;
+    failing(dashboard, "table", |panel| {
+        let narrowest = defaults(panel, "custom")["minWidth"].as_u64().unwrap_or(150);
+        let shown = panel["transformations"][1]["options"]["renameByName"].as_object();
+        let shown = shown.map_or(0, |titles| titles.len() as u64);
+        narrowest * shown
+            <= panel["gridPos"]["w"].as_u64().unwrap_or_default() * COLUMN_OF_DASHBOARD
+    })
+}
+
 fn title_of_variable(variable: &Value) -> String {
     variable["name"].as_str().unwrap_or_default().to_owned()
 }
@@ -260,7 +358,7 @@ fn title_of_variable(variable: &Value) -> String {
 /// After 20 minutes, a budget of 30 days is that of few requests.
 fn windows(dashboard: &Value) -> Vec<String> {
     let has = |name: &str| panels(dashboard, "stat").any(|panel| title(panel).contains(name));
-    let lacks = has("Error budget remaining") && !has("Budget window observed");
+    let lacks = has("Error budget remaining") && !has("Window observed");
     lacks.then(|| "no panel of the observed window".to_owned()).into_iter().collect()
 }
 

@@ -39,13 +39,19 @@ pub(super) struct Panel {
     pub(super) thresholds: Option<Thresholds>,
     /// Values at which a horizontal line is drawn, with the colour of the line.
     pub(super) threshold_lines: Vec<(f64, Colour)>,
-    /// Fixed colours of lines, by legend. The legend must not contain `{{label}}`.
+    /// Fixed colours of lines, by legend as displayed.
     pub(super) colours: IndexMap<String, Colour>,
     /// Text and colour that are shown in place of specific values.
     pub(super) values: Vec<(f64, String, Colour)>,
     pub(super) min: Option<f64>,
     pub(super) max: Option<f64>,
     pub(super) decimals: Option<u32>,
+    /// Column by which the rows of a table are sorted. Viewers read the first rows first.
+    pub(super) sort: Option<(String, Order)>,
+    /// Widths of table columns with long texts, in pixels. The other columns share the rest.
+    pub(super) widths: IndexMap<String, u32>,
+    /// Colours of specific texts in key columns of a table, by column title.
+    pub(super) text_colours: IndexMap<String, IndexMap<String, Colour>>,
     /// Text for an absent value, if the cause is not missing traffic.
     pub(super) empty: Option<String>,
     pub(super) links: Vec<Link>,
@@ -98,6 +104,15 @@ pub(super) struct Column {
     /// Text and colour that are shown in place of specific values of a table column.
     #[serde(default)]
     pub(super) values: Vec<(f64, String, Colour)>,
+    /// Colours of the texts of a table column.
+    pub(super) thresholds: Option<Thresholds>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    Ascending,
+    Descending,
 }
 
 /// Percentiles of a histogram over all selected series, shown as lines named `p50`. They are absent without

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::panel::{Colour, Kind, Link, Panel, Query};
+use super::panel::{Colour, Column, Kind, Link, Order, Panel, Query, Thresholds};
 use super::query::expanded;
 use super::variables::Scope;
 use super::{datasource, standard_variables};
@@ -16,6 +16,8 @@ const NO_CELL: &str = "–";
 const NEUTRAL: &str = "#808080";
 /// Currencies with a unit in Grafana. Amounts in other currencies have their currency only in the legend.
 const CURRENCIES: [&str; 5] = ["USD", "EUR", "GBP", "JPY", "INR"];
+/// Smallest width of a table column in pixels. Grafana's default of 150 needs scrolling from five columns on.
+const NARROWEST_COLUMN: u32 = 60;
 /// Smallest top of a percentage axis. Without it, Grafana draws an all-zero line on an axis up to 10,000 %.
 const SMALLEST_PERCENT_AXIS: f64 = 0.01;
 
@@ -83,7 +85,7 @@ impl Panel {
             ("max", self.max.map(Value::from)),
             ("decimals", self.decimals.map(Value::from)),
         ];
-        // On a logarithmic axis, Grafana 10.4 to 11.1 prints `noValue` in place of the tick labels.
+        // On a logarithmic axis, Grafana up to 11.1 prints `noValue` in place of tick labels.
         let no_value = (!self.logarithmic).then(|| ("noValue", self.empty().into()));
         let defaults = json!({
             "unit": self.unit,
@@ -113,6 +115,10 @@ impl Panel {
     }
 
     fn mappings(&self) -> Value {
+        // Ticks of a logarithmic axis have no value, so that Grafana would label them with this text.
+        if self.logarithmic {
+            return json!([]);
+        }
         // An absent value is not an error, and neither is NaN, the result of 0 ÷ 0. Without this mapping, Grafana
         // gives them the colour of the lowest threshold.
         let result = json!({ "index": 0, "text": self.empty(), "color": NEUTRAL });
@@ -124,14 +130,10 @@ impl Panel {
     }
 
     fn thresholds(&self) -> Value {
-        let (base, steps) = match &self.thresholds {
-            Some(thresholds) => (thresholds.base, &thresholds.steps),
-            None => (Colour::Text, &self.threshold_lines),
-        };
-        let base = json!({ "color": base, "value": null });
-        let steps = steps.iter().map(|(value, colour)| json!({ "color": colour, "value": value }));
-        let steps: Vec<Value> = std::iter::once(base).chain(steps).collect();
-        json!({ "mode": "absolute", "steps": steps })
+        match &self.thresholds {
+            Some(Thresholds { base, steps }) => threshold_steps(*base, steps),
+            None => threshold_steps(Colour::Text, &self.threshold_lines),
+        }
     }
 
     const fn colour_mode(&self) -> &'static str {
@@ -152,6 +154,7 @@ impl Panel {
                 "align": "auto",
                 "cellOptions": { "type": "auto" },
                 "filterable": false,
+                "minWidth": NARROWEST_COLUMN,
             }),
             Kind::StateTimeline => json!({ "fillOpacity": 80, "lineWidth": 0 }),
             Kind::XyChart => json!({
@@ -191,7 +194,7 @@ impl Panel {
 
     /// Returns the properties of single fields that differ from the properties of the panel.
     fn overrides(&self) -> Value {
-        let unit = |unit: &str| json!({ "id": "unit", "value": unit });
+        let unit = |unit: &str| property("unit", &unit.into());
         let axes = self.right_axis.iter().map(|(name, line)| {
             let right = json!({ "id": "custom.axisPlacement", "value": "right" });
             by_name(name, &[unit(&line.unit), right])
@@ -200,18 +203,20 @@ impl Panel {
             let fixed = json!({ "mode": "fixed", "fixedColor": colour });
             by_name(name, &[json!({ "id": "color", "value": fixed })])
         });
-        let columns = self.columns.iter().map(|(name, column)| {
-            let named = named_values(&column.values).into_iter().flat_map(|named| {
-                let coloured = json!({ "type": "color-text" });
-                [
-                    json!({ "id": "mappings", "value": [named] }),
-                    json!({ "id": "custom.cellOptions", "value": coloured }),
-                ]
-            });
-            let properties: Vec<Value> = std::iter::once(unit(&column.unit)).chain(named).collect();
-            by_name(name, &properties)
-        });
+        let columns = self.columns.iter().map(|(name, column)| by_name(name, &column.properties()));
         let keys = self.keys.values().map(|title| by_name(title, &[unit("string")]));
+        let texts = self.text_colours.iter().map(|(title, colours)| {
+            let colour = |(index, (text, colour)): (usize, (&String, &Colour))| {
+                (text.clone(), json!({ "color": colour, "index": index }))
+            };
+            let options: Map<String, Value> = colours.iter().enumerate().map(colour).collect();
+            let mapping = json!({ "type": "value", "options": options });
+            by_name(title, &[property("mappings", &json!([mapping])), coloured_text()])
+        });
+        let width = |(title, width): (&String, &u32)| {
+            by_name(title, &[property("custom.width", &json!(width))])
+        };
+        let widths = self.widths.iter().map(width);
         let links = self.links.iter().map(|Link { column, title, url }| {
             let link = json!({ "title": title, "url": expanded_url(url), "targetBlank": false });
             by_name(column, &[json!({ "id": "links", "value": [link] })])
@@ -220,6 +225,8 @@ impl Panel {
             .chain(colours)
             .chain(columns)
             .chain(keys)
+            .chain(texts)
+            .chain(widths)
             .chain(links)
             .collect()
     }
@@ -315,7 +322,13 @@ impl Panel {
                 "showUnfilled": true,
                 "valueMode": "text",
             }),
-            Kind::Table => json!({ "cellHeight": "sm", "showHeader": true }),
+            Kind::Table => with(
+                json!({ "cellHeight": "sm", "showHeader": true }),
+                self.sort.as_ref().map(|(column, order)| {
+                    let descending = *order == Order::Descending;
+                    ("sortBy", json!([{ "displayName": column, "desc": descending }]))
+                }),
+            ),
             Kind::XyChart => self.xy_options(&legend),
             Kind::StateTimeline => json!({
                 "alignValue": "left",
@@ -359,6 +372,35 @@ impl Panel {
             "tooltip": { "mode": "single", "sort": "none" },
         })
     }
+}
+
+impl Column {
+    /// Returns the unit of a table column, and the colours of its cells.
+    fn properties(&self) -> Vec<Value> {
+        let named = named_values(&self.values).map(|named| property("mappings", &json!([named])));
+        let steps = |Thresholds { base, steps }: &Thresholds| threshold_steps(*base, steps);
+        let steps = self.thresholds.as_ref().map(|all| property("thresholds", &steps(all)));
+        let coloured = (named.is_some() || steps.is_some()).then(coloured_text);
+        let unit = property("unit", &json!(self.unit));
+        std::iter::once(unit).chain(named).chain(steps).chain(coloured).collect()
+    }
+}
+
+fn threshold_steps(base: Colour, steps: &[(f64, Colour)]) -> Value {
+    let base = json!({ "color": base, "value": null });
+    let steps = steps.iter().map(|(value, colour)| json!({ "color": colour, "value": value }));
+    let steps: Vec<Value> = std::iter::once(base).chain(steps).collect();
+    json!({ "mode": "absolute", "steps": steps })
+}
+
+/// Returns a property of an override.
+fn property(id: &str, value: &Value) -> Value {
+    json!({ "id": id, "value": value })
+}
+
+/// Returns the property that applies thresholds and mappings to the text of a table cell.
+fn coloured_text() -> Value {
+    property("custom.cellOptions", &json!({ "type": "color-text" }))
 }
 
 fn heatmap_options(unit: &str) -> Value {

@@ -211,7 +211,7 @@ fn worse() -> Vec<Panel> {
             "Response length",
             "count:tok",
             "Tokens of a choice in one encoding (o200k_base): tokengauge_normalized_tokens_total ÷ \
-             tokengauge_choices_finished_total. Shorter answers are over sooner, and may say less.",
+             tokengauge_choices_finished_total. Shorter responses end sooner and can contain less.",
             LENGTH,
         ),
         twin(
@@ -223,9 +223,9 @@ fn worse() -> Vec<Panel> {
         ),
         ratios(
             "Length and failed choices, B ÷ A",
-            "tokengauge_normalized_tokens_total ÷ tokengauge_choices_finished_total, and the share of choices that ended badly, \
-             B ÷ A. Length below 1: B says less. Bad ends above 1: B is worse.",
-            &[("length", LENGTH), ("ended badly", ENDED_BADLY)],
+            "tokengauge_normalized_tokens_total ÷ tokengauge_choices_finished_total, and the ratio of failed choices, B ÷ A. \
+             Length below 1: responses of B are shorter. Failed choices above 1: B is worse.",
+            &[("length", LENGTH), ("failed choices", ENDED_BADLY)],
         ),
         twin(
             "Failed requests",

@@ -103,7 +103,7 @@ pub(super) const COST: &str =
     "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
     / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
 pub(super) const REQUESTS: &str =
-    "sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0";
+    "round(sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))) > 0";
 
 /// A table row: its name, the preferred direction of the value, and the query.
 pub(super) type Measure = (&'static str, &'static str, &'static str);

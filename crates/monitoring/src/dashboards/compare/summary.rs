@@ -13,7 +13,7 @@ pub(super) fn summary() -> Vec<Panel> {
         verdict(),
         requests(),
         interval_stat(
-            "Output tokens/s per stream p50",
+            "Stream p50",
             "tokengauge_request_output_token_rate_per_second",
             0.5,
         ),
@@ -51,7 +51,7 @@ pub(super) fn summary() -> Vec<Panel> {
 fn ratios() -> [Panel; 4] {
     [
         ratio_stat(
-            "Output tokens/s per stream p50, B ÷ A",
+            "Stream p50, B ÷ A",
             "Median output token rate of streams in the time range, B ÷ A: tokengauge_request_output_token_rate_per_second. Above 1, B is \
              faster.",
             OUTPUT_RATE_P50,
@@ -111,9 +111,8 @@ fn selection() -> Panel {
 
 /// Returns the panel with the number of requests. Few requests make every ratio uncertain.
 fn requests() -> Panel {
-    let lines = [Side::A, Side::B].map(|side| {
-        (side.name().to_owned(), format!("round({})", asked(REQUESTS, side, Over::Shown)))
-    });
+    let lines =
+        [Side::A, Side::B].map(|side| (side.name().to_owned(), asked(REQUESTS, side, Over::Shown)));
     Panel {
         lines: lines.into(),
         decimals: Some(0),
@@ -174,13 +173,17 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
         ("B is", "none", better, outcomes.into()),
     ];
     let column = |(title, unit, query, values)| {
-        (str::to_owned(title), Column { unit: str::to_owned(unit), query, values })
+        (
+            str::to_owned(title),
+            Column { unit: str::to_owned(unit), query, values, thresholds: None },
+        )
     };
     Panel {
         keys: [("measure", "Measure"), ("better", "Better is")]
             .map(|(label, title)| (label.to_owned(), title.to_owned()))
             .into(),
         columns: columns.map(column).into(),
+        widths: [("Measure".to_owned(), 290)].into(),
         size: Some((12, 10)),
         ..Panel::new(Kind::Table, title, "none", description)
     }
@@ -199,7 +202,7 @@ fn verdict() -> Panel {
         values: vec![(0.0, "No".to_owned(), Colour::Green), (1.0, "Yes".to_owned(), Colour::Red)],
         thresholds: Some(Thresholds { base: Colour::Green, steps: vec![(1.0, Colour::Red)] }),
         ..stat(
-            "B is faster but shorter or worse",
+            "Faster but shorter or worse",
             "none",
             "Yes, if in the time range B's median output TPS (tokengauge_request_output_token_rate_per_second) is more than 5 % above \
              A's, and its choices are more than 10 % shorter (tokengauge_normalized_tokens_total ÷ \
