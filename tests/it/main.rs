@@ -33,6 +33,7 @@ mod injector;
 mod leaks;
 mod lifecycle;
 mod network;
+mod outages;
 mod reload;
 mod report;
 mod request_log;
