@@ -1,7 +1,7 @@
 //! Runs a proxy with the observer and exporter of the real program, and collects the data that it exports for one
 //! exchange.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -58,7 +58,12 @@ impl Rig {
             _ => None,
         });
         assert!(problems.is_empty());
-        let readings = SnapshotSource::new(StateSnapshot::default);
+        let slot = Arc::<OnceLock<Arc<Observer>>>::default();
+        let source = Arc::clone(&slot);
+        let readings = SnapshotSource::holding(move |collect| match source.get() {
+            Some(observer) => observer.with_snapshot(collect),
+            None => collect(StateSnapshot::default()),
+        });
         let (instruments, metrics) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
@@ -69,6 +74,7 @@ impl Rig {
         let proxy = setup.start().await;
         let requests = InFlightRequests::new(objectives, gate, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
+        slot.set(Arc::clone(&observer)).unwrap();
         Self { proxy, observer, telemetry, collector }
     }
 

@@ -35,10 +35,11 @@ pub async fn play(row: &Row, times: Times) -> String {
     let mut rig = Rig::judged(setup, times.objectives()).await;
     let mut client = rig.proxy.client().await;
     let body = if row.stream { STREAMED } else { WHOLE };
-    let missing = usize::from(row.breaks == "clients break off their uploads");
-    let length = body.len() + missing;
+    let is_broken_off = row.breaks == "clients break off their uploads";
+    let sent = if is_broken_off { &body[..body.len() / 2] } else { body };
+    let length = body.len();
     client
-        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{sent}"))
         .await;
     if is_local {
         if row.breaks == "a drain rejects new requests" {
@@ -55,7 +56,7 @@ pub async fn play(row: &Row, times: Times) -> String {
             upstream.write("HTTP/1.1 400 Bad Request\r\n\r\n").await;
             client.read_head().await;
         } else {
-            upstream.read_until(body).await;
+            upstream.read_until(sent).await;
             let call = Call { stream: row.stream, waits: times.has_waited(), client, upstream };
             call.respond(row, &mut rig).await;
         }

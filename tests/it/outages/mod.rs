@@ -24,13 +24,15 @@ struct Times {
     token: f64,
     visible: f64,
     end: f64,
+    /// Usual time between two tokens.
+    interval: f64,
     /// Longest time between two tokens.
     gap: f64,
 }
 
 impl Times {
     fn of(breaks: &str) -> Self {
-        let healthy = Self { token: 0.3, visible: 0.3, end: 0.8, gap: 0.01 };
+        let healthy = Self { token: 0.3, visible: 0.3, end: 0.8, interval: 0.01, gap: 0.01 };
         let until = |time| Self { token: time, visible: time, end: time, ..healthy };
         match breaks {
             "no response headers, and clients leave after 60 s" => until(60.0),
@@ -42,7 +44,9 @@ impl Times {
             }
             "slow prefill: the first token takes 12 s" => until(12.0),
             "the queue of the proxy grows: requests wait 20 s" => until(20.0),
-            "slow decode: 10 tokens per second" => Self { end: 5.3, gap: 0.1, ..healthy },
+            "slow decode: 10 tokens per second" => {
+                Self { end: 5.3, interval: 0.1, gap: 0.1, ..healthy }
+            }
             "the response hangs after 25 tokens, and clients leave after 60 s" => {
                 Self { end: 60.0, gap: 60.0, ..healthy }
             }
@@ -60,7 +64,7 @@ impl Times {
             ("availability", Sli::Availability),
             ("ttft", Sli::TimeToFirstToken(threshold(0.5, self.token))),
             ("first_visible", Sli::FirstVisible(threshold(0.8, self.visible))),
-            ("output_rate", Sli::OutputRate(rate(1.0 / self.gap >= 30.0))),
+            ("output_rate", Sli::OutputRate(rate(1.0 / self.interval >= 30.0))),
             ("total_rate", Sli::TotalRate(rate(50.0 / self.end >= 10.0))),
             ("stall_free", Sli::StallFree),
             ("duration", Sli::Duration(threshold(10.0, self.end))),
