@@ -36,7 +36,7 @@ pub async fn play(row: &Row, times: Times) -> String {
     let mut client = rig.proxy.client().await;
     let body = if row.stream { STREAMED } else { WHOLE };
     let is_broken_off = row.breaks == "clients break off their uploads";
-    let sent = if is_broken_off { &body[..body.len() / 2] } else { body };
+    let sent = if is_broken_off { body.split_at(body.len() / 2).0 } else { body };
     let length = body.len();
     client
         .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{sent}"))
