@@ -355,6 +355,12 @@ async fn an_unlimited_number_of_models() {
     let lines = process.page("/metrics").await.1.lines().count();
     let before = process.peak_memory();
     call_models(&mut client, 2_000, 10_000).await;
+    within("all requests are observed", async {
+        while process.count(&["requests_finished"]).await < 10_000 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
     assert!(process.count(&["label_overflow", "\"model\""]).await >= 9_900);
     let now = process.page("/metrics").await.1.lines().count();
     assert!(now < lines + lines / 20, "{lines} became {now}");
