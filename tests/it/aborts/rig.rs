@@ -1,7 +1,7 @@
 //! Runs a proxy with the observer and exporter of the real program, and collects the data that it exports for one
 //! exchange.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -58,11 +58,14 @@ impl Rig {
             _ => None,
         });
         assert!(problems.is_empty());
-        let slot = Arc::<OnceLock<Arc<Observer>>>::default();
-        let source = Arc::clone(&slot);
-        let readings = SnapshotSource::holding(move |collect| match source.get() {
-            Some(observer) => observer.with_snapshot(collect),
-            None => collect(StateSnapshot::default()),
+        let observing = Arc::<OnceLock<Weak<Observer>>>::default();
+        let current = Arc::clone(&observing);
+        let readings = SnapshotSource::new(move || {
+            let observer = current.get().and_then(Weak::upgrade);
+            let read = |observer: Arc<Observer>| {
+                observer.with_current_state(|requests, now| requests.snapshot(now))
+            };
+            observer.map_or_else(StateSnapshot::default, read)
         });
         let (instruments, metrics) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
@@ -74,7 +77,7 @@ impl Rig {
         let proxy = setup.start().await;
         let requests = InFlightRequests::new(objectives, gate, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
-        slot.set(Arc::clone(&observer)).unwrap();
+        observing.set(Arc::downgrade(&observer)).unwrap();
         Self { proxy, observer, telemetry, collector }
     }
 

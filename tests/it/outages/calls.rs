@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokengauge::route::ConcurrencyLimit;
 use tokio::net::TcpStream;
 
-use super::table::Row;
+use super::table::{Row, has_stalled};
 use super::{Times, threshold};
 use crate::aborts::rig::Rig;
 use crate::aborts::unaccepting::Unaccepting;
@@ -18,28 +18,31 @@ const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"S
 
 /// Time limits of the proxy. The test waits for them.
 const LIMIT: Duration = Duration::from_millis(50);
-/// Waiting time of rows with waiting clients: two sweeps of the observer, which reports stalls.
-const WAIT: Duration = Duration::from_millis(600);
-/// Tokens before a response breaks, and the time between two of them. Together they exceed the shortest rated time.
+/// Waiting time of rows in which clients wait longer than in a healthy call.
+const WAIT: Duration = Duration::from_millis(100);
+/// Idle limit of the row that hangs until this limit. Longer than [`DECODE`], during which the limit must not expire.
+const IDLE_LIMIT: Duration = Duration::from_secs(2);
+/// Tokens before a response breaks.
 const TOKENS: usize = 25;
-const GAP: Duration = Duration::from_millis(6);
+/// Time between the first token and the others: more than the shortest time for which a rate is computed.
+const DECODE: Duration = Duration::from_millis(110);
 
 /// Plays the call of a row. Returns all metrics.
 pub async fn play(row: &Row, times: Times) -> String {
     let backend = Backend::start().await;
     let unaccepting = Unaccepting::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.stall_after = threshold(2.0, times.gap);
+    setup.stall_after = threshold(2.0, times.silence);
     setup.hung_after = threshold(30.0, times.token);
     let is_local = configure(row, &mut setup, unaccepting.address.port()).await;
     let mut rig = Rig::judged(setup, times.objectives()).await;
     let mut client = rig.proxy.client().await;
     let body = if row.stream { STREAMED } else { WHOLE };
-    let is_broken_off = row.breaks == "clients break off their uploads";
-    let sent = if is_broken_off { body.split_at(body.len() / 2).0 } else { body };
     let length = body.len();
+    let is_whole = row.breaks != "clients break off their uploads";
+    let body = if is_whole { body } else { body.split_at(length / 2).0 };
     client
-        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{sent}"))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
         .await;
     if is_local {
         if row.breaks == "a drain rejects new requests" {
@@ -56,7 +59,7 @@ pub async fn play(row: &Row, times: Times) -> String {
             upstream.write("HTTP/1.1 400 Bad Request\r\n\r\n").await;
             client.read_head().await;
         } else {
-            upstream.read_until(sent).await;
+            upstream.read_until(body).await;
             let call = Call { stream: row.stream, waits: times.has_waited(), client, upstream };
             call.respond(row, &mut rig).await;
         }
@@ -96,7 +99,7 @@ async fn configure(row: &Row, setup: &mut Setup, unaccepting: u16) -> bool {
             return false;
         }
         "the response hangs after 25 tokens until `timeouts.idle` of 20 s" => {
-            timeouts.idle = Some(WAIT);
+            timeouts.idle = Some(IDLE_LIMIT);
             return false;
         }
         _ => return false,
@@ -135,9 +138,14 @@ impl Call {
             "no response headers until `timeouts.response_header` of 20 s" => {
                 self.client.read_head().await;
             }
-            "clients break off their uploads" => self.leave().await,
-            breaks if breaks.ends_with("before the response headers") => self.leave().await,
-            "no response headers, and clients leave after 60 s" => self.leave().await,
+            breaks
+                if breaks.starts_with("clients ")
+                    && breaks.ends_with("before the response headers") =>
+            {
+                self.leave(row, rig).await;
+            }
+            "clients break off their uploads"
+            | "no response headers, and clients leave after 60 s" => self.leave(row, rig).await,
             _ => self.respond_with_tokens(row, rig).await,
         }
     }
@@ -170,7 +178,7 @@ impl Call {
                 connections.cut().await;
                 self.client.read_to_end().await;
             }
-            breaks if breaks.contains("clients leave") => self.leave().await,
+            breaks if breaks.contains("clients leave") => self.leave(row, rig).await,
             _ => self.finish().await,
         }
     }
@@ -187,9 +195,17 @@ impl Call {
     }
 
     /// Lets the client disconnect, and waits until the proxy has closed the upstream's connection.
-    async fn leave(mut self) {
+    async fn leave(mut self, row: &Row, rig: &Rig) {
         if self.waits {
             tokio::time::sleep(WAIT).await;
+        }
+        if row.breaks.ends_with("after 60 s") && row.stream {
+            within("the stall to be counted", async {
+                while !has_stalled(&rig.metrics()) {
+                    tokio::time::sleep(WAIT).await;
+                }
+            })
+            .await;
         }
         drop(self.client);
         self.upstream.read_to_end().await;
@@ -208,13 +224,12 @@ impl Call {
             self.chunk(&format!(r#"{{"choices":[{{"message":{{"{field}":"{text}"#)).await;
             return;
         }
-        for _ in 0..TOKENS {
-            let event = format!(
-                r#"{{"id":"c","model":"gpt-4o","choices":[{{"index":0,"delta":{{"{field}":" a"}},"finish_reason":null}}]}}"#
-            );
-            self.event(&event).await;
-            tokio::time::sleep(GAP).await;
-        }
+        let event = format!(
+            r#"{{"id":"c","model":"gpt-4o","choices":[{{"index":0,"delta":{{"{field}":" a"}},"finish_reason":null}}]}}"#
+        );
+        self.event(&event).await;
+        tokio::time::sleep(DECODE).await;
+        self.chunk(&format!("data: {event}\n\n").repeat(TOKENS - 1)).await;
     }
 
     async fn event(&mut self, data: &str) {

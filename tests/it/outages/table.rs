@@ -90,6 +90,11 @@ fn result(metrics: &str, slo: &str) -> &'static str {
     }
 }
 
+/// Returns whether a stall was counted.
+pub fn has_stalled(metrics: &str) -> bool {
+    !moved(metrics, "tokengauge_stream_stalls_total").is_empty()
+}
+
 /// Returns the series of `name` that are not 0.
 fn moved<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
     let is_moved = |line: &&str| line.split('{').next() == Some(name) && !line.ends_with(" 0");
