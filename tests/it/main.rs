@@ -31,6 +31,7 @@ mod injector;
 mod leaks;
 mod lifecycle;
 mod network;
+mod outages;
 mod reload;
 mod report;
 mod request_log;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokengauge::route::ConcurrencyLimit;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use super::rig::{Rig, facts};
 use super::stream::{BODY, PATH, until};
 use super::table::{Cell, cells};
+use super::unaccepting::Unaccepting;
 use crate::support::{Backend, Raw, Setup, within};
 
 /// How a peer ends the connection. All ways must give the same outcome.
@@ -232,21 +233,4 @@ fn reset_when_dropped(stream: &Raw<TcpStream>) {
 
 async fn nobody() -> SocketAddr {
     Backend::start().await.address
-}
-
-/// A listener with a full backlog. The kernel neither accepts nor refuses the next connection.
-struct Unaccepting {
-    address: SocketAddr,
-    _held: (tokio::net::TcpListener, TcpStream),
-}
-
-impl Unaccepting {
-    async fn start() -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let address = listener.local_addr().unwrap();
-        let first = TcpStream::connect(address).await.unwrap();
-        Self { address, _held: (listener, first) }
-    }
 }

@@ -10,3 +10,4 @@ mod slow;
 mod storm;
 mod stream;
 mod table;
+pub mod unaccepting;

@@ -1,12 +1,13 @@
 //! Runs a proxy with the observer and exporter of the real program, and collects the data that it exports for one
 //! exchange.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge_measure::record::Record;
+use tokengauge_measure::slo::Objective;
 use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, Telemetry};
@@ -33,21 +34,39 @@ impl Rig {
     pub async fn start(setup: Setup) -> Self {
         let collector = Collector::start().await;
         let endpoint = format!("http://{}/v1/traces", collector.address);
-        Self::with(setup, collector, Some(endpoint)).await
+        Self::with(setup, Vec::new(), collector, Some(endpoint)).await
     }
 
     /// Starts a proxy that does not export spans.
     pub async fn unexported(setup: Setup) -> Self {
-        Self::with(setup, Collector::start().await, None).await
+        Self::judged(setup, Vec::new()).await
     }
 
-    async fn with(setup: Setup, collector: Collector, endpoint: Option<String>) -> Self {
+    /// Starts a proxy with SLOs that does not export spans.
+    pub async fn judged(setup: Setup, objectives: Vec<Objective>) -> Self {
+        Self::with(setup, objectives, Collector::start().await, None).await
+    }
+
+    async fn with(
+        setup: Setup,
+        objectives: Vec<Objective>,
+        collector: Collector,
+        endpoint: Option<String>,
+    ) -> Self {
         let (config, problems) = tokengauge_telemetry::Config::from_env(|name| match name {
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
             _ => None,
         });
         assert!(problems.is_empty());
-        let readings = SnapshotSource::new(StateSnapshot::default);
+        let observing = Arc::<OnceLock<Weak<Observer>>>::default();
+        let current = Arc::clone(&observing);
+        let readings = SnapshotSource::new(move || {
+            let observer = current.get().and_then(Weak::upgrade);
+            let read = |observer: Arc<Observer>| {
+                observer.with_current_state(|requests, now| requests.snapshot(now))
+            };
+            observer.map_or_else(StateSnapshot::default, read)
+        });
         let (instruments, metrics) =
             Instruments::new(&config, CardinalityLimits::default(), readings);
         let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
@@ -56,8 +75,9 @@ impl Rig {
             Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
         let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let proxy = setup.start().await;
-        let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        let requests = InFlightRequests::new(objectives, gate, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
+        observing.set(Arc::downgrade(&observer)).unwrap();
         Self { proxy, observer, telemetry, collector }
     }
 

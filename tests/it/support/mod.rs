@@ -150,6 +150,9 @@ pub struct Setup {
     pub trace: TraceHeaders,
     pub propagation: Propagation,
     pub identity: identity::Config,
+    /// Time between two tokens, and time before the first one, from which a stream is stalled.
+    pub stall_after: Duration,
+    pub hung_after: Duration,
 }
 
 impl Setup {
@@ -165,11 +168,18 @@ impl Setup {
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
             identity: identity::Config::default(),
+            stall_after: Duration::from_secs(2),
+            hung_after: Duration::from_secs(30),
         }
     }
 
     pub async fn start(self) -> Proxy {
-        let facts = Arc::new(facts("route"));
+        let facts = RouteFacts {
+            stall_after: self.stall_after,
+            hung_after: self.hung_after,
+            ..facts("route")
+        };
+        let facts = Arc::new(facts);
         let route = route::Config {
             facts: Arc::clone(&facts),
             host: None,
