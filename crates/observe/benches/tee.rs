@@ -18,6 +18,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
+#[expect(dead_code, reason = "another bench uses the rest")]
+mod stage;
+
 use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,11 +38,7 @@ use serde::Deserialize;
 use tokengauge_observe::tee::body::ResponseBody;
 use tokengauge_observe::tee::{self, Batch, ObservationChannel, RequestObserver};
 use tokengauge_types::clock::{self, MonotonicInstant};
-use tokengauge_types::event::{
-    BackpressureTime, CallerIdentity, Direction, Headers, LiveState, ObserverEvent, ProxyPosition,
-    RequestHead, RouteFacts, Scheme, TraceContext,
-};
-use tokengauge_types::label::{Label, Name};
+use tokengauge_types::event::{BackpressureTime, Direction, ObserverEvent};
 
 /// A typical event of an engine, with one token and 218 bytes.
 const EVENT: &[u8] = b"data: {\"id\":\"chatcmpl-9f2b6c1d7e8a4b3c\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"llama-3.1-8b-instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
@@ -101,39 +100,7 @@ fn run(mut body: impl Body<Data = Bytes> + Unpin) {
 }
 
 fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
-    let facts = RouteFacts {
-        name: Label::known("bench"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("localhost"),
-        server_port: 80,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    };
-    let open = RequestHead {
-        wall: clock::wall_now(),
-        method: http::Method::POST,
-        path: Name::new("/v1/chat/completions").unwrap(),
-        whole_path: None,
-        model: None,
-        host: None,
-        version: http::Version::HTTP_11,
-        scheme: Scheme::Http,
-        headers: Headers::default(),
-        length: None,
-        client: None,
-        route: Arc::new(facts),
-        trace: TraceContext::default(),
-        conversation: None,
-        identity: CallerIdentity::default(),
-        connection: None,
-        live_state: Arc::<LiveState>::default(),
-    };
-    channel.open(open, clock::now())
+    channel.open(stage::open(&stage::route()), clock::now())
 }
 
 #[derive(Deserialize)]

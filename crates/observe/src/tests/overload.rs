@@ -94,7 +94,7 @@ fn sum(page: &str, name: &str) -> f64 {
 /// Returns whether these pages show enough requests that end between two scrapes.
 fn has_enough(pages: &[String]) -> bool {
     let ended = |page: &String| sum(page, "tokengauge_requests_finished_total");
-    pages.len() >= 10 && pages.last().map(ended) > Some(10.0)
+    pages.len() >= 40 && pages.last().map(ended) > Some(10.0)
 }
 
 /// Counters and gauges of one scrape belong to the same instant, while requests start and end.
