@@ -25,6 +25,7 @@ use tokengauge_types::label::Label;
 
 const PAGE: &str = "docs/reference/outages.md";
 const ALERT_TESTS: &str = "alerts/tests/outages.yaml";
+const SLO_TESTS: &str = "alerts/tests/outages-slo.yaml";
 const QUIET_TESTS: &str = "alerts/tests/quiet.yaml";
 const BEGIN: &str = "<!-- generated: begin -->\n";
 const END: &str = "<!-- generated: end -->";
@@ -213,11 +214,13 @@ fn links(alerts: &[Firing]) -> String {
 fn generated() -> String {
     let mut text = format!(
         "## Streams\n\n{}\n## Calls without a stream\n\n{}\n## The proxy and its monitoring\n\n{}\n\
-         ## Alerts on SLOs\n\nFor each SLO with the result **bad** and a target of 99 %: {}.\n\n",
+         ## Alerts on SLOs\n\n\
+         For each SLO with the result **bad** and a target of 99 %:\n\n\
+         | healthy calls before | alerts |\n|---|---|\n{}\n",
         table(true),
         table(false),
         monitoring::table(),
-        links(&promtool::SLO_ALERTS),
+        slo_alerts(),
     );
     let names: BTreeSet<&str> =
         text.split('[').filter_map(|rest| Some(rest.split_once(']')?.0)).collect();
@@ -225,6 +228,13 @@ fn generated() -> String {
         names.iter().map(|name| format!("[{name}]: ../runbooks/{name}.md\n")).collect();
     text.push_str(&targets);
     text
+}
+
+fn slo_alerts() -> String {
+    promtool::SLO_ALERTS
+        .iter()
+        .map(|(history, _, alerts)| format!("| {history} | {} |\n", links(alerts)))
+        .collect()
 }
 
 fn root() -> PathBuf {
@@ -254,8 +264,11 @@ fn the_page_is_current() {
 
 #[test]
 fn the_tests_of_alerts_are_current() {
-    for (file, expected) in [(ALERT_TESTS, promtool::document()), (QUIET_TESTS, quiet::document())]
-    {
+    for (file, expected) in [
+        (ALERT_TESTS, promtool::document()),
+        (SLO_TESTS, promtool::slo_document()),
+        (QUIET_TESTS, quiet::document()),
+    ] {
         let current = fs::read_to_string(root().join(file)).unwrap_or_default();
         check(file, &current, &expected);
     }

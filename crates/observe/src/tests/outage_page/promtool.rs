@@ -18,7 +18,7 @@ const AFTER: u16 = 60;
 const CHANGE: u32 = 30;
 const END: u32 = 60;
 
-/// All rule files. The results of SLOs are in a test of their own, because each SLO has its own series.
+/// All rule files.
 const FILES: [&str; 4] = ["recording", "traffic", "health", "slo"];
 
 const HEADER: &str = "\
@@ -27,6 +27,14 @@ const HEADER: &str = "\
 #
 # Each test has healthy calls for 30 min and then only calls of its row, one per second. It expects the alerts that the
 # page names, each with the minutes from the change to the evaluation in which it starts to fire.
+";
+
+const SLO_HEADER: &str = "\
+# Made by crates/observe/src/tests/outage_page, like outages.yaml: when alerts on an SLO fire.
+rule_files: [../recording.rules.yaml, ../slo.rules.yaml]
+evaluation_interval: 1m
+group_eval_order: [tokengauge-slo-fast, tokengauge-slo-increments, tokengauge-slo-slow, tokengauge-slo-alerts]
+tests:
 ";
 
 /// All rule files, in the order in which their groups depend on each other.
@@ -40,48 +48,33 @@ group_eval_order:
 tests:
 ";
 
-/// Alerts on an SLO with a target of 99 % whose results are all bad.
-pub(super) const SLO_ALERTS: [Firing; 2] =
-    [("LLMErrorBudgetBurnFast", 4), ("LLMErrorBudgetBurnSlow", 17)];
-
-/// An SLO whose results change from good to bad, and one whose results change from good to excluded. Both have a target
-/// of 99 %.
-const SLOS: [(&str, [(&str, &str); 3]); 2] = [
-    (
-        "SLOs with the result bad",
-        [
-            (
-                "tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"slo\"}",
-                "0.99x120",
-            ),
-            (
-                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"good\"}",
-                "0+30x60 1800x59",
-            ),
-            (
-                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"bad\"}",
-                "0x60 30+30x59",
-            ),
-        ],
-    ),
-    (
-        "SLOs that exclude the calls",
-        [
-            (
-                "tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"slo\"}",
-                "0.99x120",
-            ),
-            (
-                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"good\"}",
-                "0+30x60 1800x59",
-            ),
-            (
-                "tokengauge_slo_events_total{job=\"tokengauge\", tokengauge_slo=\"slo\", tokengauge_result=\"bad\"}",
-                "0x120",
-            ),
-        ],
-    ),
+/// Alerts on an SLO with a target of 99 %: minutes of healthy calls, and the alerts when all results become bad.
+/// The longer the healthy part, the later a window of the alert has enough bad results.
+pub(super) const SLO_ALERTS: [(&str, u32, [Firing; 2]); 2] = [
+    ("30 minutes", CHANGE, [("LLMErrorBudgetBurnFast", 4), ("LLMErrorBudgetBurnSlow", 17)]),
+    ("3 days", 3 * 24 * 60, [("LLMErrorBudgetBurnFast", 11), ("LLMErrorBudgetBurnSlow", 61)]),
 ];
+
+/// Returns the test of an SLO whose results are good for `healthy` minutes, and then bad, or excluded.
+fn slo_test(name: &str, healthy: u32, is_bad: bool, alerts: &[Firing]) -> String {
+    let end = healthy + 90;
+    let events = |result| {
+        let labels = "job=\"tokengauge\", tokengauge_slo=\"slo\"";
+        format!("tokengauge_slo_events_total{{{labels}, tokengauge_result=\"{result}\"}}")
+    };
+    let bad = if is_bad { format!("0x{healthy} 60+60x89") } else { format!("0x{end}") };
+    let series = [
+        (UP.0.to_owned(), format!("1x{end}")),
+        (BUILD.0.to_owned(), format!("1x{end}")),
+        (
+            "tokengauge_slo_objective_ratio{job=\"tokengauge\", tokengauge_slo=\"slo\"}".to_owned(),
+            format!("0.99x{end}"),
+        ),
+        (events("good"), format!("0+60x{healthy} {}x89", 60 * healthy)),
+        (events("bad"), bad),
+    ];
+    inputs(name, "1m", &series) + &expectation(healthy, end, alerts)
+}
 
 pub(super) fn document() -> String {
     let selection = Selection::new();
@@ -99,11 +92,16 @@ pub(super) fn document() -> String {
     for row in &monitoring::ROWS {
         document.push_str(&test(row.breaks, &owned(row.series), row.alerts));
     }
-    for ((name, series), alerts) in SLOS.iter().zip([SLO_ALERTS.as_slice(), &[]]) {
-        let constant = owned(&[UP, BUILD]);
-        let series: Vec<_> = constant.into_iter().chain(owned(series)).collect();
-        document.push_str(&test(name, &series, alerts));
+    document
+}
+
+pub(super) fn slo_document() -> String {
+    let mut document = SLO_HEADER.to_owned();
+    for (history, healthy, alerts) in &SLO_ALERTS {
+        let name = format!("SLOs with the result bad after {history}");
+        document.push_str(&slo_test(&name, *healthy, true, alerts));
     }
+    document.push_str(&slo_test("SLOs that exclude the calls", CHANGE, false, &[]));
     document
 }
 
