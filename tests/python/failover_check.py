@@ -28,8 +28,10 @@ from failover.checks import MayBeEmpty
 from failover.load import Load
 from failover.phases import LINGERING, PHASES
 from failover.scene import INTERVAL, PIPELINES, Scene, Stores
-from rig import WAIT_LIMIT, Tally, clear_environment
+from rig import Tally, clear_environment
 
+# Seconds that a phase may take longer than planned, until its alerts fire.
+EXTENSION = 60
 DURATION = re.compile(r"\b(?:\d+(?:ms|[smhdwy]))+\b")
 
 # Panels that may be empty in this run, and why. A row without a matching panel, or whose panels all have data, is a failure.
@@ -80,7 +82,7 @@ def run(phase, scene, load, watch, divide):
     load.change(phase.calls)
     began = time.time()
     print(f"{time.strftime('%H:%M:%S')} {phase.name}{': ' + phase.why if phase.why else ''}", flush=True)
-    least, most = phase.least * 60 / divide, phase.least * 60 / divide + WAIT_LIMIT
+    least, most = phase.least * 60 / divide, phase.least * 60 / divide + EXTENSION
     while (past := time.time() - began) < most:
         time.sleep(0.5)
         if past < least:

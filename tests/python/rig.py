@@ -13,7 +13,7 @@ import time
 import urllib.request
 
 # Limits only the waiting. Much longer than a busy machine needs.
-WAIT_LIMIT = 60
+WAIT_LIMIT = 300
 # The parent span of every call through the proxy.
 CALLER = "00000000000000aa"
 # Variables of the machine that would affect the proxy or a client.
