@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use promql_parser::parser::token::T_LOR;
 use promql_parser::parser::{self, Expr, Offset};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
@@ -134,14 +135,33 @@ fn every_notification_names_the_affected_calls_and_the_observed_and_expected_val
             continue;
         }
         assert!(text.contains("$value "), "{} has no observed value", alert.name);
-        let limits = limits(&alert.expr);
-        let is_expected = limits.iter().any(|limit| has_number(&alert.description, *limit));
-        assert!(is_expected, "{} has none of {limits:?}: {text}", alert.name);
+        let expected = thresholds(&parser::parse(&alert.expr).unwrap());
+        assert!(!expected.is_empty(), "{}: {}", alert.name, alert.expr);
+        for threshold in expected {
+            let is_named = has_number(&alert.description, threshold);
+            assert!(is_named, "{} does not name {threshold}: {text}", alert.name);
+        }
     }
 }
 
-/// Returns the numbers other than 0 with which an expression compares or multiplies.
-fn limits(expr: &str) -> Vec<f64> {
+/// Returns the numbers that the value of a firing alert is compared with. Other conditions, such as a minimum of traffic,
+/// follow after `and`.
+fn thresholds(expr: &Expr) -> Vec<f64> {
+    match expr {
+        Expr::Paren(paren) => thresholds(&paren.expr),
+        Expr::Binary(binary) if binary.op.id() == T_LOR => {
+            [thresholds(&binary.lhs), thresholds(&binary.rhs)].concat()
+        }
+        Expr::Binary(binary) if binary.op.is_comparison_operator() => numbers(&binary.rhs),
+        Expr::Binary(binary) => thresholds(&binary.lhs),
+        Expr::Aggregate(aggregate) => thresholds(&aggregate.expr),
+        Expr::Unary(unary) => thresholds(&unary.expr),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the numbers other than 0 in an expression.
+fn numbers(expr: &Expr) -> Vec<f64> {
     struct Numbers(Vec<f64>);
     impl ExprVisitor for Numbers {
         type Error = ();
@@ -156,7 +176,7 @@ fn limits(expr: &str) -> Vec<f64> {
         }
     }
     let mut numbers = Numbers(Vec::new());
-    walk_expr(&mut numbers, &parser::parse(expr).unwrap()).unwrap();
+    walk_expr(&mut numbers, expr).unwrap();
     numbers.0
 }
 
