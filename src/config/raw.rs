@@ -84,7 +84,7 @@ pub(super) struct Listener {
     pub(super) tls: Field<Tls>,
     /// Maximum number of open connections; a further one replaces the connection that has waited longest for a request.
     pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
-    /// Maximum number of requests in flight; further ones get status 503. Equal to max_connections by default.
+    /// Maximum number of requests in flight; further ones get status 503. By default 8192, or max_connections where that is set.
     pub(super) max_requests: Field<BoundedInt<1, 1_000_000>>,
     /// Maximum time from a client's first byte to the end of the request headers.
     // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.

@@ -80,9 +80,12 @@ pub struct Tls {
 }
 
 impl Config {
-    /// Default connection limit. Each stream uses two file descriptors, and a common value of `ulimit -n` is
-    /// 20,000. The limit is half of that value, less a reserve for other open files.
-    pub const MAX_CONNECTIONS: usize = 8_192;
+    /// Default limit of requests in flight. Each stream uses two file descriptors, and a common value of `ulimit -n` is
+    /// 20,000. The limit is half of that value, less a reserve for other connections and open files.
+    pub const MAX_REQUESTS: usize = 8_192;
+    /// Default connection limit. It is above the request limit, so that connections remain on which further requests
+    /// get status 503. A request that comes back to the proxy through its upstream ends there, too.
+    pub const MAX_CONNECTIONS: usize = Self::MAX_REQUESTS + 1_024;
     /// Default time limit for request headers. nginx and hyper have defaults between 30 and 60 s.
     pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
     /// Default time limit between two pieces of a request body, as in nginx. Only uploads are limited: a model may
@@ -97,7 +100,7 @@ impl Config {
             address,
             tls: None,
             max_connections: Self::MAX_CONNECTIONS,
-            max_requests: Self::MAX_CONNECTIONS,
+            max_requests: Self::MAX_REQUESTS,
             head_timeout: Self::HEAD_TIMEOUT,
             body_timeout: Self::BODY_TIMEOUT,
             idle_timeout: Self::IDLE_TIMEOUT,
