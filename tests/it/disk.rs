@@ -1,4 +1,5 @@
-//! Tests a full disk. A limit of the size of files makes writes fail in the same way.
+//! Tests a full disk and a read-only one. A limit of the size of files makes writes fail in the same way, and a folder at
+//! the path of the file makes opening fail.
 
 use std::fs;
 use std::path::Path;
@@ -57,19 +58,33 @@ async fn a_full_disk_fails_no_request_and_the_request_log_continues() {
 
 #[tokio::test]
 async fn a_full_disk_keeps_the_last_state_of_the_error_budgets() {
+    last_state_is_kept(|process, _| process.limit_file_size(Some(0))).await;
+}
+
+#[tokio::test]
+async fn a_read_only_disk_keeps_the_last_state_of_the_error_budgets() {
+    last_state_is_kept(|_, temporary| fs::create_dir(temporary).unwrap()).await;
+}
+
+/// Tests a state file that cannot be written from some moment on. The next start can write it again.
+async fn last_state_is_kept(fails: impl FnOnce(&Process, &Path)) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("slo");
+    let temporary = folder.path().join("slo.tmp");
     let mut process = start(folder.path()).await;
     let before = fs::read(&file).unwrap();
-    process.limit_file_size(Some(0));
+    fails(&process, &temporary);
     request(&process).await;
     process.signal("TERM");
     process.ended().await;
     let log = process.log();
     assert!(log.contains("SLO state write failed"), "{log}");
     assert_eq!(fs::read(&file).unwrap(), before);
+    if temporary.is_dir() {
+        fs::remove_dir(&temporary).unwrap();
+    }
     let process = start(folder.path()).await;
     process.logged(&["error budgets restored", "\"objectives\":1"]).await;
     assert_ne!(fs::read(&file).unwrap(), before, "the file is written again");
-    assert!(!folder.path().join("slo.tmp").exists());
+    assert!(!temporary.exists());
 }
