@@ -79,7 +79,12 @@ class Bench:
         return relay, gauge, finished
 
     def hold(self, port, pid):
-        command = [self.args.loadlab, "hold", "--url", self.url(port), "--streams", str(self.args.streams), "--pid", str(pid), "--gap-us", "2000000", "--hold-s", "8",
+        """Holds a few streams first, which fill what does not depend on their number, such as the tables of the tokenizer."""
+        self.hold_streams(port, pid, 50)
+        return self.hold_streams(port, pid, self.args.streams)
+
+    def hold_streams(self, port, pid, streams):
+        command = [self.args.loadlab, "hold", "--url", self.url(port), "--streams", str(streams), "--pid", str(pid), "--gap-us", "2000000", "--hold-s", "8",
                    "--ramp-per-s", "1000", "--stats-url", f"http://127.0.0.1:{self.up}/loadlab/stats"]
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
         return json.JSONDecoder().raw_decode(output[output.index("{"):])[0]

@@ -33,7 +33,7 @@ upstreams:
     url: http://127.0.0.1:{backend}
     timeouts: {{connect: 10s, response_header: 10s}}
 routes: [{{upstream: backend}}]
-request_log: {{path: "{log}"}}
+request_log: {{path: "{log}", rotate: {{max_files: 100}}}}
 slos:
   - {{name: availability, sli: availability, target: 99.5%}}
   - {{name: ttft, sli: ttft, threshold: {threshold}ms, target: 95%}}

@@ -108,4 +108,8 @@ class Backend:
                 await asyncio.sleep(pause * chance.random())
         if b"length" not in framing:
             writer.write(b"0\r\n\r\n")
+        if fault == "close_after":
+            # At once: if the event loop ran first, the next request could be on its way, and no proxy could tell whether
+            # it was read.
+            writer.write_eof()
         await writer.drain()
