@@ -128,6 +128,46 @@ fn every_option_in_the_text_exists() {
     }
 }
 
+/// Pages whose keys are those of another file: former names, values of the chart, and fields of admin pages.
+const OTHER_KEYS: [&str; 3] =
+    ["CHANGELOG.md", "deploy/helm/tokengauge/README.md", "docs/reference/admin-api.md"];
+/// A key of Prometheus.
+const PROMETHEUS_KEY: &str = "otlp.promote_resource_attributes";
+
+#[test]
+fn every_configuration_key_on_a_page_exists() {
+    let reference = read("docs/reference/configuration.md");
+    let keys: BTreeSet<&str> = reference
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| code_spans(line).next())
+        .collect();
+    let sections: BTreeSet<&str> = keys
+        .iter()
+        .filter_map(|key| key.split_once(['.', '[']).map(|(section, _)| section))
+        .collect();
+    let is_known = |key: &str| {
+        let prefix = key.trim_end_matches('*');
+        key == PROMETHEUS_KEY || keys.iter().any(|known| known.starts_with(prefix))
+    };
+    let (mut named, mut unknown) = (0, Vec::new());
+    for page in pages::all().into_iter().filter(|page| !OTHER_KEYS.contains(&page.as_str())) {
+        for span in code_spans(&read(&page)) {
+            let key = span.split([':', ' ']).next().unwrap_or_default();
+            let section = key.split(['.', '[']).next().unwrap_or_default();
+            if key == section || !sections.contains(section) {
+                continue;
+            }
+            named += 1;
+            if !is_known(key) {
+                unknown.push(format!("{page}: {span}"));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "\n{}", unknown.join("\n"));
+    assert!(named > 100, "{named}");
+}
+
 #[test]
 fn the_first_two_commands_exist() {
     let readme = read("README.md");
