@@ -59,7 +59,7 @@ macro_rules! targets {
 targets! {
     sse lines elements aws sniffed websocket
     gzip deflate br zstd codings
-    dialects floods requests content realtime traces engines
+    dialects templates floods requests content realtime traces engines
     exchange board tokens manifests
 }
 

@@ -78,6 +78,7 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
         }
         "codings" => coded_from.map(twice).unwrap_or_default(),
         "dialects" => answers(fixture),
+        "templates" => streamed(fixture).into_iter().collect(),
         "floods" => floods(fixture),
         "requests" => vec![request(fixture)],
         // The capture limit is 32 KiB in one input, which fits the whole request, and 16 bytes in the other.
@@ -126,6 +127,14 @@ fn answers(fixture: &Fixture) -> Vec<Vec<u8>> {
         [&call, &b"9C"[..], &messages].concat()
     });
     [raw].into_iter().chain(messages).collect()
+}
+
+/// Returns the messages of a stream, one per line, for the framing that the fixture has.
+fn streamed(fixture: &Fixture) -> Option<Vec<u8>> {
+    let (framed, messages) = messages(fixture)?;
+    let framed = pick(&Framed::ALL, &framed);
+    let call = [api(fixture), b'0', b'0', content_type(fixture), framed];
+    Some([&call, &messages[..]].concat())
 }
 
 /// Returns a stream's messages, a few at a time, with a placeholder for the round's number in place of each digit.

@@ -3,7 +3,7 @@
 //! The events must be the same for every cut of a response, and no text may be empty. An error response must yield only
 //! an error, and memory must not grow with the response.
 
-use tokengauge_llm::budget::RequestBudget;
+use tokengauge_llm::budget::{Budget, RequestBudget};
 use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
 use tokengauge_llm::frame::{Frame, Framer, MAX_FRAME_BYTES};
 use tokengauge_types::label::Name;
@@ -55,6 +55,28 @@ pub fn dialects(input: &[u8]) {
     }
 }
 
+/// Tests that messages which a template of the previous message reads have the events that the format reads from them.
+pub fn templates(input: &[u8]) {
+    let mut script = Script::new(input);
+    let call = Call::of(&mut script);
+    if call.api.family() == Family::Bedrock {
+        // SageMaker messages contain another framer, which needs memory.
+        return;
+    }
+    let body = call.framed.body(script.rest());
+    // Without memory, no template is kept.
+    let [parsed, by_template] = [0, MAX_FRAME_BYTES].map(|memory| {
+        let mut reader = call.reader(&Budget::new(memory).request());
+        let mut events = Vec::new();
+        let mut framer = call.framer();
+        framer.push(&body, &mut |frame| {
+            reader.read(&frame, &mut |event| events.push(format!("{event:?}")));
+        });
+        events
+    });
+    assert_eq!(by_template, parsed);
+}
+
 /// Tests an endless response. The memory of the framer does not count.
 pub fn floods(input: &[u8]) {
     let mut script = Script::new(input);
@@ -63,7 +85,8 @@ pub fn floods(input: &[u8]) {
     let messages = messages.get(..LONGEST).unwrap_or(messages);
     // SageMaker messages contain another framer.
     let framed_within = if call.api.family() == Family::Bedrock { MAX_FRAME_BYTES } else { 0 };
-    let (mut framer, mut reader, mut meter) = call.reader();
+    let (mut framer, mut reader) = (call.framer(), call.reader(&RequestBudget::default()));
+    let mut meter = Meter::default();
     let mut go_on = |rounds| {
         flood(messages, rounds, |messages| {
             framer.push(&call.framed.body(messages), &mut |frame| {
@@ -101,8 +124,11 @@ impl Call {
         }
     }
 
-    fn reader(&self) -> (Framer, ResponseReader, Meter) {
-        let framer = Framer::new(self.content_type, self.api.json());
+    fn framer(&self) -> Framer {
+        Framer::new(self.content_type, self.api.json())
+    }
+
+    fn reader(&self, budget: &RequestBudget) -> ResponseReader {
         // If the script sets a model, the request also asks for the prompt before the generated text.
         let asked = RequestFacts {
             model: self.model.clone(),
@@ -110,13 +136,13 @@ impl Call {
             prompt_bytes: 3,
             ..RequestFacts::default()
         };
-        let reader = ResponseReader::new(self.api, &asked, self.status, &RequestBudget::default());
-        (framer, reader, Meter::default())
+        ResponseReader::new(self.api, &asked, self.status, budget)
     }
 
     /// Returns the events of a response whose body arrives in these pieces. Adjacent texts of one part are joined.
     fn said(&self, pieces: &[&[u8]]) -> Vec<String> {
-        let (mut framer, mut reader, mut meter) = self.reader();
+        let (mut framer, mut reader) = (self.framer(), self.reader(&RequestBudget::default()));
+        let mut meter = Meter::default();
         let mut said = Said::default();
         let mut read = |frame: Frame<'_>| {
             reader.read(&frame, &mut |event| aside(|| said.note(&event)));

@@ -23,7 +23,7 @@ mod tokens;
 mod traces;
 
 pub use content::content;
-pub use dialects::{STATUSES, dialects, floods};
+pub use dialects::{STATUSES, dialects, floods, templates};
 pub use engines::engines;
 pub use exchange::{CODINGS, HEAD_STATUSES, board, exchange};
 pub use frames::{CONTENT_TYPES, JSON, aws, elements, lines, sniffed, sse};
