@@ -16,8 +16,6 @@ mod sse;
 mod websocket;
 
 pub use aws_event_stream::AwsEventStream;
-#[cfg(test)]
-pub(crate) use aws_event_stream::encode;
 pub use budgeted::BudgetedFramer;
 pub use json_values::JsonValues;
 pub use single::SingleMessage;
@@ -243,3 +241,5 @@ impl ParseError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::encode;

@@ -10,8 +10,6 @@
 //! where a message begins. If a checksum is wrong, the lengths are therefore unreliable, and the rest of the body is
 //! ignored.
 
-#[cfg(test)]
-pub(crate) mod encode;
 mod headers;
 
 use super::held::Held;
