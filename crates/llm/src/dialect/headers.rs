@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::emit::emit_timings;
-use super::errors::identifier;
+use super::json::identifier;
 use super::usage::UncachedUsage;
 use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;

@@ -1,6 +1,6 @@
 //! Defines the values that a request format reads, and collects them as facts.
 
-use super::json::{Paths, Position, Row, ShortText, Value};
+use super::json::{Paths, Position, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
@@ -86,7 +86,6 @@ pub enum RequestField {
 #[derive(Debug, Default)]
 pub struct RequestState {
     pub facts: RequestFacts,
-    text: ShortText,
     /// Whether the request set the token limit under its newer name.
     has_newer_limit: bool,
     /// The API according to the path, if several APIs share the path.
@@ -119,7 +118,7 @@ impl RequestState {
                 self.facts.output_type = Some("json");
             }
             RequestField::Api(api) => {
-                if !matches!(value, Value::Null | Value::End | Value::TextEnd) {
+                if !matches!(value, Value::Null | Value::End | Value::TextEnd(_)) {
                     self.facts.api = Some(api);
                 }
             }
@@ -143,11 +142,6 @@ impl RequestState {
             let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
             self.facts.prompt_bytes = self.facts.prompt_bytes.saturating_add(bytes);
         }
-    }
-
-    /// Returns a string when it is complete and not empty.
-    pub fn string(&mut self, value: Value<'_>) -> Option<String> {
-        if let Value::Number(_) = value { None } else { self.text.feed(value) }
     }
 
     fn flag(&mut self, field: RequestField, value: Value<'_>) {
@@ -199,10 +193,10 @@ impl RequestState {
 
     /// Reads a short string when it is complete.
     fn read_string(&mut self, field: RequestField, value: Value<'_>) {
-        let Some(word) = self.string(value) else {
+        let Some(word) = value.string() else {
             return;
         };
-        let name = Name::new(&word);
+        let name = Name::new(word);
         let facts = &mut self.facts;
         match field {
             RequestField::Model => facts.model = name.or(facts.model.take()),
@@ -220,7 +214,7 @@ impl RequestState {
             }
             RequestField::OutputModality if word == "audio" => facts.output_type = Some("speech"),
             RequestField::OutputFormat if facts.output_type != Some("speech") => {
-                facts.output_type = match &*word {
+                facts.output_type = match word {
                     "text" => Some("text"),
                     "json_object" | "json_schema" => Some("json"),
                     _ => None,

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, Observed};
-use super::errors::{ErrorDetail, ErrorScanner, identifier};
-use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
+use super::errors::ErrorDetail;
+use super::json::{JsonScanner, Outcome, Paths, Position, Value, identifier};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
@@ -148,9 +148,9 @@ fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
 #[derive(Debug)]
 pub struct FormatReader<F: Format> {
     format: F,
-    body: Option<Box<Body<F::Field>>>,
+    body: Option<Box<JsonScanner<F::Field>>>,
     /// An error between server-sent events whose JSON is incomplete.
-    bare_error: Option<Box<Body<()>>>,
+    bare_error: Option<Box<JsonScanner<()>>>,
     /// Whether the status is an error. The response is then read only as an error.
     failed: bool,
     detail: ErrorDetail,
@@ -161,13 +161,6 @@ pub struct FormatReader<F: Format> {
 }
 
 static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
-
-/// A JSON body that is being read.
-#[derive(Debug)]
-struct Body<T: 'static> {
-    scanner: JsonScanner<T>,
-    errors: ErrorScanner,
-}
 
 impl<F: Format> FormatReader<F> {
     /// Creates a reader. `failed` is set if the status is an error.
@@ -249,20 +242,17 @@ impl<F: Format> FormatReader<F> {
         if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
         }
-        let mut body = self.bare_error.take().unwrap_or_else(|| Box::new(Body::new(&BARE_ERROR)));
-        let Body { scanner, errors } = &mut *body;
-        let mut read = |meaning, _: Position<'_>, value: Value<'_>| {
-            if let Meaning::Error(field) = meaning {
-                errors.read(field, value);
+        let new = || Box::new(JsonScanner::new(&BARE_ERROR));
+        let mut error = self.bare_error.take().unwrap_or_else(new);
+        error.push(line, &mut |(), _, _| {});
+        error.push(b"\n", &mut |(), _, _| {});
+        match error.finish(&mut |(), _, _| {}) {
+            Outcome::Complete
+                if self.format.bare_object_is_error() || error.errors().is_error() =>
+            {
+                self.fail(error.errors().kind(), out);
             }
-        };
-        scanner.push(line, &mut read);
-        scanner.push(b"\n", &mut read);
-        match scanner.finish(&mut read) {
-            Outcome::Complete if self.format.bare_object_is_error() || errors.is_error() => {
-                self.fail(errors.kind(), out);
-            }
-            Outcome::Cut => self.bare_error = Some(body),
+            Outcome::Cut => self.bare_error = Some(error),
             Outcome::Complete | Outcome::Malformed => {}
         }
     }
@@ -277,17 +267,17 @@ impl<F: Format> FormatReader<F> {
 
     fn piece(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
-        let body = || Box::new(Body::new(format.paths()));
-        let Body { scanner, errors } = &mut **self.body.get_or_insert_with(body);
+        let new = || Box::new(JsonScanner::new(format.paths()));
+        let body = self.body.get_or_insert_with(new);
         let mut out = |event: Event<'_>| {
             if detail.admits(&event) {
                 out(event);
             }
         };
-        scanner.push(bytes, &mut |meaning, position, value| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) if !failed => format.value(field, position, value, &mut out),
-            Meaning::Field(_) => {}
+        body.push(bytes, &mut |field, position, value| {
+            if !failed {
+                format.value(field, position, value, &mut out);
+            }
         });
     }
 
@@ -296,25 +286,22 @@ impl<F: Format> FormatReader<F> {
             return;
         };
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
-        let Body { scanner, errors } = &mut *body;
         let mut admitted = |event: Event<'_>| {
             if detail.admits(&event) {
                 out(event);
             }
         };
-        let outcome = scanner.finish(&mut |meaning, position, value| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) if !failed => {
+        let outcome = body.finish(&mut |field, position, value| {
+            if !failed {
                 format.value(field, position, value, &mut admitted);
             }
-            Meaning::Field(_) => {}
         });
-        let mut is_error = failed || errors.is_error();
+        let mut is_error = failed || body.errors().is_error();
         if !failed {
             format.end(&mut is_error, &mut admitted);
         }
         if is_error {
-            let kind = errors.kind();
+            let kind = body.errors().kind();
             admitted(Event::Failed { kind });
         }
         // The body of an error status can be a web page or empty. Both are not malformed.
@@ -322,14 +309,8 @@ impl<F: Format> FormatReader<F> {
             _ if failed => {}
             Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
             Outcome::Cut => out(Event::ParseError(ParseError::Unterminated)),
-            Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
+            Outcome::Complete if body.is_lossy() => out(Event::ParseError(ParseError::BadText)),
             Outcome::Complete => {}
         }
-    }
-}
-
-impl<T: Copy> Body<T> {
-    fn new(paths: &'static Paths<T>) -> Self {
-        Self { scanner: JsonScanner::new(paths), errors: ErrorScanner::default() }
     }
 }

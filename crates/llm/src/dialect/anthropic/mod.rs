@@ -318,7 +318,7 @@ fn complete_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
 }
 
 fn thinking(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
-    if let Some(word) = state.string(value) {
+    if let Some(word) = value.string() {
         state.facts.reasoning = word != "disabled";
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{converse, models};
 use crate::budget::RequestBudget;
-use crate::dialect::json::{JsonScanner, Meaning, Paths, Position, Value};
+use crate::dialect::json::{JsonScanner, Paths, Position, Value};
 use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
 
@@ -75,10 +75,8 @@ impl Detector {
 
     fn push(&mut self, bytes: &[u8]) -> Option<ModelFormat> {
         let mut found = None;
-        self.scanner.push(bytes, &mut |meaning, position, value| {
-            if let Meaning::Field(hint) = meaning {
-                found = found.or_else(|| hint.format(position, value));
-            }
+        self.scanner.push(bytes, &mut |hint, position, value| {
+            found = found.or_else(|| hint.format(position, value));
         });
         found
     }

@@ -47,7 +47,7 @@ fn part(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
 
 /// Reads the type of a prompt part. Only parts of this type contain text.
 fn part_type(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
-    if let Some(kind) = state.string(value) {
+    if let Some(kind) = value.string() {
         state.is_not_text = kind != "text";
     }
 }

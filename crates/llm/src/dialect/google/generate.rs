@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
+use crate::dialect::json::{Paths, Position, Value};
 use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
@@ -32,8 +32,6 @@ const BLOCK_REASONS: [&str; 5] =
 pub struct Generate {
     preamble: Preamble,
     calls: CandidateCalls,
-    text: ShortText,
-    object: SmallObject,
     /// The candidate whose part is being read from a JSON body.
     choice: u32,
     held: String,
@@ -193,15 +191,15 @@ impl Format for Generate {
                 emit_text(choice, self.calls.current(choice), text, out);
             }
             (GenerateField::Usage, value) => {
-                if let Some(json) = self.object.feed(value) {
-                    self.usage(&serde_json::from_str(&json).unwrap_or_default(), out);
+                if let Some(json) = value.word() {
+                    self.usage(&serde_json::from_str(json).unwrap_or_default(), out);
                 }
             }
             (GenerateField::Part | GenerateField::Thought | GenerateField::Text, _)
             | (GenerateField::Call | GenerateField::Arguments, _) => {}
             (field, value) => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, choice, &word, out);
+                if let Some(word) = value.word() {
+                    self.read_string(field, choice, word, out);
                 }
             }
         }

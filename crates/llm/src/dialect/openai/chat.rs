@@ -5,8 +5,8 @@ use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
-use crate::dialect::errors::{ErrorValue, identifier};
-use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
+use crate::dialect::errors::ErrorValue;
+use crate::dialect::json::{Paths, Position, Value, identifier};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
@@ -20,8 +20,6 @@ pub struct Chat {
     by_choice: ResultUsage,
     /// Whether some text of the stream arrived as `delta` or `text`.
     has_pieces: bool,
-    text: ShortText,
-    object: SmallObject,
     /// The choice of the body that is being read, and the key of its text, which is one of two.
     text_key: Option<(u32, TextKey)>,
     /// The choice of the body that is being read, and the key of its reasoning. Some providers repeat the reasoning
@@ -123,8 +121,6 @@ impl Chat {
             tools: ToolCalls::default(),
             by_choice: ResultUsage::default(),
             has_pieces: false,
-            text: ShortText::default(),
-            object: SmallObject::default(),
             text_key: None,
             reasoning_key: None,
             stopped: None,
@@ -312,10 +308,10 @@ impl Format for Chat {
         out: &mut impl EventSink,
     ) {
         if let ChatField::Usage = field {
-            if let Some(json) = self.object.feed(value)
+            if let Some(json) = value.word()
                 && self.api != Api::OpenAiInputTokens
             {
-                RawUsage::emit(&json, self.api == Api::OpenAiEmbeddings, out);
+                RawUsage::emit(json, self.api == Api::OpenAiEmbeddings, out);
             }
             return;
         }
@@ -336,8 +332,8 @@ impl Format for Chat {
             ChatField::FunctionArguments => (Part::Tool(0), TextKey::Message),
             ChatField::AudioTranscript => (Part::Transcript, TextKey::Message),
             _ => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, position, &word, out);
+                if let Some(word) = value.word() {
+                    self.read_string(field, position, word, out);
                 }
                 return;
             }

@@ -45,7 +45,7 @@ impl Fragments {
     pub fn push(&mut self, field: Field, target: Target, value: Value<'_>) {
         let content = match value {
             Value::Text(piece) => return self.text.push_str(piece),
-            Value::TextEnd => Content::Text(self.end()),
+            Value::TextEnd(_) => Content::Text(self.end()),
             Value::Number(number) => {
                 self.text.push_str(number);
                 match field {

@@ -8,10 +8,7 @@ use super::fragments::{Content, Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
-use crate::dialect::errors::{ErrorScanner, identifier};
-use crate::dialect::json::{
-    JsonScanner, Meaning, Outcome, Paths, Position, ShortText, SmallObject, Value,
-};
+use crate::dialect::json::{JsonScanner, Outcome, Paths, Position, Value, identifier};
 use crate::dialect::lenient::{Text, whole};
 use crate::dialect::response::{Format, FormatReader, Message};
 use crate::dialect::usage::ResultUsage;
@@ -24,8 +21,6 @@ pub type TableReader = FormatReader<TableFormat>;
 #[derive(Debug)]
 pub struct TableFormat {
     table: &'static Table,
-    text: ShortText,
-    object: SmallObject,
     preamble: Preamble,
     blocks: ToolBlocks,
     echo: PromptEcho,
@@ -45,6 +40,8 @@ pub struct TableFormat {
     /// Set if an error stopped the choice. The inner value is the kind of the error if the response does not name it.
     stop_error: Option<Option<&'static str>>,
     stop_error_kind: Option<String>,
+    /// Scans the messages of a stream.
+    scanner: JsonScanner<Field>,
     fragments: Fragments,
 }
 
@@ -68,18 +65,11 @@ impl Format for TableFormat {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
-        let mut errors = ErrorScanner::default();
-        let mut scanner = JsonScanner::new(&self.table.paths);
-        let mut read = |meaning, position: Position<'_>, value: Value<'_>| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) => {
-                fragments.push(field, Target::of(field, position, has_blocks), value);
-            }
-        };
-        scanner.push(message.data, &mut read);
-        let outcome = scanner.finish(&mut read);
+        let outcome = self.scanner.scan(message.data, &mut |field, position, value| {
+            fragments.push(field, Target::of(field, position, has_blocks), value);
+        });
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
-        if is_message && scanner.is_lossy() {
+        if is_message && self.scanner.is_lossy() {
             out(Event::ParseError(ParseError::BadText));
         }
         if is_message && !message.is_error {
@@ -88,6 +78,7 @@ impl Format for TableFormat {
             out(Event::ParseError(ParseError::BadJson));
         }
         let code = fragments.first(Field::ErrorCode);
+        let errors = self.scanner.errors();
         if is_message && (message.is_error || errors.is_error() || code.is_some()) {
             let kind = errors.kind();
             out(Event::Failed { kind });
@@ -112,13 +103,13 @@ impl Format for TableFormat {
             (Field::FullText | Field::DigitsOrText, Value::Text(piece)) => {
                 emit_text(choice, Part::Text, self.echo.strip(piece), out);
             }
-            (Field::Text(_) | Field::FullText, Value::TextEnd) => self.echo.end(),
+            (Field::Text(_) | Field::FullText, Value::TextEnd(_)) => self.echo.end(),
             (Field::Arguments | Field::FullArguments, Value::Text(piece)) => {
                 emit_text(choice, Part::Tool(self.call_number(call)), piece, out);
             }
             (Field::Usage, value) => {
-                if let Some(json) = self.object.feed(value) {
-                    self.usage(&json, out);
+                if let Some(json) = value.word() {
+                    self.usage(json, out);
                 }
             }
             (Field::Text(_) | Field::FullText | Field::DigitsOrText | Field::Token, _)
@@ -127,16 +118,16 @@ impl Format for TableFormat {
             | (Field::SpecialToken | Field::ErrorCode, _)
             | (Field::Done | Field::DoneUnlessStopped | Field::Type, _) => {}
             (Field::StopError, value) => {
-                if let Some(kind) = self.text.feed(value) {
-                    self.note_stop_error(&kind);
+                if let Some(kind) = value.word() {
+                    self.note_stop_error(kind);
                 }
             }
             (field, Value::Bool(flag)) => self.flag(field, flag, choice, out),
             (Field::Report, Value::End) => self.report(choice, out),
             (Field::Report, _) => {}
             (field, value) => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, target, &word, out);
+                if let Some(word) = value.word() {
+                    self.read_string(field, target, word, out);
                 }
             }
         }
@@ -152,8 +143,6 @@ impl TableFormat {
         };
         Self {
             table,
-            text: ShortText::default(),
-            object: SmallObject::default(),
             preamble: Preamble::default(),
             blocks: ToolBlocks::default(),
             cumulative: [cumulative(), cumulative(), cumulative()],
@@ -168,6 +157,7 @@ impl TableFormat {
             calls: 0,
             stop_error: None,
             stop_error_kind: None,
+            scanner: JsonScanner::new(&table.paths),
             fragments: Fragments::default(),
         }
     }

@@ -4,7 +4,7 @@ use super::ResponseField;
 use super::texts::{ResponseTexts, TextId, TextLocation};
 use crate::dialect::EventSink;
 use crate::dialect::emit::{emit_call, emit_text};
-use crate::dialect::json::{Row, ShortText, Value};
+use crate::dialect::json::{Row, Value};
 
 /// The meaning of a value inside an item.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,6 @@ pub struct Items {
     /// (keys in alphabetical order), reasoning counts as text, because holding the text back would delay it.
     item_is_reasoning: bool,
     part_is_reasoning: bool,
-    text: ShortText,
     /// Id and name of the tool call, if the current item is a tool call.
     call: [Option<String>; 2],
 }
@@ -85,13 +84,14 @@ impl Items {
             (ItemField::Item, Value::End) => self.end(item, out),
             (ItemField::CallId | ItemField::CallName, value) => {
                 let [id, name] = &mut self.call;
-                if let Some(word) = self.text.feed(value) {
-                    *(if matches!(field, ItemField::CallId) { id } else { name }) = Some(word);
+                if let Some(word) = value.word() {
+                    *(if matches!(field, ItemField::CallId) { id } else { name }) =
+                        Some(word.to_owned());
                 }
             }
             (ItemField::Part, Value::Object) => self.part_is_reasoning = false,
             (ItemField::Type | ItemField::PartType, value) => {
-                if let Some(word) = self.text.feed(value) {
+                if let Some(word) = value.word() {
                     match field {
                         ItemField::Type => self.item_is_reasoning = word == "reasoning",
                         _ => self.part_is_reasoning = word == "reasoning_text",

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
-use crate::dialect::errors::{ErrorScanner, ErrorValue, identifier};
+use crate::dialect::errors::ErrorValue;
 use crate::dialect::json::{
-    ErrorField, JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
+    ErrorScanner, JsonScanner, Outcome, Paths, Position, Row, Value, identifier,
 };
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
@@ -31,8 +31,6 @@ pub struct Responses {
     /// Whether the client fetches a stored response. Its tokens were counted when it was generated.
     is_stored: bool,
     preamble: Preamble,
-    text: ShortText,
-    object: SmallObject,
     items: Items,
     /// Whether the start of the response was read.
     has_begun: bool,
@@ -68,7 +66,7 @@ const RESPONSE_ROWS: &[Row<ResponseField>] = &[
 
 /// The values of a stream message that contains a response.
 static RESPONSE_MESSAGE: Paths<ResponseField> =
-    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors().unwraps(&["response"]);
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors_of_message().unwraps(&["response"]);
 
 /// The values of a stream message that contains an item.
 static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
@@ -105,8 +103,6 @@ impl Responses {
         Self {
             is_stored: api == Api::OpenAiStoredResponse,
             preamble: Preamble::default(),
-            text: ShortText::default(),
-            object: SmallObject::default(),
             items: Items::default(),
             has_begun: false,
             has_ended: false,
@@ -136,14 +132,9 @@ impl Responses {
 
     /// Reads the response object in a message.
     fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
-        let mut errors = ErrorScanner::default();
-        scan(&RESPONSE_MESSAGE, data, out, |meaning, position, value, out| match meaning {
-            // The type of the message is not the type of an error.
-            Meaning::Error(ErrorField::TopType) => {}
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) => self.value(field, position, value, out),
-        });
-        errors
+        scan(&RESPONSE_MESSAGE, data, out, |field, position, value, out| {
+            self.value(field, position, value, out);
+        })
     }
 
     /// Reads a completed item, unless its text was read before.
@@ -160,8 +151,8 @@ impl Responses {
         if !is_known_call && items.texts.knows_item(item) {
             return;
         }
-        scan(&ITEM_MESSAGE, message.data, out, |meaning, position, value, out| {
-            if let Meaning::Field(ResponseField::Item(field)) = meaning {
+        scan(&ITEM_MESSAGE, message.data, out, |field, position, value, out| {
+            if let ResponseField::Item(field) = field {
                 items.read(field, (item, position.last()), value, is_known_call, out);
             }
         });
@@ -268,10 +259,10 @@ impl Format for Responses {
     ) {
         match field {
             ResponseField::Usage => {
-                if let Some(json) = self.object.feed(value)
+                if let Some(json) = value.word()
                     && !self.is_stored
                 {
-                    RawUsage::emit(&json, false, out);
+                    RawUsage::emit(json, false, out);
                 }
             }
             ResponseField::Item(field) => {
@@ -281,8 +272,8 @@ impl Format for Responses {
                 }
             }
             field => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, &word, out);
+                if let Some(word) = value.word() {
+                    self.read_string(field, word, out);
                 }
             }
         }
@@ -349,20 +340,20 @@ fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
     Some((location, extent))
 }
 
-/// Scans a message. Reports text that is malformed.
+/// Scans a message, and returns the error that it describes. Reports text that is malformed.
 fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],
     out: &mut Out,
-    mut read: impl FnMut(Meaning<ResponseField>, Position<'_>, Value<'_>, &mut Out),
-) {
+    mut read: impl FnMut(ResponseField, Position<'_>, Value<'_>, &mut Out),
+) -> ErrorScanner {
     let mut scanner = JsonScanner::new(paths);
-    scanner.push(data, &mut |meaning, position, value| read(meaning, position, value, out));
-    match scanner.finish(&mut |meaning, position, value| read(meaning, position, value, out)) {
+    match scanner.scan(data, &mut |field, position, value| read(field, position, value, out)) {
         Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
         Outcome::Complete => {}
         Outcome::Cut | Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
     }
+    scanner.into_errors()
 }
 
 /// Returns an index, or 0 if it is absent.
