@@ -5,7 +5,7 @@
 use memchr::memchr;
 
 use super::characters::whole_characters;
-use super::json::{BoundedText, Position, Value, ValueSink};
+use super::json::{BoundedText, Found, Position, Value, ValueSink};
 use super::request::{RequestField, RequestPaths};
 use tokengauge_types::label::LONGEST_NAME;
 
@@ -200,7 +200,7 @@ impl Form {
 
     fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<RequestField>) {
         for field in self.paths.fields(self.field) {
-            out(field, Position::default(), value);
+            out(field, Found { position: Position::default(), value });
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
             let mut form = Form::new(&PATHS);
             let mut said: Vec<String> = Vec::new();
             let mut open = String::new();
-            let mut take = |field: RequestField, _: Position<'_>, value: Value<'_>| {
+            let mut take = |field: RequestField, Found { value, .. }: Found<'_>| {
                 if let Value::Text(text) = value {
                     open.push_str(text);
                 } else {
@@ -299,7 +299,7 @@ mod tests {
         let mut form = Form::new(&PATHS);
         let mut bytes = 0;
         let mut push = |form: &mut Form, piece: &[u8]| {
-            form.push(piece, &mut |_, _, value| {
+            form.push(piece, &mut |_, Found { value, .. }| {
                 if let Value::Text(text) = value {
                     bytes += text.len();
                 }
@@ -316,7 +316,7 @@ mod tests {
         push(&mut form, b"\r\n--b--\r\n");
         assert_eq!(bytes, 300_000);
         let mut endless = Form::new(&PATHS);
-        endless.push(&[b'-'; 100_000], &mut |_, _, _| {});
+        endless.push(&[b'-'; 100_000], &mut |_, _| {});
         assert!(endless.held.len() <= LONGEST_HEADER && endless.state == State::Done);
     }
 

@@ -1,6 +1,6 @@
 //! Defines the values that a request format reads, and collects them as facts.
 
-use super::json::{Paths, Position, Row, Value};
+use super::json::{Found, Paths, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
@@ -79,7 +79,7 @@ pub enum RequestField {
     /// A list that only requests of this API contain.
     ApiOfList(Api),
     /// A function for a rule that only one format has.
-    Rule(fn(&mut RequestState, Position<'_>, Value<'_>)),
+    Rule(fn(&mut RequestState, Found<'_>)),
 }
 
 /// The facts of a request that were read so far, and the state of the reader.
@@ -106,7 +106,8 @@ impl RequestState {
     }
 
     /// Reads one value.
-    pub fn read(&mut self, field: RequestField, position: Position<'_>, value: Value<'_>) {
+    pub fn read(&mut self, field: RequestField, found: Found<'_>) {
+        let value = found.value;
         match field {
             RequestField::Prompt => self.prompt(value),
             RequestField::Tools => self.facts.tools |= value == Value::Object,
@@ -127,7 +128,7 @@ impl RequestState {
                     self.facts.api = Some(api);
                 }
             }
-            RequestField::Rule(rule) => rule(self, position, value),
+            RequestField::Rule(rule) => rule(self, found),
             _ => {
                 self.flag(field, value);
                 self.number(field, value);

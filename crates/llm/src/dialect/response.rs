@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, Observed};
 use super::errors::ErrorDetail;
-use super::json::{JsonScanner, Outcome, Paths, Position, Value, identifier};
+use super::json::{Found, JsonScanner, Outcome, Paths, identifier};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
@@ -37,13 +37,7 @@ pub trait Format: fmt::Debug {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink);
 
     /// Translates one value of a JSON body.
-    fn value(
-        &mut self,
-        field: Self::Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    );
+    fn value(&mut self, field: Self::Field, found: Found<'_>, out: &mut impl EventSink);
 
     /// Ends a JSON body. `is_error` is set if the body describes an error. The format can change it.
     fn end(&mut self, _is_error: &mut bool, _out: &mut impl EventSink) {}
@@ -244,9 +238,9 @@ impl<F: Format> FormatReader<F> {
         }
         let new = || Box::new(JsonScanner::new(&BARE_ERROR));
         let mut error = self.bare_error.take().unwrap_or_else(new);
-        error.push(line, &mut |(), _, _| {});
-        error.push(b"\n", &mut |(), _, _| {});
-        match error.finish(&mut |(), _, _| {}) {
+        error.push(line, &mut |(), _| {});
+        error.push(b"\n", &mut |(), _| {});
+        match error.finish(&mut |(), _| {}) {
             Outcome::Complete
                 if self.format.bare_object_is_error() || error.errors().is_error() =>
             {
@@ -274,9 +268,9 @@ impl<F: Format> FormatReader<F> {
                 out(event);
             }
         };
-        body.push(bytes, &mut |field, position, value| {
+        body.push(bytes, &mut |field, found| {
             if !failed {
-                format.value(field, position, value, &mut out);
+                format.value(field, found, &mut out);
             }
         });
     }
@@ -291,9 +285,9 @@ impl<F: Format> FormatReader<F> {
                 out(event);
             }
         };
-        let outcome = body.finish(&mut |field, position, value| {
+        let outcome = body.finish(&mut |field, found| {
             if !failed {
-                format.value(field, position, value, &mut admitted);
+                format.value(field, found, &mut admitted);
             }
         });
         let mut is_error = failed || body.errors().is_error();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::emit::{Preamble, ToolBlocks, emit_call, emit_text};
 use super::errors::ErrorValue;
-use super::json::{Paths, Position, Value};
+use super::json::{Found, Paths, Value};
 use super::lenient::{Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
 use super::response::{ErrorReport, Format, FormatReader, Message};
@@ -176,14 +176,8 @@ impl Format for Messages {
         });
     }
 
-    fn value(
-        &mut self,
-        field: Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        self.body.value(field, position, value, out);
+    fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
+        self.body.value(field, found, out);
     }
 }
 
@@ -305,19 +299,19 @@ fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
 
 /// Assumes Anthropic Messages if the request has a token limit. No other format with the prompt in `messages` requires
 /// a limit.
-fn messages_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn messages_limit(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicMessages);
     }
 }
 
-fn complete_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn complete_limit(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicComplete);
     }
 }
 
-fn thinking(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn thinking(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Some(word) = value.string() {
         state.facts.reasoning = word != "disabled";
     }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Paths, Position, Value};
+use crate::dialect::json::{Found, Paths, Value};
 use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
@@ -165,15 +165,9 @@ impl Format for Generate {
         });
     }
 
-    fn value(
-        &mut self,
-        field: GenerateField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        let choice = position.list(0);
-        match (field, value) {
+    fn value(&mut self, field: GenerateField, found: Found<'_>, out: &mut impl EventSink) {
+        let choice = found.position.list(0);
+        match (field, found.value) {
             (GenerateField::Part, Value::Object) => {
                 self.choice = choice;
                 self.is_thought = None;

@@ -15,7 +15,7 @@ pub use bounded_text::BoundedText;
 pub use compact::{Compact, compact};
 pub use errors::{ErrorScanner, identifier};
 pub use path::{Paths, Row};
-pub use value::{Outcome, Position, Value, ValueSink};
+pub use value::{Found, Outcome, Position, Value, ValueSink};
 
 use path::Matches;
 use text::{Decoder, Progress};
@@ -35,7 +35,7 @@ const LONGEST_OBJECT: usize = 8 << 10;
 /// Maximum length of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one JSON document. Calls a function with the field of each value, its position and the value itself. Collects
+/// Scans one JSON document. Calls a function with the field, the position and the value of each row. Collects
 /// the parts that describe an error.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
@@ -395,8 +395,9 @@ impl<F: Copy> JsonScanner<F> {
     /// Delivers a value to every row whose path ends here.
     fn emit(&mut self, value: Value<'_>, out: &mut impl ValueSink<F>) {
         let ended = self.next.ended;
+        let position = Position::new(&self.positions, self.roots);
         for field in self.paths.fields(ended) {
-            out(field, Position::new(&self.positions, self.roots), value);
+            out(field, Found { position, value });
         }
         for field in self.paths.error_fields(ended) {
             self.errors.read(field, value);

@@ -25,7 +25,7 @@ fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut text = String::new();
     let mut scanner = JsonScanner::new(&PATHS);
-    let mut out = |label: &str, position: Position<'_>, value: Value<'_>| {
+    let mut out = |label: &str, Found { position, value }: Found<'_>| {
         let lists = [position.roots, position.lists].concat();
         match value {
             Value::Text(piece) => {

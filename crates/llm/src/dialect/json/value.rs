@@ -33,9 +33,16 @@ impl<'a> Value<'a> {
 }
 
 /// A function that receives the values of a document.
-pub trait ValueSink<F>: FnMut(F, Position<'_>, Value<'_>) {}
+pub trait ValueSink<F>: FnMut(F, Found<'_>) {}
 
-impl<F, Sink: FnMut(F, Position<'_>, Value<'_>)> ValueSink<F> for Sink {}
+impl<F, Sink: FnMut(F, Found<'_>)> ValueSink<F> for Sink {}
+
+/// A value and its position.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    pub position: Position<'a>,
+    pub value: Value<'a>,
+}
 
 /// The indices of a value in the lists that contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

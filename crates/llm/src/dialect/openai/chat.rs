@@ -6,7 +6,7 @@ use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Paths, Position, Value, identifier};
+use crate::dialect::json::{Found, Paths, Position, Value, identifier};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
@@ -300,13 +300,8 @@ impl Format for Chat {
         message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| self.chunk(chunk, out));
     }
 
-    fn value(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
+    fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        let Found { position, value } = found;
         if let ChatField::Usage = field {
             if let Some(json) = value.word()
                 && self.api != Api::OpenAiInputTokens

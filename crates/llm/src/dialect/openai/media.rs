@@ -7,7 +7,7 @@ use super::message_type::message_type;
 use super::transcript::Transcript;
 use super::usage::RawUsage;
 use crate::dialect::emit::emit_text;
-use crate::dialect::json::{Paths, Position, Value};
+use crate::dialect::json::{Found, Paths};
 use crate::dialect::lenient::{Object, Text};
 use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
 use crate::dialect::{Api, Event, EventSink, Part};
@@ -131,14 +131,8 @@ impl Format for Media {
         }
     }
 
-    fn value(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        self.chat.value(field, position, value, out);
+    fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        self.chat.value(field, found, out);
     }
 }
 

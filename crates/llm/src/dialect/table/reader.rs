@@ -8,7 +8,7 @@ use super::fragments::{Content, Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
-use crate::dialect::json::{JsonScanner, Outcome, Paths, Position, Value, identifier};
+use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
 use crate::dialect::lenient::{Text, whole};
 use crate::dialect::response::{Format, FormatReader, Message};
 use crate::dialect::usage::ResultUsage;
@@ -65,8 +65,8 @@ impl Format for TableFormat {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
-        let outcome = self.scanner.scan(message.data, &mut |field, position, value| {
-            fragments.push(field, Target::of(field, position, has_blocks), value);
+        let outcome = self.scanner.scan(message.data, &mut |field, found| {
+            fragments.push(field, Target::of(field, found.position, has_blocks), found.value);
         });
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
         if is_message && self.scanner.is_lossy() {
@@ -87,16 +87,10 @@ impl Format for TableFormat {
         self.fragments = fragments;
     }
 
-    fn value(
-        &mut self,
-        field: Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        let target = Target::of(field, position, self.table.has_blocks);
+    fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
+        let target = Target::of(field, found.position, self.table.has_blocks);
         let Target { choice, call } = target;
-        match (field, value) {
+        match (field, found.value) {
             (Field::Text(part), Value::Text(piece)) => {
                 emit_text(choice, part, self.echo.strip(piece), out);
             }

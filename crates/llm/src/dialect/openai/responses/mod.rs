@@ -14,9 +14,7 @@ use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{
-    ErrorScanner, JsonScanner, Outcome, Paths, Position, Row, Value, identifier,
-};
+use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row, identifier};
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Api, Event, EventSink};
@@ -132,8 +130,8 @@ impl Responses {
 
     /// Reads the response object in a message.
     fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
-        scan(&RESPONSE_MESSAGE, data, out, |field, position, value, out| {
-            self.value(field, position, value, out);
+        scan(&RESPONSE_MESSAGE, data, out, |field, found, out| {
+            self.value(field, found, out);
         })
     }
 
@@ -151,9 +149,9 @@ impl Responses {
         if !is_known_call && items.texts.knows_item(item) {
             return;
         }
-        scan(&ITEM_MESSAGE, message.data, out, |field, position, value, out| {
+        scan(&ITEM_MESSAGE, message.data, out, |field, found, out| {
             if let ResponseField::Item(field) = field {
-                items.read(field, (item, position.last()), value, is_known_call, out);
+                items.read(field, (item, found.position.last()), found.value, is_known_call, out);
             }
         });
     }
@@ -250,16 +248,10 @@ impl Format for Responses {
         }
     }
 
-    fn value(
-        &mut self,
-        field: ResponseField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
+    fn value(&mut self, field: ResponseField, found: Found<'_>, out: &mut impl EventSink) {
         match field {
             ResponseField::Usage => {
-                if let Some(json) = value.word()
+                if let Some(json) = found.value.word()
                     && !self.is_stored
                 {
                     RawUsage::emit(json, false, out);
@@ -267,12 +259,12 @@ impl Format for Responses {
             }
             ResponseField::Item(field) => {
                 if !self.is_stored {
-                    let id = (position.list(0), position.last());
-                    self.items.read(field, id, value, false, out);
+                    let id = (found.position.list(0), found.position.last());
+                    self.items.read(field, id, found.value, false, out);
                 }
             }
             field => {
-                if let Some(word) = value.word() {
+                if let Some(word) = found.value.word() {
                     self.read_string(field, word, out);
                 }
             }
@@ -345,10 +337,10 @@ fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],
     out: &mut Out,
-    mut read: impl FnMut(ResponseField, Position<'_>, Value<'_>, &mut Out),
+    mut read: impl FnMut(ResponseField, Found<'_>, &mut Out),
 ) -> ErrorScanner {
     let mut scanner = JsonScanner::new(paths);
-    match scanner.scan(data, &mut |field, position, value| read(field, position, value, out)) {
+    match scanner.scan(data, &mut |field, found| read(field, found, out)) {
         Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
         Outcome::Complete => {}
         Outcome::Cut | Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
