@@ -17,15 +17,10 @@ pub enum ItemField {
     /// A part of the item's content.
     Part,
     PartType,
-    /// The item's content as a single string.
-    Content,
-    /// The text of a part.
-    Text,
-    Refusal,
-    Transcript,
-    Summary,
-    /// The arguments of a tool call.
-    Arguments,
+    /// A text. An item can have several texts at the location.
+    Text(TextLocation),
+    /// The only text at the location.
+    OnlyText(TextLocation),
 }
 
 macro_rules! item_rows {
@@ -37,13 +32,34 @@ macro_rules! item_rows {
             (concat!($item, ".type"), ResponseField::Item(ItemField::Type)),
             (concat!($item, ".content.*"), ResponseField::Item(ItemField::Part)),
             (concat!($item, ".content.*.type"), ResponseField::Item(ItemField::PartType)),
-            (concat!($item, ".content"), ResponseField::Item(ItemField::Content)),
-            (concat!($item, ".content.*.text"), ResponseField::Item(ItemField::Text)),
-            (concat!($item, ".content.*.refusal"), ResponseField::Item(ItemField::Refusal)),
-            (concat!($item, ".content.*.transcript"), ResponseField::Item(ItemField::Transcript)),
-            (concat!($item, ".summary.*.text"), ResponseField::Item(ItemField::Summary)),
-            (concat!($item, ".arguments|input|code"), ResponseField::Item(ItemField::Arguments)),
-            (concat!($item, ".operation.diff"), ResponseField::Item(ItemField::Arguments)),
+            (
+                concat!($item, ".content"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Text)),
+            ),
+            (
+                concat!($item, ".content.*.text"),
+                ResponseField::Item(ItemField::Text(TextLocation::Text)),
+            ),
+            (
+                concat!($item, ".content.*.refusal"),
+                ResponseField::Item(ItemField::Text(TextLocation::Refusal)),
+            ),
+            (
+                concat!($item, ".content.*.transcript"),
+                ResponseField::Item(ItemField::Text(TextLocation::Transcript)),
+            ),
+            (
+                concat!($item, ".summary.*.text"),
+                ResponseField::Item(ItemField::Text(TextLocation::Summary)),
+            ),
+            (
+                concat!($item, ".arguments|input|code"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Tool)),
+            ),
+            (
+                concat!($item, ".operation.diff"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Tool)),
+            ),
         ]
     };
 }
@@ -98,13 +114,16 @@ impl Items {
                     }
                 }
             }
-            (field, Value::Text(text)) if !is_known => {
-                let id = self.location(field).map(|(location, has_pieces)| TextId {
-                    item,
-                    location,
-                    piece: if has_pieces { piece } else { 0 },
-                });
-                if let Some(part) = id.and_then(|id| self.texts.part(id)) {
+            (ItemField::Text(location) | ItemField::OnlyText(location), Value::Text(text))
+                if !is_known =>
+            {
+                let is_reasoning = self.item_is_reasoning || self.part_is_reasoning;
+                let location = match location {
+                    TextLocation::Text if is_reasoning => TextLocation::Reasoning,
+                    location => location,
+                };
+                let piece = if matches!(field, ItemField::Text(_)) { piece } else { 0 };
+                if let Some(part) = self.texts.part(TextId { item, location, piece }) {
                     emit_text(0, part, text, out);
                 }
             }
@@ -117,22 +136,5 @@ impl Items {
         if let Some(number) = self.texts.call(item) {
             emit_call((0, number), id.as_deref(), name.as_deref(), out);
         }
-    }
-
-    /// Returns the location of a text, and whether an item can have several texts at this location.
-    const fn location(&self, field: ItemField) -> Option<(TextLocation, bool)> {
-        let text = match self.item_is_reasoning || self.part_is_reasoning {
-            true => TextLocation::Reasoning,
-            false => TextLocation::Text,
-        };
-        Some(match field {
-            ItemField::Content => (text, false),
-            ItemField::Text => (text, true),
-            ItemField::Refusal => (TextLocation::Refusal, true),
-            ItemField::Transcript => (TextLocation::Transcript, true),
-            ItemField::Summary => (TextLocation::Summary, true),
-            ItemField::Arguments => (TextLocation::Tool, false),
-            _ => return None,
-        })
     }
 }
