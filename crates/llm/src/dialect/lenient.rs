@@ -46,6 +46,10 @@ pub struct List<T> {
 }
 
 impl<T> List<T> {
+    pub const fn first(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
     }
@@ -257,6 +261,11 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
 )]
 pub fn whole(number: f64) -> Option<u64> {
     (number.fract().abs() < f64::EPSILON && (0.0..=9e15).contains(&number)).then_some(number as u64)
+}
+
+/// Parses a whole number, which may be written as a float.
+pub fn whole_number(text: &str) -> Option<u64> {
+    whole(text.parse().ok()?)
 }
 
 macro_rules! impl_lenient {

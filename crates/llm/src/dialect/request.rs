@@ -240,6 +240,6 @@ impl RequestState {
 
 /// Returns a whole number. `40.0` is accepted, too, because some schemas declare every number as a float.
 fn integer(number: &str) -> Option<i64> {
-    let whole = || i64::try_from(lenient::whole(number.parse().ok()?)?).ok();
+    let whole = || i64::try_from(lenient::whole_number(number)?).ok();
     number.parse().ok().or_else(whole)
 }

@@ -6,7 +6,7 @@ use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
 use crate::dialect::json::{Found, Paths, Value};
-use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
+use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, whole_number};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
 
@@ -284,7 +284,7 @@ impl Generate {
                 }
             }
             GenerateField::EmbeddedTokens => {
-                if let Some(tokens) = word.parse().ok().and_then(crate::dialect::lenient::whole) {
+                if let Some(tokens) = whole_number(word) {
                     self.embedded = Some(self.embedded.unwrap_or(0).saturating_add(tokens));
                 }
             }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::dialect::event::sum;
 use crate::dialect::lenient::{Code, Count, List};
 use crate::dialect::{ByModality, Usage};
 
@@ -49,11 +50,11 @@ impl RawUsage<'_> {
         let mut output_by = ByModality::default();
         self.candidates_tokens_details.iter().for_each(|detail| detail.add(&mut output_by));
         if output_by != ByModality::default() {
-            output_by.text = sum(output_by.text, thoughts);
+            output_by.text = sum((output_by.text, thoughts));
         }
         let usage = Usage {
-            input: sum(self.prompt_token_count.0, self.tool_use_prompt_token_count.0),
-            output: sum(self.candidates_token_count.0, thoughts),
+            input: sum((self.prompt_token_count.0, self.tool_use_prompt_token_count.0)),
+            output: sum((self.candidates_token_count.0, thoughts)),
             cache_read: self.cached_content_token_count.0,
             cache_write: None,
             reasoning: thoughts,
@@ -92,14 +93,6 @@ impl Detail<'_> {
         } else {
             return;
         };
-        *tokens = sum(*tokens, self.token_count.0.or(Some(0)));
-    }
-}
-
-/// Adds two counts. Google leaves out counts of zero.
-fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
+        *tokens = sum((*tokens, self.token_count.0.or(Some(0))));
     }
 }

@@ -44,22 +44,19 @@ pub enum ChatField {
     StopReason,
     /// The text of a transcription.
     Transcription,
-    /// The text of a choice of a completion.
-    CompletionText,
-    Content,
+    /// Generated text.
+    Text(Part, TextKey),
     Reasoning(ReasoningKey),
-    Refusal,
     CallId,
     CallName,
     Arguments,
-    /// A call in the older API, in which a message has at most one call.
+    /// The name of a call in the older API, in which a message has at most one call.
     FunctionName,
-    FunctionArguments,
-    AudioTranscript,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TextKey {
+    /// The text of a choice of a completion.
     Text,
     Message,
 }
@@ -87,9 +84,9 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("text", ChatField::Transcription),
     ("choices.*.finish_reason", ChatField::FinishReason),
     ("choices.*.stop_reason", ChatField::StopReason),
-    ("choices.*.text", ChatField::CompletionText),
-    ("choices.*.message.content", ChatField::Content),
-    ("choices.*.message.content.*.text", ChatField::Content),
+    ("choices.*.text", ChatField::Text(Part::Text, TextKey::Text)),
+    ("choices.*.message.content", ChatField::Text(Part::Text, TextKey::Message)),
+    ("choices.*.message.content.*.text", ChatField::Text(Part::Text, TextKey::Message)),
     ("choices.*.message.reasoning_content", ChatField::Reasoning(ReasoningKey::ReasoningContent)),
     ("choices.*.message.reasoning", ChatField::Reasoning(ReasoningKey::Reasoning)),
     ("choices.*.message.reasoning_text", ChatField::Reasoning(ReasoningKey::ReasoningText)),
@@ -102,14 +99,14 @@ static PATHS: Paths<ChatField> = Paths::new(&[
         "choices.*.message.content.*.thinking|summary.*.text",
         ChatField::Reasoning(ReasoningKey::Content),
     ),
-    ("choices.*.message.refusal", ChatField::Refusal),
+    ("choices.*.message.refusal", ChatField::Text(Part::Refusal, TextKey::Message)),
     ("choices.*.message.tool_calls.*.id", ChatField::CallId),
     ("choices.*.message.tool_calls.*.function|custom.name", ChatField::CallName),
     ("choices.*.message.tool_calls.*.function.arguments", ChatField::Arguments),
     ("choices.*.message.tool_calls.*.custom.input", ChatField::Arguments),
     ("choices.*.message.function_call.name", ChatField::FunctionName),
-    ("choices.*.message.function_call.arguments", ChatField::FunctionArguments),
-    ("choices.*.message.audio.transcript", ChatField::AudioTranscript),
+    ("choices.*.message.function_call.arguments", ChatField::Text(Part::Tool(0), TextKey::Message)),
+    ("choices.*.message.audio.transcript", ChatField::Text(Part::Transcript, TextKey::Message)),
 ])
 .with_errors();
 
@@ -177,14 +174,14 @@ impl Chat {
             Content::None => {}
             Content::Text(text) => emit_text(choice, self.content_part(), text, out),
             Content::Parts(parts) => {
-                for part in parts {
+                for part in parts.iter() {
                     part.reasoning(&mut |text| emit_text(choice, Part::Reasoning, text, out));
                     emit_text(choice, self.content_part(), &part.text.0, out);
                 }
             }
         }
         emit_text(choice, Part::Refusal, &message.refusal.0, out);
-        for call in &message.tool_calls.0 {
+        for call in message.tool_calls.iter() {
             let number = self.tools.number(choice, call);
             let mut functions = call.function.0.iter().chain(&call.custom.0);
             let name = functions.find_map(|function| function.name.some());
@@ -234,14 +231,17 @@ impl Chat {
         }
     }
 
-    /// Emits generated text of a JSON body, unless the choice has its text under another key.
-    fn generated(
+    /// Reads generated text of a JSON body, unless the choice has its text under another key.
+    fn body_text(
         &mut self,
         (choice, part): (u32, Part),
         key: TextKey,
-        text: &str,
+        value: Value<'_>,
         out: &mut impl EventSink,
     ) {
+        let Value::Text(text) = value else {
+            return;
+        };
         let is_read = match self.api {
             // Mistral answers requests for completions with chat messages.
             Api::OpenAiCompletions => is_first(&mut self.text_key, choice, key),
@@ -302,53 +302,43 @@ impl Format for Chat {
 
     fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
         let Found { position, value } = found;
-        if let ChatField::Usage = field {
-            if let Some(json) = value.word()
-                && self.api != Api::OpenAiInputTokens
-            {
-                RawUsage::emit(json, self.api == Api::OpenAiEmbeddings, out);
-            }
-            return;
-        }
         let choice = position.list(0);
-        let call = Part::Tool(position.last());
-        let (part, key) = match field {
-            ChatField::Transcription if self.api == Api::OpenAiTranscription => {
-                if let Value::Text(text) = value {
+        match (field, value) {
+            (ChatField::Usage, value) => {
+                if let Some(json) = value.word()
+                    && self.api != Api::OpenAiInputTokens
+                {
+                    RawUsage::emit(json, self.api == Api::OpenAiEmbeddings, out);
+                }
+            }
+            (ChatField::Transcription, Value::Text(text)) => {
+                if self.api == Api::OpenAiTranscription {
                     emit_text(0, Part::Transcript, text, out);
                 }
-                return;
             }
-            ChatField::CompletionText => (Part::Text, TextKey::Text),
-            ChatField::Content => (Part::Text, TextKey::Message),
-            ChatField::Reasoning(_) => (Part::Reasoning, TextKey::Message),
-            ChatField::Refusal => (Part::Refusal, TextKey::Message),
-            ChatField::Arguments => (call, TextKey::Message),
-            ChatField::FunctionArguments => (Part::Tool(0), TextKey::Message),
-            ChatField::AudioTranscript => (Part::Transcript, TextKey::Message),
-            _ => {
+            (ChatField::Text(part, key), value) => self.body_text((choice, part), key, value, out),
+            (ChatField::Reasoning(key), Value::Text(_)) => {
+                if is_first(&mut self.reasoning_key, choice, key) {
+                    self.body_text((choice, Part::Reasoning), TextKey::Message, value, out);
+                }
+            }
+            (ChatField::Arguments, value) => {
+                let part = Part::Tool(position.last());
+                self.body_text((choice, part), TextKey::Message, value, out);
+            }
+            (field, value) => {
                 if let Some(word) = value.word() {
                     self.read_string(field, position, word, out);
                 }
-                return;
             }
-        };
-        let Value::Text(text) = value else {
-            return;
-        };
-        if let ChatField::Reasoning(key) = field
-            && !is_first(&mut self.reasoning_key, choice, key)
-        {
-            return;
         }
-        self.generated((choice, part), key, text, out);
     }
 }
 
 impl ErrorReport for Chunk<'_> {
     fn is_error(&self) -> bool {
         self.first_error().is_some()
-            || !self.errors.0.is_empty()
+            || self.errors.first().is_some()
             || self.response_status().is_some()
             || self.object.0 == "error"
     }
@@ -357,7 +347,9 @@ impl ErrorReport for Chunk<'_> {
     fn error_kind(&self) -> Option<&str> {
         let object = match self.first_error() {
             Some(ErrorValue::Object(object)) => Some(&**object),
-            Some(ErrorValue::None | ErrorValue::Message) | None => self.errors.0.first(),
+            Some(ErrorValue::None | ErrorValue::Message) | None => {
+                self.errors.first().map(|object| &**object)
+            }
         };
         [
             object.map(|object| &*object.kind.0),
@@ -396,7 +388,7 @@ impl ContentPart<'_> {
             Content::Text(text) => out(text),
             Content::Parts(parts) => parts.iter().for_each(|part| out(&part.text.0)),
         }
-        self.summary.0.iter().for_each(|part| out(&part.text.0));
+        self.summary.iter().for_each(|part| out(&part.text.0));
     }
 }
 
@@ -416,7 +408,7 @@ fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSi
     if let Some(text) = plain {
         return emit_text(choice, Part::Reasoning, text, out);
     }
-    for detail in &message.reasoning_details.0 {
+    for detail in message.reasoning_details.iter() {
         let text = detail.text.some().or(detail.summary.some());
         emit_text(choice, Part::Reasoning, text.unwrap_or_default(), out);
     }

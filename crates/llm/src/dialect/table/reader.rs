@@ -9,7 +9,7 @@ use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
 use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
-use crate::dialect::lenient::{Text, whole};
+use crate::dialect::lenient::{Text, whole_number};
 use crate::dialect::response::{Format, FormatReader, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
@@ -116,7 +116,7 @@ impl Format for TableFormat {
                     self.note_stop_error(kind);
                 }
             }
-            (field, Value::Bool(flag)) => self.flag(field, flag, choice, out),
+            (Field::StopFlag(reason), Value::Bool(true)) => self.stop(choice, reason, out),
             (Field::Report, Value::End) => self.report(choice, out),
             (Field::Report, _) => {}
             (field, value) => {
@@ -231,7 +231,11 @@ impl TableFormat {
                     self.usage(fragments.text.get(range.clone()).unwrap_or_default(), out);
                 }
                 Content::Number(_) | Content::Text(_) => {}
-                Content::Flag(flag) => self.flag(fragment.field, *flag, at.choice, out),
+                Content::Flag(flag) => {
+                    if let (Field::StopFlag(reason), true) = (fragment.field, flag) {
+                        self.stop(at.choice, reason, out);
+                    }
+                }
                 Content::End => self.report(at.choice, out),
             }
         }
@@ -303,12 +307,12 @@ impl TableFormat {
             Field::StopReason => self.stop(choice, word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
-                if let Some(count) = count(word).filter(is_known) {
+                if let Some(count) = whole_number(word).filter(is_known) {
                     *self.counter(counter) = Some(count);
                 }
             }
             Field::Addend(counter) => {
-                if let Some(count) = count(word) {
+                if let Some(count) = whole_number(word) {
                     let sum = self.counter(counter);
                     *sum = Some(sum.unwrap_or(0).saturating_add(count));
                 }
@@ -328,12 +332,6 @@ impl TableFormat {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.tier(tier.service_tier.some(), None, out);
         emit_usage((self.table.parse_usage)(json).unwrap_or_default(), out);
-    }
-
-    fn flag(&mut self, field: Field, flag: bool, choice: u32, out: &mut impl EventSink) {
-        if let (Field::StopFlag(reason), true) = (field, flag) {
-            self.stop(choice, reason, out);
-        }
     }
 
     fn is_reason(&self, text: &str) -> bool {
@@ -367,7 +365,7 @@ impl TableFormat {
 
     fn clock(&mut self, phase: Phase, unit: Unit, word: &str) {
         let duration = match unit {
-            Unit::Nanoseconds => count(word).map(Duration::from_nanos),
+            Unit::Nanoseconds => whole_number(word).map(Duration::from_nanos),
             Unit::Milliseconds => seconds(word, 1e3),
             Unit::Seconds => seconds(word, 1.0),
         };
@@ -403,10 +401,6 @@ impl TableFormat {
             out(Event::Failed { kind });
         }
     }
-}
-
-fn count(word: &str) -> Option<u64> {
-    whole(word.parse().ok()?)
 }
 
 fn seconds(word: &str, per_second: f64) -> Option<Duration> {
