@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use super::Event;
 use super::json::identifier;
 use super::lenient::{Code, FromAny, Text, impl_lenient};
+use super::{Event, EventSink};
 
 /// Kinds of errors that an API attributes to the request. APIs use them where a status does not show the kind: in
 /// streams, in batches of responses and in sessions.
@@ -99,7 +99,7 @@ pub enum ErrorDetail {
 
 impl ErrorDetail {
     /// Returns whether an error event adds detail. Other events always pass.
-    pub fn admits(&mut self, event: &Event<'_>) -> bool {
+    fn admits(&mut self, event: &Event<'_>) -> bool {
         let Event::Failed { kind } = event else {
             return true;
         };
@@ -109,6 +109,15 @@ impl ErrorDetail {
             *self = detail;
         }
         adds
+    }
+
+    /// Returns a sink that passes on all events except errors that add no detail.
+    pub fn filter(&mut self, out: &mut impl EventSink) -> impl EventSink {
+        |event: Event<'_>| {
+            if self.admits(&event) {
+                out(event);
+            }
+        }
     }
 }
 

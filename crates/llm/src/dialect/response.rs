@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, Observed};
-use super::errors::ErrorDetail;
+use super::errors::{ErrorDetail, ErrorValue};
 use super::json::{Found, JsonScanner, Outcome, Paths, identifier};
 use super::lenient::List;
 use super::repair;
@@ -56,13 +56,18 @@ pub struct Message<'m> {
 
 /// A parsed message that can contain an error.
 pub trait ErrorReport {
+    fn error(&self) -> &ErrorValue<'_> {
+        const NONE: &ErrorValue<'_> = &ErrorValue::None;
+        NONE
+    }
+
     fn is_error(&self) -> bool {
-        false
+        !self.error().is_none()
     }
 
     /// Returns the kind of the error, if it is known.
     fn error_kind(&self) -> Option<&str> {
-        None
+        self.error().kind()
     }
 }
 
@@ -208,12 +213,11 @@ impl<F: Format> FormatReader<F> {
             return;
         }
         let mut observed = Observed::new(data);
+        let mut out = detail.filter(out);
         let mut out = |event: Event<'_>| {
             *is_done |= matches!(event, Event::Done);
             observed.event(&event);
-            if detail.admits(&event) {
-                out(event);
-            }
+            out(event);
         };
         let is_error = self.failed || name == b"error";
         self.format.message(Message { name, data, is_error }, &mut out);
@@ -253,21 +257,14 @@ impl<F: Format> FormatReader<F> {
 
     /// Emits an error that is not part of a message of the format.
     fn fail(&mut self, kind: Option<&str>, out: &mut impl EventSink) {
-        let event = Event::Failed { kind };
-        if self.detail.admits(&event) {
-            out(event);
-        }
+        self.detail.filter(out)(Event::Failed { kind });
     }
 
     fn piece(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
         let new = || Box::new(JsonScanner::new(format.paths()));
         let body = self.body.get_or_insert_with(new);
-        let mut out = |event: Event<'_>| {
-            if detail.admits(&event) {
-                out(event);
-            }
-        };
+        let mut out = detail.filter(out);
         body.push(bytes, &mut |field, found| {
             if !failed {
                 format.value(field, found, &mut out);
@@ -280,23 +277,19 @@ impl<F: Format> FormatReader<F> {
             return;
         };
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
-        let mut admitted = |event: Event<'_>| {
-            if detail.admits(&event) {
-                out(event);
-            }
-        };
+        let mut out = detail.filter(out);
         let outcome = body.finish(&mut |field, found| {
             if !failed {
-                format.value(field, found, &mut admitted);
+                format.value(field, found, &mut out);
             }
         });
         let mut is_error = failed || body.errors().is_error();
         if !failed {
-            format.end(&mut is_error, &mut admitted);
+            format.end(&mut is_error, &mut out);
         }
         if is_error {
             let kind = body.errors().kind();
-            admitted(Event::Failed { kind });
+            out(Event::Failed { kind });
         }
         // The body of an error status can be a web page or empty. Both are not malformed.
         match outcome {

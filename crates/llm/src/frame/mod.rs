@@ -51,13 +51,13 @@ impl Framer {
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
-                let Some(found) = sniffer.push(bytes) else {
+                let Some((framing, rest)) = sniffer.push(bytes) else {
                     return;
                 };
                 let held = sniffer.held();
-                *self = Self::of(found.framing);
+                *self = Self::of(framing);
                 self.push(&held, out);
-                self.push(found.rest, out);
+                self.push(rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
             Self::JsonLines(values) | Self::JsonArray(values) => values.push(bytes, out),

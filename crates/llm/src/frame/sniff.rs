@@ -54,13 +54,6 @@ pub struct Sniffer {
     doubt: Option<Doubt>,
 }
 
-/// The detected framing, and the input that follows the held bytes.
-#[derive(Debug)]
-pub struct Found<'a> {
-    pub framing: Framing,
-    pub rest: &'a [u8],
-}
-
 /// Returns whether a byte between two JSON lines has no meaning: white space or a record separator.
 pub fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR
@@ -101,17 +94,18 @@ impl Sniffer {
         std::mem::take(&mut self.held)
     }
 
-    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
+    /// Returns the framing, once it is known, and the bytes that follow the held bytes.
+    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let mut rest = bytes;
         while self.doubt.is_none() {
             if self.held.is_empty() {
                 let start = rest.iter().position(|byte| !is_blank(*byte))?;
                 rest = rest.get(start..)?;
                 if let Some(framing) = self.decide(rest) {
-                    return Some(Found { framing, rest });
+                    return Some((framing, rest));
                 }
                 if self.is_doubtful(rest) {
-                    self.doubt = Some(Doubt::default());
+                    self.doubt = Some(Doubt::new());
                     break;
                 }
             }
@@ -121,7 +115,7 @@ impl Sniffer {
             if self.held == MARK {
                 self.held.clear();
             } else if let Some(framing) = self.decide(&self.held) {
-                return Some(Found { framing, rest });
+                return Some((framing, rest));
             }
         }
         self.resolve(rest)
@@ -171,12 +165,12 @@ impl Sniffer {
     }
 
     /// Looks for a second JSON value in a body that begins with a JSON object.
-    fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
+    fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let framing = self.doubt.as_mut()?.push(bytes);
         if framing.is_none() {
             self.held.extend_from_slice(bytes);
         }
-        framing.map(|framing| Found { framing, rest: bytes })
+        framing.map(|framing| (framing, bytes))
     }
 }
 
@@ -214,13 +208,11 @@ struct Doubt {
     left: usize,
 }
 
-impl Default for Doubt {
-    fn default() -> Self {
+impl Doubt {
+    fn new() -> Self {
         Self { scanner: Scanner::default(), closed: false, left: DOUBT }
     }
-}
 
-impl Doubt {
     fn push(&mut self, bytes: &[u8]) -> Option<Framing> {
         let mut rest = bytes.get(..self.left).unwrap_or(bytes);
         self.left -= rest.len();

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::emit::{Preamble, ToolBlocks, emit_call, emit_text};
+use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
 use super::errors::ErrorValue;
 use super::json::{Found, Paths, Value};
 use super::lenient::{Count, JsonText, Object, Text};
@@ -36,7 +36,9 @@ pub struct Messages {
 
 static BODY: Table = Table {
     has_blocks: true,
-    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.counts().usage(),
+    parse_usage: |json| {
+        serde_json::from_str::<RawUsage<'_>>(json).unwrap_or_default().counts().usage()
+    },
     ..Table::new(&[
         ("id", Field::Id),
         ("model", Field::Model),
@@ -256,9 +258,7 @@ impl Messages {
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
-        if let Some(usage) = self.usage.usage() {
-            out(Event::Usage(usage));
-        }
+        emit_usage(self.usage.usage(), out);
     }
 }
 
@@ -282,12 +282,8 @@ impl RawUsage<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn is_error(&self) -> bool {
-        !self.error.is_none()
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        self.error.kind()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.error
     }
 }
 

@@ -129,11 +129,10 @@ impl Invoke {
         let Some(metrics) = measured.metrics.0 else {
             return;
         };
-        if let Some(mut usage) = metrics.usage() {
-            usage.merge(self.usage);
-            if usage != self.usage {
-                out(Event::Usage(usage));
-            }
+        let mut usage = metrics.usage();
+        usage.merge(self.usage);
+        if usage != self.usage {
+            out(Event::Usage(usage));
         }
         emit_timings(metrics.timings(), out);
         out(Event::Done);

@@ -257,9 +257,7 @@ impl Generate {
     /// Emits usage. Nearly every message contains it, and its counts are cumulative.
     fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
         self.preamble.tier(usage.tier(), None, out);
-        if let Some(usage) = usage.usage() {
-            out(Event::Usage(usage));
-        }
+        emit_usage(usage.usage(), out);
     }
 
     /// Reads a short value of a JSON body.
@@ -328,12 +326,8 @@ impl Chunk<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn is_error(&self) -> bool {
-        !self.unwrapped().error.is_none()
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        self.unwrapped().error.kind()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.unwrapped().error
     }
 }
 

@@ -40,9 +40,9 @@ struct Detail<'a> {
 }
 
 impl RawUsage<'_> {
-    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported. Google's prompt count
-    /// excludes the text that tools added, and its output count excludes thoughts. Both are added here.
-    pub fn usage(&self) -> Option<Usage> {
+    /// Returns the counts as OpenTelemetry defines them. Google's prompt count excludes the text that tools added, and
+    /// its output count excludes thoughts. Both are added here.
+    pub fn usage(&self) -> Usage {
         let thoughts = self.thoughts_token_count.0;
         let mut input_by = ByModality::default();
         let tools = self.tool_use_prompt_tokens_details.iter();
@@ -52,7 +52,7 @@ impl RawUsage<'_> {
         if output_by != ByModality::default() {
             output_by.text = sum((output_by.text, thoughts));
         }
-        let usage = Usage {
+        Usage {
             input: sum((self.prompt_token_count.0, self.tool_use_prompt_token_count.0)),
             output: sum((self.candidates_token_count.0, thoughts)),
             cache_read: self.cached_content_token_count.0,
@@ -60,8 +60,7 @@ impl RawUsage<'_> {
             reasoning: thoughts,
             input_by,
             output_by,
-        };
-        (usage != Usage::default()).then_some(usage)
+        }
     }
 
     /// Returns the service tier, or `None` if it is a number or unspecified.

@@ -4,7 +4,7 @@
 use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
-use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
+use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
 use crate::dialect::json::{Found, Paths, Position, Value, identifier};
 use crate::dialect::response::{ErrorReport, Format, Message};
@@ -217,9 +217,7 @@ impl Chat {
         let of_groq = chunk.x_groq.0.as_ref().and_then(|groq| groq.usage.0.as_deref());
         let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
-        let Some(usage) = raw.and_then(RawUsage::usage) else {
-            return;
-        };
+        let usage = raw.map(RawUsage::usage).unwrap_or_default();
         let ended = only
             .filter(|choice| choice.finish_reason.some().is_some())
             .and_then(|choice| index(choice.index));
@@ -227,7 +225,7 @@ impl Chat {
             Some(choice) if self.api == Api::OpenAiCompletions => {
                 self.by_choice.add(choice, usage, out);
             }
-            _ => out(Event::Usage(usage)),
+            _ => emit_usage(usage, out),
         }
     }
 

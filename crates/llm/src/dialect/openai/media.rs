@@ -6,7 +6,7 @@ use super::chat::{Chat, ChatField};
 use super::message_type::message_type;
 use super::transcript::Transcript;
 use super::usage::RawUsage;
-use crate::dialect::emit::emit_text;
+use crate::dialect::emit::{emit_text, emit_usage};
 use crate::dialect::json::{Found, Paths};
 use crate::dialect::lenient::{Object, Text};
 use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
@@ -145,9 +145,7 @@ impl TypedMessage<'_> {
         if is_new {
             emit_text(0, Part::Transcript, &self.text.0, out);
         }
-        if let Some(usage) = self.usage.0.as_ref().and_then(|raw| raw.usage()) {
-            out(Event::Usage(usage));
-        }
+        emit_usage(self.usage.0.as_ref().map(|raw| raw.usage()).unwrap_or_default(), out);
         out(Event::Done);
     }
 }

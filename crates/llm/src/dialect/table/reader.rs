@@ -331,7 +331,7 @@ impl TableFormat {
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.tier(tier.service_tier.some(), None, out);
-        emit_usage((self.table.parse_usage)(json).unwrap_or_default(), out);
+        emit_usage((self.table.parse_usage)(json), out);
     }
 
     fn is_reason(&self, text: &str) -> bool {

@@ -78,10 +78,6 @@ impl AwsEventStream {
         *self = Self::new(self.held.cap());
     }
 
-    pub fn gap(&mut self) {
-        self.give_up();
-    }
-
     /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
@@ -102,7 +98,7 @@ impl AwsEventStream {
         };
         match Prelude::read(&lead) {
             None => {
-                self.give_up();
+                self.gap();
                 out(Frame::ParseError(ParseError::BadFrame));
             }
             Some(prelude) if prelude.total > self.held.cap() => {
@@ -131,7 +127,7 @@ impl AwsEventStream {
             match verified(&message) {
                 Some(message) => out(read(prelude, message)),
                 None => {
-                    self.give_up();
+                    self.gap();
                     out(Frame::ParseError(ParseError::BadFrame));
                 }
             }
@@ -139,7 +135,8 @@ impl AwsEventStream {
         rest
     }
 
-    fn give_up(&mut self) {
+    /// Ignores the rest of the body, because the start of the next message is unknown.
+    pub fn gap(&mut self) {
         *self = Self::new(self.held.cap());
         self.lost = true;
     }

@@ -295,8 +295,8 @@ impl TextMessage<'_> {
 }
 
 impl ErrorReport for TextMessage<'_> {
-    fn is_error(&self) -> bool {
-        !self.error.is_none()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.error
     }
 
     fn error_kind(&self) -> Option<&str> {
