@@ -4,7 +4,7 @@
 //! not show. The second message shows the mode: if its text starts with the text so far, the stream is cumulative. Only
 //! the length and a hash of the text so far are kept.
 
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::RequestFacts;
 
@@ -158,9 +158,7 @@ impl PromptEcho {
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
 #[cfg(test)]

@@ -216,16 +216,12 @@ impl Generate {
             for part in content.flat_map(|content| content.parts.iter()) {
                 self.part(choice, part, out);
             }
-            if let Some(reason) = enum_name(&candidate.finish_reason.0, &FINISH_REASONS) {
-                out(Event::Stopped { choice, reason });
-            }
+            emit_stopped(choice, &candidate.finish_reason.0, &FINISH_REASONS, out);
         }
         // A response to a refused prompt has no candidates.
         let feedback = chunk.prompt_feedback.0.as_ref().filter(|_| !has_candidates);
-        if let Some(feedback) = feedback
-            && let Some(reason) = enum_name(&feedback.block_reason.0, &BLOCK_REASONS)
-        {
-            out(Event::Stopped { choice: 0, reason });
+        if let Some(feedback) = feedback {
+            emit_stopped(0, &feedback.block_reason.0, &BLOCK_REASONS, out);
         }
         if let Some(usage) = &chunk.usage_metadata.0 {
             self.usage(usage, out);
@@ -271,16 +267,8 @@ impl Generate {
         match field {
             GenerateField::Id => self.preamble.started(Some(word), None, out),
             GenerateField::Model => self.preamble.started(None, Some(word), out),
-            GenerateField::FinishReason => {
-                if let Some(reason) = enum_name(word, &FINISH_REASONS) {
-                    out(Event::Stopped { choice, reason });
-                }
-            }
-            GenerateField::BlockReason => {
-                if let Some(reason) = enum_name(word, &BLOCK_REASONS) {
-                    out(Event::Stopped { choice: 0, reason });
-                }
-            }
+            GenerateField::FinishReason => emit_stopped(choice, word, &FINISH_REASONS, out),
+            GenerateField::BlockReason => emit_stopped(0, word, &BLOCK_REASONS, out),
             GenerateField::EmbeddedTokens => {
                 if let Some(tokens) = whole_number(word) {
                     self.embedded = Some(self.embedded.unwrap_or(0).saturating_add(tokens));
@@ -376,26 +364,38 @@ impl CandidateCalls {
     }
 }
 
-/// Returns the name of an enum value, which can be a number. Returns `None` for the unspecified value.
-fn enum_name<'a>(value: &'a str, names: &[&'static str]) -> Option<&'a str> {
+/// Emits the reason why a choice stopped, unless it is unspecified. `value` is the name of an enum value or its number.
+fn emit_stopped(choice: u32, value: &str, names: &[&str], out: &mut impl EventSink) {
     let number = value.parse::<usize>().ok();
-    let name = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
-    (!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then_some(name)
+    let reason = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
+    if !reason.is_empty() && !reason.ends_with("_UNSPECIFIED") {
+        out(Event::Stopped { choice, reason });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn reason(value: &str, names: &[&str]) -> Option<String> {
+        let mut emitted = None;
+        emit_stopped(0, value, names, &mut |event: Event<'_>| {
+            if let Event::Stopped { reason, .. } = event {
+                emitted = Some(reason.to_owned());
+            }
+        });
+        emitted
+    }
+
     #[test]
     fn names_numbers_that_both_apis_share() {
-        let names = |value| (enum_name(value, &FINISH_REASONS), enum_name(value, &BLOCK_REASONS));
-        assert_eq!(names("1"), (Some("STOP"), Some("SAFETY")));
-        assert_eq!(names("5"), (Some("OTHER"), Some("5")));
-        assert_eq!(names("12"), (Some("12"), Some("12")));
-        assert_eq!(names("NEW_WORD"), (Some("NEW_WORD"), Some("NEW_WORD")));
+        let names = |value| [reason(value, &FINISH_REASONS), reason(value, &BLOCK_REASONS)];
+        assert_eq!(names("1"), ["STOP", "SAFETY"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("5"), ["OTHER", "5"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("12"), ["12", "12"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("NEW_WORD"), ["NEW_WORD"; 2].map(|name| Some(name.to_owned())));
         for none in ["", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"] {
-            assert_eq!(names(none), (None, None), "{none}");
+            assert_eq!(names(none), [None, None], "{none}");
         }
     }
 }

@@ -14,7 +14,6 @@ mod headers;
 
 use super::held::Held;
 use super::{Frame, ParseError};
-use headers::Headers;
 
 /// Size in bytes of the prelude: two lengths and their checksum.
 pub const PRELUDE: usize = 12;
@@ -152,7 +151,7 @@ fn verified(message: &[u8]) -> Option<&[u8]> {
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts
-        .and_then(|(headers, payload)| Some(Headers::read(headers)?.frame(payload)))
+        .and_then(|(headers, payload)| headers::frame(headers, payload))
         .unwrap_or(Frame::ParseError(ParseError::BadFrame))
 }
 

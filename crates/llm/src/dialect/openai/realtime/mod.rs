@@ -8,7 +8,7 @@
 
 mod message;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
 use message::Message;
 
@@ -303,9 +303,7 @@ impl<'a> Piece<'a> {
 }
 
 fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 #[cfg(test)]

@@ -89,13 +89,6 @@ struct TextMessage<'a> {
     error: ErrorValue<'a>,
 }
 
-/// Whether a message contains a piece of a text or the complete text.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Extent {
-    Piece,
-    Complete,
-}
-
 impl Responses {
     pub fn new(api: Api) -> Self {
         Self {
@@ -159,8 +152,8 @@ impl Responses {
     fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl EventSink) {
         let is_stored = self.is_stored;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, out| {
-            if let Some((location, extent)) = text_type(kind).filter(|_| !is_stored) {
-                self.text(message, location, extent, out);
+            if let Some((location, is_complete)) = text_type(kind).filter(|_| !is_stored) {
+                self.text(message, location, is_complete, out);
             }
         });
     }
@@ -169,22 +162,19 @@ impl Responses {
         &mut self,
         message: &TextMessage<'_>,
         location: TextLocation,
-        extent: Extent,
+        is_complete: bool,
         out: &mut impl EventSink,
     ) {
         let piece = match location {
             TextLocation::Summary => message.summary_index,
             TextLocation::Tool => Count(None),
-            TextLocation::Text
-            | TextLocation::Refusal
-            | TextLocation::Reasoning
-            | TextLocation::Transcript => message.content_index,
+            _ => message.content_index,
         };
         let id = TextId { item: index(message.output_index), location, piece: index(piece) };
         let texts = &mut self.items.texts;
-        let text = match extent {
-            Extent::Piece => message.delta.some(),
-            Extent::Complete => message.complete().filter(|_| !texts.knows(id)),
+        let text = match is_complete {
+            false => message.delta.some(),
+            true => message.complete().filter(|_| !texts.knows(id)),
         };
         if let Some(text) = text
             && let Some(part) = texts.part(id)
@@ -306,13 +296,12 @@ impl ErrorReport for TextMessage<'_> {
 
 /// Returns the location of the text in messages of this type, and whether the text is complete. Earlier names of the
 /// types are included.
-fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
+fn text_type(kind: &str) -> Option<(TextLocation, bool)> {
     let (what, extent) = kind.strip_prefix("response.")?.rsplit_once('.')?;
-    let extent = match extent {
-        "delta" => Extent::Piece,
-        "done" => Extent::Complete,
-        _ => return None,
-    };
+    let is_complete = extent == "done";
+    if !is_complete && extent != "delta" {
+        return None;
+    }
     let location = match what {
         "output_text" => TextLocation::Text,
         "refusal" => TextLocation::Refusal,
@@ -329,7 +318,7 @@ fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
         "audio.transcript" | "output_audio_transcript" => TextLocation::Transcript,
         _ => return None,
     };
-    Some((location, extent))
+    Some((location, is_complete))
 }
 
 /// Scans a message, and returns the error that it describes. Reports text that is malformed.
