@@ -43,7 +43,6 @@ impl CumulativeTexts {
     }
 }
 
-/// The text of one choice.
 #[derive(Clone, Copy, Debug, Default)]
 struct CumulativeText {
     mode: Mode,
@@ -151,7 +150,6 @@ impl PromptEcho {
         text
     }
 
-    /// Ends a text.
     pub const fn end(&mut self) {
         self.left = self.bytes;
     }

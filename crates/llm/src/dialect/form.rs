@@ -68,7 +68,6 @@ impl Form {
         }
     }
 
-    /// Reads the next bytes.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<RequestField>) {
         let mut rest = bytes;
         while !rest.is_empty() && self.state != State::Done {

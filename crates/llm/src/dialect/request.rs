@@ -4,10 +4,8 @@ use super::json::{Found, Paths, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
-/// The rows of a request format.
 pub type RequestPaths = Paths<RequestField>;
 
-/// A row of a request format.
 pub type RequestRow = Row<RequestField>;
 
 /// Settings that most formats have, each with the names that providers use.
@@ -36,7 +34,6 @@ pub enum RequestField {
     StreamUnlessInPath,
     /// A flag that only requests for streams contain.
     StreamIfSet,
-    /// Text of the prompt.
     Prompt,
     MaxTokens,
     /// A newer name of the token limit. It takes precedence over [`Self::MaxTokens`].
@@ -62,11 +59,9 @@ pub enum RequestField {
     EncodingFormat,
     /// Each object at this path is a tool.
     Tools,
-    /// The type of the output format.
     OutputFormat,
     /// `json`, or a JSON schema.
     JsonOutput,
-    /// A JSON schema.
     OutputSchema,
     OutputModality,
     /// A media type or modality, in Google's format.
@@ -105,7 +100,6 @@ impl RequestState {
         state
     }
 
-    /// Reads one value.
     pub fn read(&mut self, field: RequestField, found: Found<'_>) {
         let value = found.value;
         match field {
@@ -114,7 +108,6 @@ impl RequestState {
             RequestField::OutputSchema if matches!(value, Value::Object | Value::Text(_)) => {
                 self.facts.output_type = Some("json");
             }
-            RequestField::OutputSchema => {}
             RequestField::JsonOutput if value == Value::Object => {
                 self.facts.output_type = Some("json");
             }

@@ -183,7 +183,6 @@ impl<F: Format> FormatReader<F> {
         self
     }
 
-    /// Reads the next frame of the response.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name, data } => self.message(name, data.trim_ascii(), out),

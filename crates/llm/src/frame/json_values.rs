@@ -22,7 +22,7 @@ use super::{Frame, ParseError};
 pub struct JsonValues {
     layout: Layout,
     place: Place,
-    scanner: Scanner,
+    scanner: Scanner<true>,
     held: Held,
     /// Whether the last byte ended a line inside a value of JSON lines.
     at_line_start: bool,
@@ -105,7 +105,6 @@ impl JsonValues {
         *self = Self::new(self.layout, place, self.held.cap());
     }
 
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }

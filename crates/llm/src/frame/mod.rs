@@ -9,7 +9,7 @@ mod aws_event_stream;
 mod budgeted;
 mod held;
 mod json_values;
-mod scan;
+pub(crate) mod scan;
 mod single;
 mod sniff;
 mod sse;

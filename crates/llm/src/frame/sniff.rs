@@ -84,7 +84,6 @@ impl Sniffer {
         }
     }
 
-    /// Returns the allocated memory in bytes.
     pub fn capacity(&self) -> usize {
         self.held.capacity()
     }
@@ -201,7 +200,7 @@ fn begins_message(byte: u8) -> bool {
 /// A body that begins with a JSON object and may contain a second one.
 #[derive(Debug)]
 struct Doubt {
-    scanner: Scanner,
+    scanner: Scanner<true>,
     /// Whether the first value is complete.
     closed: bool,
     /// Number of further bytes to examine.

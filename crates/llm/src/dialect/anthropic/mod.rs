@@ -17,7 +17,6 @@ use super::usage::UncachedUsage;
 use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
 use crate::budget::RequestBudget;
 
-/// The only choice.
 const CHOICE: u32 = 0;
 
 #[derive(Debug)]
@@ -30,7 +29,6 @@ pub struct Messages {
     usage: UncachedUsage,
     /// Output tokens reported at the start of the message. They apply only if no later message reports output tokens.
     first_output: Option<u64>,
-    /// Reads a body.
     body: TableFormat,
 }
 
@@ -114,7 +112,6 @@ struct MessageStart<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Block<'a> {
     id: Text<'a>,
-    /// Of the tool.
     name: Text<'a>,
     text: Text<'a>,
     thinking: Text<'a>,

@@ -80,7 +80,6 @@ impl Invoke {
         }
     }
 
-    /// Reads the next frame.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name: b"PayloadPart", data } => self.part(data, out),

@@ -189,13 +189,7 @@ impl Format for Generate {
                     self.usage(&serde_json::from_str(json).unwrap_or_default(), out);
                 }
             }
-            (GenerateField::Part | GenerateField::Thought | GenerateField::Text, _)
-            | (GenerateField::Call | GenerateField::Arguments, _) => {}
-            (field, value) => {
-                if let Some(word) = value.word() {
-                    self.read_string(field, choice, word, out);
-                }
-            }
+            _ => self.read_string(field, found, out),
         }
     }
 
@@ -256,14 +250,11 @@ impl Generate {
         emit_usage(usage.usage(), out);
     }
 
-    /// Reads a short value of a JSON body.
-    fn read_string(
-        &mut self,
-        field: GenerateField,
-        choice: u32,
-        word: &str,
-        out: &mut impl EventSink,
-    ) {
+    fn read_string(&mut self, field: GenerateField, found: Found<'_>, out: &mut impl EventSink) {
+        let Some(word) = found.value.word() else {
+            return;
+        };
+        let choice = found.position.list(0);
         match field {
             GenerateField::Id => self.preamble.started(Some(word), None, out),
             GenerateField::Model => self.preamble.started(None, Some(word), out),

@@ -1,7 +1,6 @@
 //! Reads the parts of a document that describe an error. Only the kind of the error is read, because its message is
 //! content.
 
-use super::path::Row;
 use super::value::Value;
 
 /// Maximum length of an error's kind. A longer text is a sentence, not a kind.
@@ -30,7 +29,7 @@ pub enum ErrorField {
 
 /// Rows of errors in all formats. They apply to every API, because gateways and clouds send their own error objects
 /// instead of the errors of the API.
-pub const ERROR_ROWS: &[Row<ErrorField>] = &[
+pub const ERROR_ROWS: &[(&str, ErrorField)] = &[
     ("error", ErrorField::Error),
     ("errors.*", ErrorField::Error),
     ("error.type", ErrorField::Type),

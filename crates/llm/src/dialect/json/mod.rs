@@ -5,18 +5,17 @@
 //! quotes.
 
 mod bounded_text;
-mod compact;
 mod errors;
 mod path;
 mod text;
 mod value;
 
 pub use bounded_text::BoundedText;
-pub use compact::{Compact, compact};
 pub use errors::{ErrorScanner, identifier};
 pub use path::{Paths, Row};
 pub use value::{Found, Outcome, Position, Value, ValueSink};
 
+use crate::frame::scan::Scanner;
 use path::Matches;
 use text::{Decoder, Progress};
 use tokengauge_types::label::LONGEST_NAME;
@@ -81,7 +80,7 @@ enum State {
     Colon,
     InText,
     /// In an object or list that is delivered as text, or in a value that no row reads.
-    InRaw(Compact),
+    InRaw(Scanner<false>),
     InScalar,
     AfterValue,
     Done,
@@ -121,14 +120,13 @@ impl<F: Copy> JsonScanner<F> {
         self.finish(out)
     }
 
-    /// Scans the next bytes.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<F>) {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
                 State::InKey => self.in_key(rest),
                 State::InText => self.in_text(rest, out),
-                State::InRaw(compact) => self.in_raw(rest, compact, out),
+                State::InRaw(scanner) => self.in_raw(rest, scanner, out),
                 State::InScalar => self.in_scalar(rest, out),
                 State::Malformed => return,
                 State::Value { .. }
@@ -145,7 +143,6 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Ends the document.
     pub fn finish(&mut self, out: &mut impl ValueSink<F>) -> Outcome {
         if self.state == State::InScalar && self.levels.is_empty() {
             self.end_scalar(out);
@@ -201,22 +198,22 @@ impl<F: Copy> JsonScanner<F> {
     fn begin(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
             b'"' if self.next.ended != 0 => State::InText,
-            b'"' => State::InRaw(Compact::in_string()),
+            b'"' => State::InRaw(Scanner::in_string()),
             b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
                 self.piece(bracket, out);
-                State::InRaw(Compact::in_brackets())
+                State::InRaw(Scanner::in_brackets())
             }
             b'{' | b'[' if self.levels.len() < DEEPEST => {
                 let is_list = byte == b'[';
                 self.emit(if is_list { Value::Array } else { Value::Object }, out);
                 if self.next.open == 0 {
-                    State::InRaw(Compact::in_brackets())
+                    State::InRaw(Scanner::in_brackets())
                 } else {
                     self.open(is_list)
                 }
             }
-            b'{' | b'[' => State::InRaw(Compact::in_brackets()),
+            b'{' | b'[' => State::InRaw(Scanner::in_brackets()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
                 State::InScalar
@@ -319,13 +316,13 @@ impl<F: Copy> JsonScanner<F> {
     fn in_raw<'a>(
         &mut self,
         rest: &'a [u8],
-        mut compact: Compact,
+        mut scanner: Scanner<false>,
         out: &mut impl ValueSink<F>,
     ) -> &'a [u8] {
         let after = if self.next.is_raw {
             let mut text = std::mem::take(&mut self.text);
             let mut piece = |piece: &str| self.piece(piece, out);
-            let after = compact.push(rest, &mut |kept| text.plain(kept, &mut piece));
+            let after = scanner.compact(rest, &mut |kept| text.plain(kept, &mut piece));
             if after.is_some() {
                 text.end_partial(&mut piece);
             }
@@ -335,9 +332,9 @@ impl<F: Copy> JsonScanner<F> {
             }
             after
         } else {
-            compact.push(rest, &mut |_| {})
+            scanner.compact(rest, &mut |_| {})
         };
-        self.state = after.map_or(State::InRaw(compact), |_| State::AfterValue);
+        self.state = after.map_or(State::InRaw(scanner), |_| State::AfterValue);
         after.unwrap_or_default()
     }
 

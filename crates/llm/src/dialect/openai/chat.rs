@@ -6,7 +6,7 @@ use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Found, Paths, Position, Value, identifier};
+use crate::dialect::json::{Found, Paths, Value, identifier};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
@@ -42,9 +42,7 @@ pub enum ChatField {
     /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
     /// under this key.
     StopReason,
-    /// The text of a transcription.
     Transcription,
-    /// Generated text.
     Text(Part, TextKey),
     Reasoning(ReasoningKey),
     CallId,
@@ -230,16 +228,11 @@ impl Chat {
     }
 
     /// Reads generated text of a JSON body, unless the choice has its text under another key.
-    fn body_text(
-        &mut self,
-        (choice, part): (u32, Part),
-        key: TextKey,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        let Value::Text(text) = value else {
+    fn body_text(&mut self, part: Part, key: TextKey, found: Found<'_>, out: &mut impl EventSink) {
+        let Value::Text(text) = found.value else {
             return;
         };
+        let choice = found.position.list(0);
         let is_read = match self.api {
             // Mistral answers requests for completions with chat messages.
             Api::OpenAiCompletions => is_first(&mut self.text_key, choice, key),
@@ -251,15 +244,11 @@ impl Chat {
         }
     }
 
-    /// Reads a short string of a JSON body.
-    fn read_string(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        word: &str,
-        out: &mut impl EventSink,
-    ) {
-        let choice = position.list(0);
+    fn read_string(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        let Some(word) = found.value.word() else {
+            return;
+        };
+        let (choice, call) = (found.position.list(0), found.position.last());
         let generates = matches!(self.api, Api::OpenAiChat | Api::OpenAiCompletions);
         match field {
             ChatField::Id => self.preamble.started(Some(word), None, out),
@@ -276,8 +265,8 @@ impl Chat {
                     out(Event::Stopped { choice, reason: word });
                 }
             }
-            ChatField::CallId => emit_call((choice, position.last()), Some(word), None, out),
-            ChatField::CallName => emit_call((choice, position.last()), None, Some(word), out),
+            ChatField::CallId => emit_call((choice, call), Some(word), None, out),
+            ChatField::CallName => emit_call((choice, call), None, Some(word), out),
             ChatField::FunctionName => emit_call((choice, 0), None, Some(word), out),
             _ => {}
         }
@@ -299,9 +288,7 @@ impl Format for Chat {
     }
 
     fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
-        let Found { position, value } = found;
-        let choice = position.list(0);
-        match (field, value) {
+        match (field, found.value) {
             (ChatField::Usage, value) => {
                 if let Some(json) = value.word()
                     && self.api != Api::OpenAiInputTokens
@@ -314,21 +301,17 @@ impl Format for Chat {
                     emit_text(0, Part::Transcript, text, out);
                 }
             }
-            (ChatField::Text(part, key), value) => self.body_text((choice, part), key, value, out),
+            (ChatField::Text(part, key), _) => self.body_text(part, key, found, out),
             (ChatField::Reasoning(key), Value::Text(_)) => {
-                if is_first(&mut self.reasoning_key, choice, key) {
-                    self.body_text((choice, Part::Reasoning), TextKey::Message, value, out);
+                if is_first(&mut self.reasoning_key, found.position.list(0), key) {
+                    self.body_text(Part::Reasoning, TextKey::Message, found, out);
                 }
             }
-            (ChatField::Arguments, value) => {
-                let part = Part::Tool(position.last());
-                self.body_text((choice, part), TextKey::Message, value, out);
+            (ChatField::Arguments, _) => {
+                let part = Part::Tool(found.position.last());
+                self.body_text(part, TextKey::Message, found, out);
             }
-            (field, value) => {
-                if let Some(word) = value.word() {
-                    self.read_string(field, position, word, out);
-                }
-            }
+            _ => self.read_string(field, found, out),
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
 
-/// Reads a response in the format of a table.
 pub type TableReader = FormatReader<TableFormat>;
 
 #[derive(Debug)]
@@ -106,11 +105,6 @@ impl Format for TableFormat {
                     self.usage(json, out);
                 }
             }
-            (Field::Text(_) | Field::FullText | Field::DigitsOrText | Field::Token, _)
-            | (Field::Arguments | Field::FirstArguments | Field::FullArguments, _)
-            | (Field::Choice | Field::Block | Field::CallIndex, _)
-            | (Field::SpecialToken | Field::ErrorCode, _)
-            | (Field::Done | Field::DoneUnlessStopped | Field::Type, _) => {}
             (Field::StopError, value) => {
                 if let Some(kind) = value.word() {
                     self.note_stop_error(kind);
@@ -118,7 +112,6 @@ impl Format for TableFormat {
             }
             (Field::StopFlag(reason), Value::Bool(true)) => self.stop(choice, reason, out),
             (Field::Report, Value::End) => self.report(choice, out),
-            (Field::Report, _) => {}
             (field, value) => {
                 if let Some(word) = value.word() {
                     self.read_string(field, target, word, out);

@@ -77,7 +77,6 @@ impl AwsEventStream {
         *self = Self::new(self.held.cap());
     }
 
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }

@@ -9,12 +9,10 @@ use crate::dialect::json::{Row, Value};
 /// The meaning of a value inside an item.
 #[derive(Clone, Copy, Debug)]
 pub enum ItemField {
-    /// The item itself.
     Item,
     CallId,
     CallName,
     Type,
-    /// A part of the item's content.
     Part,
     PartType,
     /// A text. An item can have several texts at the location.

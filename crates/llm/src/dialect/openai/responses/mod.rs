@@ -183,7 +183,6 @@ impl Responses {
         }
     }
 
-    /// Reads a short string of a response object.
     fn read_string(&mut self, field: ResponseField, word: &str, out: &mut impl EventSink) {
         match field {
             ResponseField::Id => self.preamble.started(Some(word), None, out),
