@@ -101,31 +101,22 @@ impl RequestState {
     }
 
     pub fn read(&mut self, field: RequestField, found: Found<'_>) {
-        let value = found.value;
-        match field {
-            RequestField::Prompt => self.prompt(value),
-            RequestField::Tools => self.facts.tools |= value == Value::Object,
-            RequestField::OutputSchema if matches!(value, Value::Object | Value::Text(_)) => {
-                self.facts.output_type = Some("json");
+        match (field, found.value) {
+            (RequestField::Prompt, value) => self.prompt(value),
+            (RequestField::Tools, value) => self.facts.tools |= value == Value::Object,
+            (RequestField::OutputSchema, Value::Object | Value::Text(_))
+            | (RequestField::JsonOutput, Value::Object) => self.facts.output_type = Some("json"),
+            (RequestField::Api(_), Value::Null | Value::End | Value::TextEnd(_)) => {}
+            (RequestField::Api(api), _) | (RequestField::ApiOfList(api), Value::Array) => {
+                self.facts.api = Some(api);
             }
-            RequestField::JsonOutput if value == Value::Object => {
-                self.facts.output_type = Some("json");
-            }
-            RequestField::Api(api) => {
-                if !matches!(value, Value::Null | Value::End | Value::TextEnd(_)) {
-                    self.facts.api = Some(api);
+            (RequestField::Rule(rule), _) => rule(self, found),
+            (field, Value::Bool(flag)) => self.flag(field, flag),
+            (field, Value::Number(number)) => self.number(field, number),
+            (field, value) => {
+                if let Some(word) = value.string() {
+                    self.read_string(field, word);
                 }
-            }
-            RequestField::ApiOfList(api) => {
-                if value == Value::Array {
-                    self.facts.api = Some(api);
-                }
-            }
-            RequestField::Rule(rule) => rule(self, found),
-            _ => {
-                self.flag(field, value);
-                self.number(field, value);
-                self.read_string(field, value);
             }
         }
     }
@@ -138,10 +129,7 @@ impl RequestState {
         }
     }
 
-    fn flag(&mut self, field: RequestField, value: Value<'_>) {
-        let Value::Bool(flag) = value else {
-            return;
-        };
+    fn flag(&mut self, field: RequestField, flag: bool) {
         let facts = &mut self.facts;
         match field {
             RequestField::Stream => facts.stream = Some(flag),
@@ -155,10 +143,7 @@ impl RequestState {
     }
 
     /// Reads a number. A fraction is ignored if the field is a count.
-    fn number(&mut self, field: RequestField, value: Value<'_>) {
-        let Value::Number(number) = value else {
-            return;
-        };
+    fn number(&mut self, field: RequestField, number: &str) {
         let facts = &mut self.facts;
         let (integer, float) = (integer(number), number.parse::<f64>().ok());
         // Some clients send -1 instead of leaving out the limit.
@@ -185,11 +170,7 @@ impl RequestState {
         }
     }
 
-    /// Reads a short string when it is complete.
-    fn read_string(&mut self, field: RequestField, value: Value<'_>) {
-        let Some(word) = value.string() else {
-            return;
-        };
+    fn read_string(&mut self, field: RequestField, word: &str) {
         let name = Name::new(word);
         let facts = &mut self.facts;
         match field {
