@@ -56,7 +56,7 @@ impl TokenCounter {
             native: Tokenizer::BuiltIn(STANDARD),
             streams: Vec::new(),
             latest: 0,
-            beyond: Beyond::new(),
+            beyond: Beyond::default(),
             held: HeldText::new(Arc::clone(&budget.memory)),
             exact: true,
         }
@@ -169,17 +169,13 @@ impl Default for TokenCounter {
 }
 
 /// Number of bytes, by kind, of the texts beyond [`MOST_STREAMS`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],
     reported: u64,
 }
 
 impl Beyond {
-    const fn new() -> Self {
-        Self { bytes: [0; TextKind::ALL.len()], reported: 0 }
-    }
-
     fn push(&mut self, kind: TextKind, text: &str) -> TokenDelta {
         if let Some(bytes) = self.bytes.get_mut(kind as usize) {
             *bytes += text.len() as u64;

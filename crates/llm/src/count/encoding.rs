@@ -9,32 +9,22 @@ use super::layout::Packed;
 use super::split::Splitter;
 use super::table::Vocabulary;
 
-/// An encoding: the rules by which a family of models divides text into tokens.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Encoding {
-    /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding, in which the text of
-    /// every model is counted so that providers can be compared.
-    O200k,
-    /// The encoding of GPT-3.5 and GPT-4.
-    Cl100k,
-    /// The encoding of the Codex models and the last GPT-3 models.
-    P50k,
-    /// The encoding of GPT-2 and the first GPT-3 models.
-    R50k,
+named! {
+    /// An encoding: the rules by which a family of models divides text into tokens.
+    pub enum Encoding {
+        /// The encoding of GPT-4o, the o series and all later models. Also the standard encoding, in which the text of
+        /// every model is counted so that providers can be compared.
+        O200k = "o200k_base",
+        /// The encoding of GPT-3.5 and GPT-4.
+        Cl100k = "cl100k_base",
+        /// The encoding of the Codex models and the last GPT-3 models.
+        P50k = "p50k_base",
+        /// The encoding of GPT-2 and the first GPT-3 models.
+        R50k = "r50k_base",
+    }
 }
 
 impl Encoding {
-    pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::O200k => "o200k_base",
-            Self::Cl100k => "cl100k_base",
-            Self::P50k => "p50k_base",
-            Self::R50k => "r50k_base",
-        }
-    }
-
     /// Returns the number of tokens in `text`. Special tokens such as `<|endoftext|>` count as ordinary text, because
     /// in a response they are text that the model generated.
     pub fn count(self, text: &str) -> u64 {

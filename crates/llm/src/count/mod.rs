@@ -35,27 +35,17 @@ pub use tokenizer::{Tokenizer, TokenizerAssignment, TokenizerError, Tokenizers};
 /// Whether this build supports tokenizer.json files.
 pub const SUPPORTS_TOKENIZER_JSON: bool = cfg!(feature = "hf-tokenizers");
 
-/// Where a token count comes from, which determines how far it can be trusted.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The provider reported the count.
-    Reported,
-    /// tokengauge counted the text with the model's own tokenizer.
-    Counted,
-    /// This program counted the text with another encoding, or estimated the count from the number of bytes.
-    Estimated,
-}
-
-impl Source {
-    pub const ALL: [Self; 3] = [Self::Reported, Self::Counted, Self::Estimated];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::Counted => "counted",
-            Self::Estimated => "estimated",
-        }
+named! {
+    /// Where a token count comes from, which determines how far it can be trusted.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Source {
+        /// The provider reported the count.
+        Reported = "reported",
+        /// tokengauge counted the text with the model's own tokenizer.
+        Counted = "counted",
+        /// This program counted the text with another encoding, or estimated the count from the number of bytes.
+        Estimated = "estimated",
     }
 }
 

@@ -17,8 +17,6 @@ enum State {
     Encoded(Box<Decompressor>),
     /// The encoding is unknown, so the body is not read.
     Unread,
-    /// Decoding stopped at an error, a gap or the size limit.
-    Lost,
 }
 
 impl ContentDecoder {
@@ -48,10 +46,9 @@ impl ContentDecoder {
                 Ok(())
             }
             State::Encoded(decompressor) => decompressor.push(bytes, out),
-            State::Unread | State::Lost => Ok(()),
+            State::Unread => Ok(()),
         };
         if let Err(error) = decoded {
-            self.state = State::Lost;
             self.error = Some(match error {
                 DecodeError::Corrupt => ParseError::Encoding,
                 DecodeError::TooLarge => ParseError::DecompressionLimit,
@@ -63,8 +60,8 @@ impl ContentDecoder {
 
     /// Records that bytes were lost. The rest of an encoded body cannot be decoded.
     pub fn gap(&mut self) {
-        if let State::Encoded(_) = self.state {
-            self.state = State::Lost;
+        if let State::Encoded(decompressor) = &mut self.state {
+            decompressor.give_up();
         }
     }
 

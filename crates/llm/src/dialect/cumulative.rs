@@ -4,7 +4,7 @@
 //! not show. The second message shows the mode: if its text starts with the text so far, the stream is cumulative. Only
 //! the length and a hash of the text so far are kept.
 
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::RequestFacts;
 
@@ -43,7 +43,6 @@ impl CumulativeTexts {
     }
 }
 
-/// The text of one choice.
 #[derive(Clone, Copy, Debug, Default)]
 struct CumulativeText {
     mode: Mode,
@@ -151,16 +150,13 @@ impl PromptEcho {
         text
     }
 
-    /// Ends a text.
     pub const fn end(&mut self) {
         self.left = self.bytes;
     }
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
 #[cfg(test)]

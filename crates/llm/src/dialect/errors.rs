@@ -1,15 +1,15 @@
 //! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because an error message is
 //! content.
 //!
-//! An error in a message of a stream is parsed ([`ErrorValue`]). An error in a JSON body is scanned ([`ErrorScanner`]).
+//! An error in a message of a stream is parsed ([`ErrorValue`]). An error in a JSON body is scanned ([`ErrorScanner`](super::json::ErrorScanner)).
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use super::Event;
-use super::json::{ErrorField, ShortText, Value};
+use super::json::identifier;
 use super::lenient::{Code, FromAny, Text, impl_lenient};
+use super::{Event, EventSink};
 
 /// Kinds of errors that an API attributes to the request. APIs use them where a status does not show the kind: in
 /// streams, in batches of responses and in sessions.
@@ -35,9 +35,6 @@ const CLIENT_ERRORS: [&str; 14] = [
     "AccessDeniedException",
     "ValidationException",
 ];
-
-/// Maximum length of an error's kind. A longer text is a sentence, not a kind.
-const LONGEST_KIND: usize = 64;
 
 /// The value of `error` in a message of a stream.
 #[derive(Debug, Default)]
@@ -90,57 +87,6 @@ impl ErrorValue<'_> {
     }
 }
 
-/// Collects the parts of a body that describe an error.
-#[derive(Debug, Default)]
-pub struct ErrorScanner {
-    text: ShortText,
-    is_error: bool,
-    /// The most specific kind that was read so far.
-    kind: Option<(ErrorField, String)>,
-}
-
-impl ErrorScanner {
-    /// Reads one value of the body.
-    pub fn read(&mut self, field: ErrorField, value: Value<'_>) {
-        if field == ErrorField::Error {
-            self.is_error |= matches!(value, Value::Object | Value::Text(_));
-            return;
-        }
-        let Some(word) = self.text.feed(value) else {
-            return;
-        };
-        let kind = match field {
-            ErrorField::ObjectType | ErrorField::TopType if word == "error" => {
-                self.is_error = true;
-                return;
-            }
-            ErrorField::ObjectType => return,
-            ErrorField::ResponseStatus if word == "0" => return,
-            // The value is an HTTP status, which is less specific than a code.
-            ErrorField::Status if word.parse::<u64>().is_ok() => return,
-            ErrorField::AwsName => unqualified(&word),
-            _ => &word,
-        };
-        self.is_error |= matches!(
-            field,
-            ErrorField::ResponseStatus | ErrorField::AwsName | ErrorField::ServerType
-        );
-        let is_better = self.kind.as_ref().is_none_or(|(best, _)| field < *best);
-        if is_better && identifier(kind).is_some() {
-            self.kind = Some((field, kind.to_owned()));
-        }
-    }
-
-    /// Returns whether the body describes an error, regardless of the HTTP status.
-    pub const fn is_error(&self) -> bool {
-        self.is_error
-    }
-
-    pub fn kind(&self) -> Option<&str> {
-        self.kind.as_ref().map(|(_, kind)| kind.as_str())
-    }
-}
-
 /// How much of a response's error was reported. Several messages can report the same error, the first one with less
 /// detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
@@ -153,7 +99,7 @@ pub enum ErrorDetail {
 
 impl ErrorDetail {
     /// Returns whether an error event adds detail. Other events always pass.
-    pub fn admits(&mut self, event: &Event<'_>) -> bool {
+    fn admits(&mut self, event: &Event<'_>) -> bool {
         let Event::Failed { kind } = event else {
             return true;
         };
@@ -164,12 +110,15 @@ impl ErrorDetail {
         }
         adds
     }
-}
 
-/// Returns the kind of an error, or `None` if the text is a message and not an identifier.
-pub fn identifier(kind: &str) -> Option<&str> {
-    let is_word = kind.bytes().all(|byte| byte.is_ascii_graphic());
-    (is_word && !kind.is_empty() && kind.len() <= LONGEST_KIND).then_some(kind)
+    /// Returns a sink that passes on all events except errors that add no detail.
+    pub fn filter(&mut self, out: &mut impl EventSink) -> impl EventSink {
+        |event: Event<'_>| {
+            if self.admits(&event) {
+                out(event);
+            }
+        }
+    }
 }
 
 /// Returns whether an error of this kind was caused by the client. A kind can be an HTTP status: 408 and 429 then mean
@@ -179,13 +128,6 @@ pub fn blames_client(kind: &str) -> bool {
         Ok(status) => matches!(status, 400..=499) && !matches!(status, 408 | 429),
         Err(_) => CLIENT_ERRORS.iter().any(|known| kind.eq_ignore_ascii_case(known)),
     }
-}
-
-/// Returns the name of an AWS exception without its namespace. Examples: `com.amazon.coral.service#ThrottlingException`
-/// and `ThrottlingException:http://…`.
-fn unqualified(name: &str) -> &str {
-    let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
-    name.split_once(':').map_or(name, |(name, _)| name)
 }
 
 impl_lenient! {

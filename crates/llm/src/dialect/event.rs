@@ -178,7 +178,7 @@ impl Usage {
 }
 
 /// Returns the sum of two counts, and `None` if neither is reported.
-fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
+pub fn sum((one, other): (Option<u64>, Option<u64>)) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
         (one, other) => one.or(other),

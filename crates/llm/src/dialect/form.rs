@@ -5,8 +5,9 @@
 use memchr::memchr;
 
 use super::characters::whole_characters;
-use super::json::{Position, Value, ValueSink};
+use super::json::{BoundedText, Found, Position, Value, ValueSink};
 use super::request::{RequestField, RequestPaths};
+use tokengauge_types::label::LONGEST_NAME;
 
 /// Maximum length of a boundary in bytes. The standard allows 70 characters after two hyphens.
 const LONGEST_BOUNDARY: usize = 256;
@@ -33,8 +34,8 @@ pub struct Form {
     held: Vec<u8>,
     /// The rows that match the current field. 0 if the field is skipped.
     field: u128,
-    /// Whether a piece of the field was delivered.
-    has_piece: bool,
+    /// The beginning of the field, if a piece of it was delivered.
+    word: BoundedText,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,7 +56,7 @@ impl Form {
         byte == b'-'
     }
 
-    pub const fn new(paths: &'static RequestPaths) -> Self {
+    pub fn new(paths: &'static RequestPaths) -> Self {
         Self {
             paths,
             state: State::Boundary,
@@ -63,11 +64,10 @@ impl Form {
             found: 0,
             held: Vec::new(),
             field: 0,
-            has_piece: false,
+            word: BoundedText::default(),
         }
     }
 
-    /// Reads the next bytes.
     pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<RequestField>) {
         let mut rest = bytes;
         while !rest.is_empty() && self.state != State::Done {
@@ -101,10 +101,7 @@ impl Form {
                 self.delimiter = [b"\n", line].concat();
                 State::Headers
             }
-            State::Headers if line.is_empty() => {
-                self.has_piece = false;
-                State::Field
-            }
+            State::Headers if line.is_empty() => State::Field,
             State::Headers => {
                 self.header(line);
                 State::Headers
@@ -172,9 +169,7 @@ impl Form {
             let whole = whole_characters(&self.held);
             let rest = self.held.split_off(whole);
             let piece = std::mem::replace(&mut self.held, rest);
-            self.has_piece = true;
-            let text = String::from_utf8_lossy(&piece);
-            self.emit(Value::Text(&text), out);
+            self.piece(&String::from_utf8_lossy(&piece), out);
         }
     }
 
@@ -185,20 +180,26 @@ impl Form {
         }
         let value = held.strip_suffix(b"\r").unwrap_or(&held);
         let text = String::from_utf8_lossy(value);
-        if let Some(scalar) = scalar(&text).filter(|_| !self.has_piece) {
+        if let Some(scalar) = scalar(&text).filter(|_| self.word.as_str().is_empty()) {
             self.emit(scalar, out);
         } else {
             if !text.is_empty() {
-                self.emit(Value::Text(&text), out);
+                self.piece(&text, out);
             }
-            self.emit(Value::TextEnd, out);
+            self.emit(Value::TextEnd(self.word.as_str()), out);
+            self.word.clear();
         }
         self.field = 0;
     }
 
+    fn piece(&mut self, piece: &str, out: &mut impl ValueSink<RequestField>) {
+        self.word.push(piece, LONGEST_NAME);
+        self.emit(Value::Text(piece), out);
+    }
+
     fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<RequestField>) {
-        for meaning in self.paths.meanings(self.field) {
-            out(meaning, Position::default(), value);
+        for field in self.paths.fields(self.field) {
+            out(field, Found { position: Position::default(), value });
         }
     }
 }
@@ -218,7 +219,6 @@ fn scalar(text: &str) -> Option<Value<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::json::Meaning;
 
     static PATHS: RequestPaths = RequestPaths::new(&[
         ("model", RequestField::Model),
@@ -234,12 +234,12 @@ mod tests {
             let mut form = Form::new(&PATHS);
             let mut said: Vec<String> = Vec::new();
             let mut open = String::new();
-            let mut take = |meaning: Meaning<RequestField>, _: Position<'_>, value: Value<'_>| {
+            let mut take = |field: RequestField, Found { value, .. }: Found<'_>| {
                 if let Value::Text(text) = value {
                     open.push_str(text);
                 } else {
                     let text = std::mem::take(&mut open);
-                    said.push(format!("{meaning:?} {value:?} {text}"));
+                    said.push(format!("{field:?} {value:?} {text}"));
                 }
             };
             pieces.iter().for_each(|piece| form.push(piece, &mut take));
@@ -264,10 +264,10 @@ mod tests {
         assert_eq!(
             read(body),
             [
-                "Field(Model) TextEnd whisper-x",
-                "Field(Stream) Bool(true) ",
-                "Field(Temperature) Number(\"0.5\") ",
-                "Field(Prompt) TextEnd one\r\ntwo é",
+                "Model TextEnd(\"whisper-x\") whisper-x",
+                "Stream Bool(true) ",
+                "Temperature Number(\"0.5\") ",
+                "Prompt TextEnd(\"one\\r\\ntwo é\") one\r\ntwo é",
             ]
         );
     }
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn reads_bare_line_ends_and_empty_fields() {
         let body = b"--b\nContent-Disposition: form-data; name=\"prompt\"\n\n\n--b\nContent-Disposition: form-data; name=\"model\"\n\nm\n--b--";
-        let said = ["Field(Prompt) TextEnd ", "Field(Model) TextEnd m"];
+        let said = ["Prompt TextEnd(\"\") ", "Model TextEnd(\"m\") m"];
         assert_eq!(read(body), said);
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let mut form = Form::new(&PATHS);
         let mut bytes = 0;
         let mut push = |form: &mut Form, piece: &[u8]| {
-            form.push(piece, &mut |_, _, value| {
+            form.push(piece, &mut |_, Found { value, .. }| {
                 if let Value::Text(text) = value {
                     bytes += text.len();
                 }
@@ -315,7 +315,7 @@ mod tests {
         push(&mut form, b"\r\n--b--\r\n");
         assert_eq!(bytes, 300_000);
         let mut endless = Form::new(&PATHS);
-        endless.push(&[b'-'; 100_000], &mut |_, _, _| {});
+        endless.push(&[b'-'; 100_000], &mut |_, _| {});
         assert!(endless.held.len() <= LONGEST_HEADER && endless.state == State::Done);
     }
 

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::emit::emit_timings;
-use super::errors::identifier;
+use super::emit::{emit_timings, emit_usage};
+use super::json::identifier;
 use super::usage::UncachedUsage;
 use super::{Event, EventSink, Timings};
 use tokengauge_types::event::Headers;
@@ -34,9 +34,7 @@ pub fn read(headers: &Headers, failed: bool, whole: bool, out: &mut impl EventSi
         cache_write: count("x-amzn-bedrock-cache-write-input-token-count"),
         reasoning: None,
     };
-    if let Some(usage) = counts.usage() {
-        out(Event::Usage(usage));
-    }
+    emit_usage(counts.usage(), out);
     let time = |name| milliseconds(headers.get(name)?);
     let total = TOTALS.into_iter().find_map(time).filter(|_| whole);
     emit_timings(Timings { queue: time("x-queue-time"), total, ..Timings::default() }, out);

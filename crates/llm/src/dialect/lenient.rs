@@ -12,7 +12,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::json::compact;
+use crate::frame::scan::Scanner;
 
 /// A string, empty if absent. The string is borrowed unless it contains escapes. (Serde copies every `Cow<str>`.)
 #[derive(Debug, Default, PartialEq)]
@@ -46,6 +46,10 @@ pub struct List<T> {
 }
 
 impl<T> List<T> {
+    pub const fn first(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
     }
@@ -259,6 +263,24 @@ pub fn whole(number: f64) -> Option<u64> {
     (number.fract().abs() < f64::EPSILON && (0.0..=9e15).contains(&number)).then_some(number as u64)
 }
 
+/// Parses a whole number, which may be written as a float.
+pub fn whole_number(text: &str) -> Option<u64> {
+    whole(text.parse().ok()?)
+}
+
+/// Returns a value as compact JSON. Some formats send the arguments of a tool call as a JSON object, and others as a
+/// string that contains JSON. The model generated the same text in both cases.
+fn compact(json: &str) -> String {
+    let json = json.trim_ascii();
+    if !json.starts_with(['{', '[']) {
+        return json.to_owned();
+    }
+    let mut kept = Vec::with_capacity(json.len());
+    Scanner::<false>::default()
+        .compact(json.as_bytes(), &mut |piece| kept.extend_from_slice(piece));
+    String::from_utf8(kept).unwrap_or_default()
+}
+
 macro_rules! impl_lenient {
     ($(impl[$($generic:tt)*] $type:ty $(where $bound:tt: $outlived:tt)?;)*) => {$(
         impl<'de, $($generic)*> serde::Deserialize<'de> for $type $(where $bound: $outlived)? {
@@ -278,4 +300,19 @@ impl_lenient! {
     impl[] Number;
     impl[T: Deserialize<'de>] Object<T>;
     impl[T: Deserialize<'de>] List<T>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_whitespace_outside_strings() {
+        assert_eq!(
+            compact(" {\n \"a b\" : [ 1 , \" \\\" ] \" ] ,\t\"é\":{ } }\r\n"),
+            r#"{"a b":[1," \" ] "],"é":{}}"#
+        );
+        assert_eq!(compact(" 1.50 "), "1.50");
+        assert_eq!(compact("{} {}"), "{}");
+    }
 }

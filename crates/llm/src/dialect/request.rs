@@ -1,13 +1,11 @@
 //! Defines the values that a request format reads, and collects them as facts.
 
-use super::json::{Paths, Position, Row, ShortText, Value};
+use super::json::{Found, Paths, Row, Value};
 use super::{Api, DetectedApi, RequestFacts, lenient};
 use tokengauge_types::label::Name;
 
-/// The rows of a request format.
 pub type RequestPaths = Paths<RequestField>;
 
-/// A row of a request format.
 pub type RequestRow = Row<RequestField>;
 
 /// Settings that most formats have, each with the names that providers use.
@@ -36,7 +34,6 @@ pub enum RequestField {
     StreamUnlessInPath,
     /// A flag that only requests for streams contain.
     StreamIfSet,
-    /// Text of the prompt.
     Prompt,
     MaxTokens,
     /// A newer name of the token limit. It takes precedence over [`Self::MaxTokens`].
@@ -62,11 +59,9 @@ pub enum RequestField {
     EncodingFormat,
     /// Each object at this path is a tool.
     Tools,
-    /// The type of the output format.
     OutputFormat,
     /// `json`, or a JSON schema.
     JsonOutput,
-    /// A JSON schema.
     OutputSchema,
     OutputModality,
     /// A media type or modality, in Google's format.
@@ -79,14 +74,13 @@ pub enum RequestField {
     /// A list that only requests of this API contain.
     ApiOfList(Api),
     /// A function for a rule that only one format has.
-    Rule(fn(&mut RequestState, Position<'_>, Value<'_>)),
+    Rule(fn(&mut RequestState, Found<'_>)),
 }
 
 /// The facts of a request that were read so far, and the state of the reader.
 #[derive(Debug, Default)]
 pub struct RequestState {
     pub facts: RequestFacts,
-    text: ShortText,
     /// Whether the request set the token limit under its newer name.
     has_newer_limit: bool,
     /// The API according to the path, if several APIs share the path.
@@ -106,33 +100,23 @@ impl RequestState {
         state
     }
 
-    /// Reads one value.
-    pub fn read(&mut self, field: RequestField, position: Position<'_>, value: Value<'_>) {
-        match field {
-            RequestField::Prompt => self.prompt(value),
-            RequestField::Tools => self.facts.tools |= value == Value::Object,
-            RequestField::OutputSchema if matches!(value, Value::Object | Value::Text(_)) => {
-                self.facts.output_type = Some("json");
+    pub fn read(&mut self, field: RequestField, found: Found<'_>) {
+        match (field, found.value) {
+            (RequestField::Prompt, value) => self.prompt(value),
+            (RequestField::Tools, value) => self.facts.tools |= value == Value::Object,
+            (RequestField::OutputSchema, Value::Object | Value::Text(_))
+            | (RequestField::JsonOutput, Value::Object) => self.facts.output_type = Some("json"),
+            (RequestField::Api(_), Value::Null | Value::End | Value::TextEnd(_)) => {}
+            (RequestField::Api(api), _) | (RequestField::ApiOfList(api), Value::Array) => {
+                self.facts.api = Some(api);
             }
-            RequestField::OutputSchema => {}
-            RequestField::JsonOutput if value == Value::Object => {
-                self.facts.output_type = Some("json");
-            }
-            RequestField::Api(api) => {
-                if !matches!(value, Value::Null | Value::End | Value::TextEnd) {
-                    self.facts.api = Some(api);
+            (RequestField::Rule(rule), _) => rule(self, found),
+            (field, Value::Bool(flag)) => self.flag(field, flag),
+            (field, Value::Number(number)) => self.number(field, number),
+            (field, value) => {
+                if let Some(word) = value.string() {
+                    self.read_string(field, word);
                 }
-            }
-            RequestField::ApiOfList(api) => {
-                if value == Value::Array {
-                    self.facts.api = Some(api);
-                }
-            }
-            RequestField::Rule(rule) => rule(self, position, value),
-            _ => {
-                self.flag(field, value);
-                self.number(field, value);
-                self.read_string(field, value);
             }
         }
     }
@@ -145,15 +129,7 @@ impl RequestState {
         }
     }
 
-    /// Returns a string when it is complete and not empty.
-    pub fn string(&mut self, value: Value<'_>) -> Option<String> {
-        if let Value::Number(_) = value { None } else { self.text.feed(value) }
-    }
-
-    fn flag(&mut self, field: RequestField, value: Value<'_>) {
-        let Value::Bool(flag) = value else {
-            return;
-        };
+    fn flag(&mut self, field: RequestField, flag: bool) {
         let facts = &mut self.facts;
         match field {
             RequestField::Stream => facts.stream = Some(flag),
@@ -167,10 +143,7 @@ impl RequestState {
     }
 
     /// Reads a number. A fraction is ignored if the field is a count.
-    fn number(&mut self, field: RequestField, value: Value<'_>) {
-        let Value::Number(number) = value else {
-            return;
-        };
+    fn number(&mut self, field: RequestField, number: &str) {
         let facts = &mut self.facts;
         let (integer, float) = (integer(number), number.parse::<f64>().ok());
         // Some clients send -1 instead of leaving out the limit.
@@ -197,12 +170,8 @@ impl RequestState {
         }
     }
 
-    /// Reads a short string when it is complete.
-    fn read_string(&mut self, field: RequestField, value: Value<'_>) {
-        let Some(word) = self.string(value) else {
-            return;
-        };
-        let name = Name::new(&word);
+    fn read_string(&mut self, field: RequestField, word: &str) {
+        let name = Name::new(word);
         let facts = &mut self.facts;
         match field {
             RequestField::Model => facts.model = name.or(facts.model.take()),
@@ -220,7 +189,7 @@ impl RequestState {
             }
             RequestField::OutputModality if word == "audio" => facts.output_type = Some("speech"),
             RequestField::OutputFormat if facts.output_type != Some("speech") => {
-                facts.output_type = match &*word {
+                facts.output_type = match word {
                     "text" => Some("text"),
                     "json_object" | "json_schema" => Some("json"),
                     _ => None,
@@ -245,6 +214,6 @@ impl RequestState {
 
 /// Returns a whole number. `40.0` is accepted, too, because some schemas declare every number as a float.
 fn integer(number: &str) -> Option<i64> {
-    let whole = || i64::try_from(lenient::whole(number.parse().ok()?)?).ok();
+    let whole = || i64::try_from(lenient::whole_number(number)?).ok();
     number.parse().ok().or_else(whole)
 }

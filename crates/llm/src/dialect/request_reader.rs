@@ -1,7 +1,7 @@
 //! Reads the facts of a request, such as its model and settings, while the body passes. The body is not stored.
 
 use super::form::Form;
-use super::json::{JsonScanner, Meaning, Position, Value};
+use super::json::{Found, JsonScanner};
 use super::request::{RequestField, RequestPaths, RequestState};
 use super::{DetectedApi, RequestFacts, request_paths};
 
@@ -42,11 +42,7 @@ impl RequestReader {
             return;
         };
         let state = &mut self.state;
-        let read = &mut |meaning, position: Position<'_>, value: Value<'_>| {
-            if let Meaning::Field(field) = meaning {
-                state.read(field, position, value);
-            }
-        };
+        let read = &mut |field, found: Found<'_>| state.read(field, found);
         match &mut self.body {
             Body::Json(scanner) => scanner.push(bytes, read),
             Body::Form(form) => form.push(bytes, read),

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, Observed};
-use super::errors::{ErrorDetail, ErrorScanner, identifier};
-use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
+use super::errors::{ErrorDetail, ErrorValue};
+use super::json::{Found, JsonScanner, Outcome, Paths, identifier};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
@@ -37,13 +37,7 @@ pub trait Format: fmt::Debug {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink);
 
     /// Translates one value of a JSON body.
-    fn value(
-        &mut self,
-        field: Self::Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    );
+    fn value(&mut self, field: Self::Field, found: Found<'_>, out: &mut impl EventSink);
 
     /// Ends a JSON body. `is_error` is set if the body describes an error. The format can change it.
     fn end(&mut self, _is_error: &mut bool, _out: &mut impl EventSink) {}
@@ -62,13 +56,18 @@ pub struct Message<'m> {
 
 /// A parsed message that can contain an error.
 pub trait ErrorReport {
+    fn error(&self) -> &ErrorValue<'_> {
+        const NONE: &ErrorValue<'_> = &ErrorValue::None;
+        NONE
+    }
+
     fn is_error(&self) -> bool {
-        false
+        !self.error().is_none()
     }
 
     /// Returns the kind of the error, if it is known.
     fn error_kind(&self) -> Option<&str> {
-        None
+        self.error().kind()
     }
 }
 
@@ -148,9 +147,9 @@ fn report_lossy(is_lossy: bool, out: &mut impl EventSink) {
 #[derive(Debug)]
 pub struct FormatReader<F: Format> {
     format: F,
-    body: Option<Box<Body<F::Field>>>,
+    body: Option<Box<JsonScanner<F::Field>>>,
     /// An error between server-sent events whose JSON is incomplete.
-    bare_error: Option<Box<Body<()>>>,
+    bare_error: Option<Box<JsonScanner<()>>>,
     /// Whether the status is an error. The response is then read only as an error.
     failed: bool,
     detail: ErrorDetail,
@@ -161,13 +160,6 @@ pub struct FormatReader<F: Format> {
 }
 
 static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
-
-/// A JSON body that is being read.
-#[derive(Debug)]
-struct Body<T: 'static> {
-    scanner: JsonScanner<T>,
-    errors: ErrorScanner,
-}
 
 impl<F: Format> FormatReader<F> {
     /// Creates a reader. `failed` is set if the status is an error.
@@ -191,7 +183,6 @@ impl<F: Format> FormatReader<F> {
         self
     }
 
-    /// Reads the next frame of the response.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name, data } => self.message(name, data.trim_ascii(), out),
@@ -221,12 +212,11 @@ impl<F: Format> FormatReader<F> {
             return;
         }
         let mut observed = Observed::new(data);
+        let mut out = detail.filter(out);
         let mut out = |event: Event<'_>| {
             *is_done |= matches!(event, Event::Done);
             observed.event(&event);
-            if detail.admits(&event) {
-                out(event);
-            }
+            out(event);
         };
         let is_error = self.failed || name == b"error";
         self.format.message(Message { name, data, is_error }, &mut out);
@@ -249,45 +239,35 @@ impl<F: Format> FormatReader<F> {
         if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
         }
-        let mut body = self.bare_error.take().unwrap_or_else(|| Box::new(Body::new(&BARE_ERROR)));
-        let Body { scanner, errors } = &mut *body;
-        let mut read = |meaning, _: Position<'_>, value: Value<'_>| {
-            if let Meaning::Error(field) = meaning {
-                errors.read(field, value);
+        let new = || Box::new(JsonScanner::new(&BARE_ERROR));
+        let mut error = self.bare_error.take().unwrap_or_else(new);
+        error.push(line, &mut |(), _| {});
+        error.push(b"\n", &mut |(), _| {});
+        match error.finish(&mut |(), _| {}) {
+            Outcome::Complete
+                if self.format.bare_object_is_error() || error.errors().is_error() =>
+            {
+                self.fail(error.errors().kind(), out);
             }
-        };
-        scanner.push(line, &mut read);
-        scanner.push(b"\n", &mut read);
-        match scanner.finish(&mut read) {
-            Outcome::Complete if self.format.bare_object_is_error() || errors.is_error() => {
-                self.fail(errors.kind(), out);
-            }
-            Outcome::Cut => self.bare_error = Some(body),
+            Outcome::Cut => self.bare_error = Some(error),
             Outcome::Complete | Outcome::Malformed => {}
         }
     }
 
     /// Emits an error that is not part of a message of the format.
     fn fail(&mut self, kind: Option<&str>, out: &mut impl EventSink) {
-        let event = Event::Failed { kind };
-        if self.detail.admits(&event) {
-            out(event);
-        }
+        self.detail.filter(out)(Event::Failed { kind });
     }
 
     fn piece(&mut self, bytes: &[u8], out: &mut impl EventSink) {
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
-        let body = || Box::new(Body::new(format.paths()));
-        let Body { scanner, errors } = &mut **self.body.get_or_insert_with(body);
-        let mut out = |event: Event<'_>| {
-            if detail.admits(&event) {
-                out(event);
+        let new = || Box::new(JsonScanner::new(format.paths()));
+        let body = self.body.get_or_insert_with(new);
+        let mut out = detail.filter(out);
+        body.push(bytes, &mut |field, found| {
+            if !failed {
+                format.value(field, found, &mut out);
             }
-        };
-        scanner.push(bytes, &mut |meaning, position, value| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) if !failed => format.value(field, position, value, &mut out),
-            Meaning::Field(_) => {}
         });
     }
 
@@ -296,40 +276,27 @@ impl<F: Format> FormatReader<F> {
             return;
         };
         let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
-        let Body { scanner, errors } = &mut *body;
-        let mut admitted = |event: Event<'_>| {
-            if detail.admits(&event) {
-                out(event);
+        let mut out = detail.filter(out);
+        let outcome = body.finish(&mut |field, found| {
+            if !failed {
+                format.value(field, found, &mut out);
             }
-        };
-        let outcome = scanner.finish(&mut |meaning, position, value| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) if !failed => {
-                format.value(field, position, value, &mut admitted);
-            }
-            Meaning::Field(_) => {}
         });
-        let mut is_error = failed || errors.is_error();
+        let mut is_error = failed || body.errors().is_error();
         if !failed {
-            format.end(&mut is_error, &mut admitted);
+            format.end(&mut is_error, &mut out);
         }
         if is_error {
-            let kind = errors.kind();
-            admitted(Event::Failed { kind });
+            let kind = body.errors().kind();
+            out(Event::Failed { kind });
         }
         // The body of an error status can be a web page or empty. Both are not malformed.
         match outcome {
             _ if failed => {}
             Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
             Outcome::Cut => out(Event::ParseError(ParseError::Unterminated)),
-            Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
+            Outcome::Complete if body.is_lossy() => out(Event::ParseError(ParseError::BadText)),
             Outcome::Complete => {}
         }
-    }
-}
-
-impl<T: Copy> Body<T> {
-    fn new(paths: &'static Paths<T>) -> Self {
-        Self { scanner: JsonScanner::new(paths), errors: ErrorScanner::default() }
     }
 }

@@ -74,17 +74,16 @@ impl UncachedUsage {
         self.reasoning = later.reasoning.or(self.reasoning);
     }
 
-    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported.
-    pub fn usage(&self) -> Option<Usage> {
-        let usage = Usage {
+    /// Returns the counts as OpenTelemetry defines them.
+    pub fn usage(&self) -> Usage {
+        Usage {
             input: self.prompt(),
             output: self.output,
             cache_read: self.cache_read,
             cache_write: self.cache_write,
             reasoning: self.reasoning,
             ..Usage::default()
-        };
-        (usage != Usage::default()).then_some(usage)
+        }
     }
 
     /// Returns all input tokens, including the cache. `None` if the part without the cache is unknown.
@@ -111,30 +110,30 @@ mod tests {
     #[test]
     fn adds_the_cache_and_overwrites_earlier_counts() {
         let mut known = UncachedUsage { cache_write: Some(3), ..usage(2, 10, 1) };
-        assert_eq!(known.usage().unwrap().input, Some(15));
+        assert_eq!(known.usage().input, Some(15));
         known.merge(usage(6, 0, 40));
-        let usage = known.usage().unwrap();
+        let usage = known.usage();
         let counts = (usage.input, usage.cache_read, usage.cache_write);
         assert_eq!((counts, usage.output), ((Some(9), Some(0), Some(3)), Some(40)));
         known.merge(UncachedUsage { output: Some(41), ..UncachedUsage::default() });
-        assert_eq!(known.usage(), Some(Usage { output: Some(41), ..usage }));
+        assert_eq!(known.usage(), Usage { output: Some(41), ..usage });
     }
 
     #[test]
     fn ignores_a_zero_input_after_a_count() {
         let mut known = UncachedUsage::default();
-        assert_eq!(known.usage(), None);
+        assert_eq!(known.usage(), Usage::default());
         known.merge(usage(0, 0, 0));
-        assert_eq!(known.usage().unwrap().input, Some(0));
+        assert_eq!(known.usage().input, Some(0));
         known.merge(usage(17, 0, 1));
         known.merge(usage(0, 0, 9));
-        let usage = known.usage().unwrap();
+        let usage = known.usage();
         assert_eq!((usage.input, usage.output), (Some(17), Some(9)));
     }
 
     #[test]
     fn saturates() {
         let known = usage(u64::MAX, u64::MAX, u64::MAX);
-        assert_eq!(known.usage().unwrap().input, Some(u64::MAX));
+        assert_eq!(known.usage().input, Some(u64::MAX));
     }
 }

@@ -67,12 +67,10 @@ impl Held {
         whole.then(|| Cow::Owned(std::mem::take(&mut self.bytes)))
     }
 
-    /// Discards the frame.
     pub fn clear(&mut self) {
         *self = Self::new(self.cap);
     }
 
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

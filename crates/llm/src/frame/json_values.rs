@@ -22,7 +22,7 @@ use super::{Frame, ParseError};
 pub struct JsonValues {
     layout: Layout,
     place: Place,
-    scanner: Scanner,
+    scanner: Scanner<true>,
     held: Held,
     /// Whether the last byte ended a line inside a value of JSON lines.
     at_line_start: bool,
@@ -53,16 +53,20 @@ enum Place {
 impl JsonValues {
     /// Creates a framer for JSON lines of at most `cap` bytes.
     pub fn lines(cap: usize) -> Self {
-        Self::new(Layout::Lines, Place::Between, cap)
+        Self::new(Layout::Lines, cap)
     }
 
     /// Creates a framer for an array with elements of at most `cap` bytes.
     pub fn array(cap: usize) -> Self {
-        Self::new(Layout::Array, Place::Before, cap)
+        Self::new(Layout::Array, cap)
     }
 
-    fn new(layout: Layout, place: Place, cap: usize) -> Self {
+    fn new(layout: Layout, cap: usize) -> Self {
         let scanner = Scanner::default();
+        let place = match layout {
+            Layout::Lines => Place::Between,
+            Layout::Array => Place::Before,
+        };
         Self { layout, place, scanner, held: Held::new(cap), at_line_start: false }
     }
 
@@ -90,10 +94,7 @@ impl JsonValues {
             }
             (_, Place::Before | Place::Between | Place::Lost | Place::Over) => {}
         }
-        *self = match self.layout {
-            Layout::Lines => Self::lines(self.held.cap()),
-            Layout::Array => Self::array(self.held.cap()),
-        };
+        *self = Self::new(self.layout, self.held.cap());
     }
 
     /// Records that bytes were lost. JSON lines resume at the next line. The rest of an array is ignored.
@@ -102,10 +103,9 @@ impl JsonValues {
             Layout::Lines => Place::Lost,
             Layout::Array => Place::Over,
         };
-        *self = Self::new(self.layout, place, self.held.cap());
+        *self = Self { place, ..Self::new(self.layout, self.held.cap()) };
     }
 
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }

@@ -9,15 +9,13 @@ mod aws_event_stream;
 mod budgeted;
 mod held;
 mod json_values;
-mod scan;
+pub(crate) mod scan;
 mod single;
 mod sniff;
 mod sse;
 mod websocket;
 
 pub use aws_event_stream::AwsEventStream;
-#[cfg(test)]
-pub(crate) use aws_event_stream::encode;
 pub use budgeted::BudgetedFramer;
 pub use json_values::JsonValues;
 pub use single::SingleMessage;
@@ -53,13 +51,13 @@ impl Framer {
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Unknown(sniffer) => {
-                let Some(found) = sniffer.push(bytes) else {
+                let Some((framing, rest)) = sniffer.push(bytes) else {
                     return;
                 };
                 let held = sniffer.held();
-                *self = Self::of(found.framing);
+                *self = Self::of(framing);
                 self.push(&held, out);
-                self.push(found.rest, out);
+                self.push(rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
             Self::JsonLines(values) | Self::JsonArray(values) => values.push(bytes, out),
@@ -175,63 +173,36 @@ pub enum Frame<'a> {
     ParseError(ParseError),
 }
 
-/// A problem in the observed bytes. It is counted and reported in the record of the request, and never fails the
-/// request.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ParseError {
-    /// A frame exceeded the size limit and was skipped.
-    Oversize,
-    /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
-    BadFrame,
-    /// A frame is not the JSON that its API format requires.
-    BadJson,
-    /// Text is not valid UTF-8.
-    BadText,
-    /// The body ended inside a frame, or before the end of a streamed array. Not reported for a body that HTTP did not
-    /// deliver completely.
-    Unterminated,
-    /// Bytes were lost before the observer received them.
-    Gap,
-    /// The content encoding is unknown, or the encoded data is corrupt or incomplete.
-    Encoding,
-    /// The decompressed size or the window exceeds its limit. The rest of the body is ignored.
-    DecompressionLimit,
-    /// The budget that all requests share had no room for a part of the body: its memory, or its decompressed size. The
-    /// part is ignored.
-    Budget,
-    /// A parser panicked. The data collected before the panic still counts.
-    Panic,
+named! {
+    /// A problem in the observed bytes. It is counted and reported in the record of the request, and never fails the
+    /// request.
+    pub enum ParseError {
+        /// A frame exceeded the size limit and was skipped.
+        Oversize = "oversize",
+        /// A frame has a wrong checksum or violates its framing format (AWS event stream, WebSocket).
+        BadFrame = "bad_frame",
+        /// A frame is not the JSON that its API format requires.
+        BadJson = "bad_json",
+        /// Text is not valid UTF-8.
+        BadText = "bad_text",
+        /// The body ended inside a frame, or before the end of a streamed array. Not reported for a body that HTTP did
+        /// not deliver completely.
+        Unterminated = "unterminated",
+        /// Bytes were lost before the observer received them.
+        Gap = "gap",
+        /// The content encoding is unknown, or the encoded data is corrupt or incomplete.
+        Encoding = "encoding",
+        /// The decompressed size or the window exceeds its limit. The rest of the body is ignored.
+        DecompressionLimit = "decompression_limit",
+        /// The budget that all requests share had no room for a part of the body: its memory, or its decompressed size.
+        /// The part is ignored.
+        Budget = "budget",
+        /// A parser panicked. The data collected before the panic still counts.
+        Panic = "panic",
+    }
 }
 
 impl ParseError {
-    pub const ALL: [Self; 10] = [
-        Self::Oversize,
-        Self::BadFrame,
-        Self::BadJson,
-        Self::BadText,
-        Self::Unterminated,
-        Self::Gap,
-        Self::Encoding,
-        Self::DecompressionLimit,
-        Self::Budget,
-        Self::Panic,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Oversize => "oversize",
-            Self::BadFrame => "bad_frame",
-            Self::BadJson => "bad_json",
-            Self::BadText => "bad_text",
-            Self::Unterminated => "unterminated",
-            Self::Gap => "gap",
-            Self::Encoding => "encoding",
-            Self::DecompressionLimit => "decompression_limit",
-            Self::Budget => "budget",
-            Self::Panic => "panic",
-        }
-    }
-
     /// Counts one more occurrence of this kind in `counts`.
     pub fn add_to(self, counts: &mut Vec<(Self, u32)>) {
         match counts.iter_mut().find(|(known, _)| *known == self) {
@@ -243,3 +214,5 @@ impl ParseError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::encode;

@@ -1,12 +1,13 @@
 //! Finds the end of a JSON value without parsing the value, by counting brackets and skipping strings.
 
-use memchr::memchr3;
+use memchr::{memchr2, memchr3};
 
-/// Scans one value that begins with `{`, `[` or `"`. The bytes may be split at any position. The scanner does not
-/// validate the JSON.
-#[derive(Debug, Default)]
-pub struct Scanner {
-    depth: usize,
+/// Scans one object, list or string. The bytes may be split at any position. The scanner does not validate the JSON.
+///
+/// With `LINES`, the scanner also stops at line ends. Otherwise it removes white space outside of strings.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Scanner<const LINES: bool> {
+    depth: u32,
     in_string: bool,
     /// Whether the last byte was a backslash in a string.
     escaped: bool,
@@ -23,23 +24,59 @@ pub enum Stop {
     Bytes,
 }
 
-impl Scanner {
+impl Scanner<true> {
     /// Scans until a reason to stop occurs. Returns the number of scanned bytes and the reason.
     pub fn run(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut passed = 0;
         while let Some(byte) = self.next(bytes, &mut passed) {
-            match byte {
-                b'\n' => return (passed, Stop::Line),
-                b'\\' => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                b'{' | b'[' => self.depth += 1,
-                _ => self.depth = self.depth.saturating_sub(1),
+            if byte == b'\n' {
+                return (passed, Stop::Line);
             }
-            if self.depth == 0 && !self.in_string {
+            if self.is_complete() {
                 return (passed, Stop::End);
             }
         }
         (bytes.len(), Stop::Bytes)
+    }
+}
+
+impl Scanner<false> {
+    /// Starts after the opening bracket of an object or a list.
+    pub const fn in_brackets() -> Self {
+        Self { depth: 1, in_string: false, escaped: false }
+    }
+
+    /// Starts after the opening quote of a string.
+    pub const fn in_string() -> Self {
+        Self { depth: 0, in_string: true, escaped: false }
+    }
+
+    /// Passes the bytes without white space to `out`. At the end of the value, returns the remaining bytes.
+    pub fn compact<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        out: &mut impl FnMut(&[u8]),
+    ) -> Option<&'a [u8]> {
+        let (mut start, mut passed) = (0, 0);
+        while let Some(byte) = self.next(bytes, &mut passed) {
+            let is_blank = byte.is_ascii_whitespace();
+            if is_blank || self.is_complete() {
+                let end = passed - usize::from(is_blank);
+                out(bytes.get(start..end).unwrap_or_default());
+                start = passed;
+            }
+            if self.is_complete() {
+                return bytes.get(passed..);
+            }
+        }
+        out(bytes.get(start..).unwrap_or_default());
+        None
+    }
+}
+
+impl<const LINES: bool> Scanner<LINES> {
+    const fn is_complete(self) -> bool {
+        self.depth == 0 && !self.in_string
     }
 
     /// Advances past the next significant byte and returns it.
@@ -50,22 +87,31 @@ impl Scanner {
             self.escaped = false;
             // A line end counts even after a backslash: if a line breaks off there, the scanner must still detect the
             // next line.
-            if *first != b'\n' {
+            if !LINES || *first != b'\n' {
                 *passed += 1;
                 rest = rest.get(1..)?;
             }
         }
-        let at = if self.in_string {
-            memchr3(b'"', b'\\', b'\n', rest)?
-        } else {
-            rest.iter().position(|byte| matters(*byte))?
+        let at = match (self.in_string, LINES) {
+            (true, true) => memchr3(b'"', b'\\', b'\n', rest)?,
+            (true, false) => memchr2(b'"', b'\\', rest)?,
+            (false, _) => rest.iter().position(|byte| Self::matters(*byte))?,
         };
         *passed += at + 1;
-        rest.get(at).copied()
+        let byte = *rest.get(at)?;
+        match byte {
+            b'\\' => self.escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        Some(byte)
     }
-}
 
-/// Returns whether a byte outside of strings is significant.
-fn matters(byte: u8) -> bool {
-    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'\n')
+    /// Returns whether a byte outside of strings is significant.
+    fn matters(byte: u8) -> bool {
+        matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b'\n')
+            || !LINES && byte.is_ascii_whitespace()
+    }
 }

@@ -54,13 +54,6 @@ pub struct Sniffer {
     doubt: Option<Doubt>,
 }
 
-/// The detected framing, and the input that follows the held bytes.
-#[derive(Debug)]
-pub struct Found<'a> {
-    pub framing: Framing,
-    pub rest: &'a [u8],
-}
-
 /// Returns whether a byte between two JSON lines has no meaning: white space or a record separator.
 pub fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == RECORD_SEPARATOR
@@ -91,7 +84,6 @@ impl Sniffer {
         }
     }
 
-    /// Returns the allocated memory in bytes.
     pub fn capacity(&self) -> usize {
         self.held.capacity()
     }
@@ -101,17 +93,18 @@ impl Sniffer {
         std::mem::take(&mut self.held)
     }
 
-    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
+    /// Returns the framing, once it is known, and the bytes that follow the held bytes.
+    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let mut rest = bytes;
         while self.doubt.is_none() {
             if self.held.is_empty() {
                 let start = rest.iter().position(|byte| !is_blank(*byte))?;
                 rest = rest.get(start..)?;
                 if let Some(framing) = self.decide(rest) {
-                    return Some(Found { framing, rest });
+                    return Some((framing, rest));
                 }
                 if self.is_doubtful(rest) {
-                    self.doubt = Some(Doubt::default());
+                    self.doubt = Some(Doubt::new());
                     break;
                 }
             }
@@ -121,7 +114,7 @@ impl Sniffer {
             if self.held == MARK {
                 self.held.clear();
             } else if let Some(framing) = self.decide(&self.held) {
-                return Some(Found { framing, rest });
+                return Some((framing, rest));
             }
         }
         self.resolve(rest)
@@ -171,12 +164,12 @@ impl Sniffer {
     }
 
     /// Looks for a second JSON value in a body that begins with a JSON object.
-    fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<Found<'a>> {
+    fn resolve<'a>(&mut self, bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         let framing = self.doubt.as_mut()?.push(bytes);
         if framing.is_none() {
             self.held.extend_from_slice(bytes);
         }
-        framing.map(|framing| Found { framing, rest: bytes })
+        framing.map(|framing| (framing, bytes))
     }
 }
 
@@ -207,20 +200,18 @@ fn begins_message(byte: u8) -> bool {
 /// A body that begins with a JSON object and may contain a second one.
 #[derive(Debug)]
 struct Doubt {
-    scanner: Scanner,
+    scanner: Scanner<true>,
     /// Whether the first value is complete.
     closed: bool,
     /// Number of further bytes to examine.
     left: usize,
 }
 
-impl Default for Doubt {
-    fn default() -> Self {
+impl Doubt {
+    fn new() -> Self {
         Self { scanner: Scanner::default(), closed: false, left: DOUBT }
     }
-}
 
-impl Doubt {
     fn push(&mut self, bytes: &[u8]) -> Option<Framing> {
         let mut rest = bytes.get(..self.left).unwrap_or(bytes);
         self.left -= rest.len();

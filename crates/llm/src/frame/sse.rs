@@ -105,7 +105,6 @@ impl Sse {
         self.skip();
     }
 
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         let line = match &self.line {
             Line::Part(line) => line.capacity(),

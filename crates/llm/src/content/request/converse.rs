@@ -13,7 +13,11 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
             .any(|block| block.get("type").is_none() && block.is_object())
     });
     if !is_converse {
-        return other(body, out);
+        // The format of Amazon Titan, or the common chat format.
+        return match word(body, "inputText") {
+            Some(text) => out.say("user", None, vec![parts::text(text)]),
+            None => chat::read(body, out),
+        };
     }
     for block in list(body, "system") {
         out.instruct_or_leave_out(word(block, "text"));
@@ -26,14 +30,6 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         // Other entries are prompt cache markers and tools that Amazon provides.
         let spec = tool.get("toolSpec").unwrap_or(&Value::Null);
         out.offer_function(spec, spec.get("inputSchema").and_then(|schema| schema.get("json")));
-    }
-}
-
-/// Converts a request in the format of Amazon Titan, or in the common chat format.
-fn other(body: &Value, out: &mut Messages) {
-    match word(body, "inputText") {
-        Some(text) => out.say("user", None, vec![parts::text(text)]),
-        None => chat::read(body, out),
     }
 }
 

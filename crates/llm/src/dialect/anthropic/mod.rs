@@ -6,9 +6,9 @@
 
 use serde::Deserialize;
 
-use super::emit::{Preamble, ToolBlocks, emit_call, emit_text};
+use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
 use super::errors::ErrorValue;
-use super::json::{Paths, Position, Value};
+use super::json::{Found, Paths, Value};
 use super::lenient::{Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
 use super::response::{ErrorReport, Format, FormatReader, Message};
@@ -17,7 +17,6 @@ use super::usage::UncachedUsage;
 use super::{Api, Event, EventSink, Part, Reader, RequestFacts, Usage};
 use crate::budget::RequestBudget;
 
-/// The only choice.
 const CHOICE: u32 = 0;
 
 #[derive(Debug)]
@@ -30,13 +29,14 @@ pub struct Messages {
     usage: UncachedUsage,
     /// Output tokens reported at the start of the message. They apply only if no later message reports output tokens.
     first_output: Option<u64>,
-    /// Reads a body.
     body: TableFormat,
 }
 
 static BODY: Table = Table {
     has_blocks: true,
-    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.counts().usage(),
+    parse_usage: |json| {
+        serde_json::from_str::<RawUsage<'_>>(json).unwrap_or_default().counts().usage()
+    },
     ..Table::new(&[
         ("id", Field::Id),
         ("model", Field::Model),
@@ -112,7 +112,6 @@ struct MessageStart<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Block<'a> {
     id: Text<'a>,
-    /// Of the tool.
     name: Text<'a>,
     text: Text<'a>,
     thinking: Text<'a>,
@@ -176,14 +175,8 @@ impl Format for Messages {
         });
     }
 
-    fn value(
-        &mut self,
-        field: Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        self.body.value(field, position, value, out);
+    fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
+        self.body.value(field, found, out);
     }
 }
 
@@ -262,9 +255,7 @@ impl Messages {
     fn usage(&mut self, raw: &RawUsage<'_>, counts: UncachedUsage, out: &mut impl EventSink) {
         self.preamble.tier(raw.service_tier.some(), None, out);
         self.usage.merge(counts);
-        if let Some(usage) = self.usage.usage() {
-            out(Event::Usage(usage));
-        }
+        emit_usage(self.usage.usage(), out);
     }
 }
 
@@ -288,12 +279,8 @@ impl RawUsage<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn is_error(&self) -> bool {
-        !self.error.is_none()
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        self.error.kind()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.error
     }
 }
 
@@ -305,20 +292,20 @@ fn emit_stopped(reason: Option<&str>, out: &mut impl EventSink) {
 
 /// Assumes Anthropic Messages if the request has a token limit. No other format with the prompt in `messages` requires
 /// a limit.
-fn messages_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn messages_limit(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicMessages);
     }
 }
 
-fn complete_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn complete_limit(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Number(_) = value {
         state.facts.api.get_or_insert(Api::AnthropicComplete);
     }
 }
 
-fn thinking(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
-    if let Some(word) = state.string(value) {
+fn thinking(state: &mut RequestState, Found { value, .. }: Found<'_>) {
+    if let Some(word) = value.string() {
         state.facts.reasoning = word != "disabled";
     }
 }

@@ -12,7 +12,7 @@ use crate::dialect::{Part, RequestFacts, Timings, Usage};
 
 static TABLE: Table = Table {
     has_blocks: true,
-    parse_usage: |json| serde_json::from_str::<RawUsage>(json).ok()?.usage(),
+    parse_usage: |json| serde_json::from_str::<RawUsage>(json).unwrap_or_default().usage(),
     ..Table::new(&[
         // The model that a prompt router selected.
         ("trace.promptRouter.invokedModelId", Field::Model),
@@ -67,8 +67,8 @@ pub fn reader(failed: bool) -> TableReader {
 }
 
 impl RawUsage {
-    /// Returns the token counts as OpenTelemetry defines them, or `None` if the response reports none.
-    pub fn usage(&self) -> Option<Usage> {
+    /// Returns the token counts as OpenTelemetry defines them.
+    pub fn usage(&self) -> Usage {
         let counts = UncachedUsage {
             input: self.input_tokens.0.or(self.input_token_count.0),
             output: self.output_tokens.0.or(self.output_token_count.0),

@@ -80,7 +80,6 @@ impl Invoke {
         }
     }
 
-    /// Reads the next frame.
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name: b"PayloadPart", data } => self.part(data, out),
@@ -129,11 +128,10 @@ impl Invoke {
         let Some(metrics) = measured.metrics.0 else {
             return;
         };
-        if let Some(mut usage) = metrics.usage() {
-            usage.merge(self.usage);
-            if usage != self.usage {
-                out(Event::Usage(usage));
-            }
+        let mut usage = metrics.usage();
+        usage.merge(self.usage);
+        if usage != self.usage {
+            out(Event::Usage(usage));
         }
         emit_timings(metrics.timings(), out);
         out(Event::Done);

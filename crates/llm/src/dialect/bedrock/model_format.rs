@@ -5,7 +5,7 @@
 
 use super::{converse, models};
 use crate::budget::RequestBudget;
-use crate::dialect::json::{JsonScanner, Meaning, Paths, Position, Value};
+use crate::dialect::json::{Found, JsonScanner, Paths, Value};
 use crate::dialect::{Api, Event, EventSink, Reader, anthropic, openai};
 use crate::frame::Frame;
 
@@ -74,18 +74,16 @@ impl Detector {
     }
 
     fn push(&mut self, bytes: &[u8]) -> Option<ModelFormat> {
-        let mut found = None;
-        self.scanner.push(bytes, &mut |meaning, position, value| {
-            if let Meaning::Field(hint) = meaning {
-                found = found.or_else(|| hint.format(position, value));
-            }
+        let mut format = None;
+        self.scanner.push(bytes, &mut |hint, found| {
+            format = format.or_else(|| hint.format(found));
         });
-        found
+        format
     }
 }
 
 impl Hint {
-    fn format(self, position: Position<'_>, value: Value<'_>) -> Option<ModelFormat> {
+    fn format(self, Found { position, value }: Found<'_>) -> Option<ModelFormat> {
         let (format, holds) = match self {
             Self::Is(format) => (format, true),
             Self::Object(format) => (format, value == Value::Object),

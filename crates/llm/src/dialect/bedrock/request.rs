@@ -2,7 +2,7 @@
 //! so the same rows read all of them.
 
 use crate::dialect::Api;
-use crate::dialect::json::{Position, Value};
+use crate::dialect::json::{Found, Value};
 use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestState};
 
 static CONVERSE: RequestPaths = RequestPaths::new(ROWS).unwraps(SETTINGS_OBJECTS);
@@ -87,20 +87,20 @@ pub const fn request_paths(api: Api) -> &'static RequestPaths {
     }
 }
 
-fn invoke_object(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn invoke_object(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if value == Value::Object {
         state.facts.api.get_or_insert(Api::BedrockInvoke);
     }
 }
 
 /// Reads a prompt. Most APIs have a prompt, so a key that only one API has takes precedence when the API is determined.
-fn invoke_prompt(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
+fn invoke_prompt(state: &mut RequestState, _: Found<'_>) {
     if matches!(state.facts.api, None | Some(Api::BedrockInvoke)) {
         state.facts.api = Some(Api::BedrockInvokeText);
     }
 }
 
-fn sagemaker_prompt(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn sagemaker_prompt(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if let Value::Text(_) = value {
         state.facts.api.get_or_insert(Api::SageMakerInvocations);
     }

@@ -1,6 +1,6 @@
 //! Reads the formats of four clouds: Aleph Alpha, Cloudflare, DashScope and watsonx.
 
-use super::json::{Position, Value};
+use super::json::{Found, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 use super::table::{Counter, Field, Table, Texts};
 use super::{Api, Part, openai};
@@ -34,25 +34,25 @@ pub static ALEPH_ALPHA_REQUEST: RequestPaths = RequestPaths::new(&[
 ])
 .extends(SETTINGS);
 
-fn aleph_alpha_prompt(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn aleph_alpha_prompt(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if matches!(value, Value::Text(_) | Value::Array) {
         state.facts.api = Some(Api::AlephAlphaComplete);
     }
     state.prompt(value);
 }
 
-fn part(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
+fn part(state: &mut RequestState, _: Found<'_>) {
     state.is_not_text = false;
 }
 
 /// Reads the type of a prompt part. Only parts of this type contain text.
-fn part_type(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
-    if let Some(kind) = state.string(value) {
+fn part_type(state: &mut RequestState, Found { value, .. }: Found<'_>) {
+    if let Some(kind) = value.string() {
         state.is_not_text = kind != "text";
     }
 }
 
-fn part_data(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn part_data(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if !state.is_not_text {
         state.prompt(value);
     }
@@ -89,14 +89,14 @@ pub static CLOUDFLARE_REQUEST: RequestPaths = RequestPaths::new(&[
 ])
 .extends(SETTINGS);
 
-fn cloudflare_prompt(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn cloudflare_prompt(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if !state.is_not_text && matches!(value, Value::Text(_)) {
         state.facts.api = Some(Api::CloudflareRun);
     }
     state.prompt(value);
 }
 
-fn image_setting(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
+fn image_setting(state: &mut RequestState, _: Found<'_>) {
     state.is_not_text = true;
     state.facts.api = None;
 }
@@ -176,7 +176,7 @@ pub static WATSONX_REQUEST: RequestPaths = RequestPaths::new(&[
 .unwraps(&["parameters"]);
 
 /// Discards the API that OpenAI's rows infer from the keys, because the URL path determines the API.
-fn keep_api_of_path(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
+fn keep_api_of_path(state: &mut RequestState, _: Found<'_>) {
     state.facts.api = None;
 }
 

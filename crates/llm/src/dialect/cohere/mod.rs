@@ -147,25 +147,27 @@ impl RawUsage {
     }
 
     /// Returns the counts of a generation.
-    fn generated(&self) -> Option<Usage> {
-        let tokens = self.tokens.0.as_ref()?;
-        Some(Usage {
+    fn generated(&self) -> Usage {
+        let Some(tokens) = &self.tokens.0 else {
+            return Usage::default();
+        };
+        Usage {
             input: tokens.input_tokens.0,
             output: tokens.output_tokens.0,
             reasoning: tokens.reasoning_tokens.0,
             cache_read: self.cached_tokens.0,
             ..Usage::default()
-        })
+        }
     }
 
     /// Returns the token counts of a call that generates no text: embeddings or reranking.
-    fn processed(&self) -> Option<Usage> {
+    fn processed(&self) -> Usage {
         let units = self.tokens.0.as_ref().or(self.billed_units.0.as_ref());
         let text = units.and_then(|units| units.input_tokens.0);
         let image = units.and_then(|units| units.image_tokens.0);
         let both = text.unwrap_or(0).saturating_add(image.unwrap_or(0));
         let input = text.or(image).map(|_| both);
-        Some(Usage {
+        Usage {
             input: input.or(self.prompt_tokens.0).or(self.total_tokens.0),
             input_by: ByModality {
                 text: text.filter(|_| image.is_some()),
@@ -173,7 +175,7 @@ impl RawUsage {
                 ..ByModality::default()
             },
             ..Usage::default()
-        })
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! `input_ids` for SGLang, `prompt` for vLLM. A request to the root path of a host can be any request, so only `inputs`
 //! identifies an engine there.
 
-use super::json::{Position, Value};
+use super::json::{Found, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 use super::table::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use super::{Api, Part};
@@ -180,44 +180,44 @@ pub static REQUEST: RequestPaths = RequestPaths::new(&[
 .extends(SETTINGS)
 .unwraps(&["parameters", "sampling_params"]);
 
-fn tgi_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
-    prompt(Api::TgiGenerate, state, position, value);
+fn tgi_prompt(state: &mut RequestState, found: Found<'_>) {
+    prompt(Api::TgiGenerate, state, found);
 }
 
-fn triton_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
-    prompt(Api::TritonGenerate, state, position, value);
+fn triton_prompt(state: &mut RequestState, found: Found<'_>) {
+    prompt(Api::TritonGenerate, state, found);
 }
 
-fn sglang_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+fn sglang_prompt(state: &mut RequestState, found: Found<'_>) {
     if state.shared_path != Some(Api::TgiGenerate) {
-        prompt(Api::SglangGenerate, state, position, value);
+        prompt(Api::SglangGenerate, state, found);
     }
 }
 
-fn sglang_key(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn sglang_key(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     if state.shared_path != Some(Api::TgiGenerate) && is_given(value) {
         state.facts.api = Some(Api::SglangGenerate);
     }
 }
 
-fn vllm_or_llama_cpp_prompt(state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
+fn vllm_or_llama_cpp_prompt(state: &mut RequestState, found: Found<'_>) {
     let api = match state.shared_path {
         Some(Api::TgiGenerate) => return,
         Some(Api::LlamaCppCompletion) => Api::LlamaCppCompletion,
         _ => Api::VllmGenerate,
     };
-    prompt(api, state, position, value);
+    prompt(api, state, found);
 }
 
-fn prompt(api: Api, state: &mut RequestState, position: Position<'_>, value: Value<'_>) {
-    if is_given(value) {
+fn prompt(api: Api, state: &mut RequestState, found: Found<'_>) {
+    if is_given(found.value) {
         state.facts.api.get_or_insert(api);
     }
     // The length of each of several prompts is unknown, so a repeated prompt could not be removed.
-    if position.last() > 0 {
+    if found.position.last() > 0 {
         state.facts.echo = Some(false);
     }
-    state.prompt(value);
+    state.prompt(found.value);
 }
 
 const fn is_given(value: Value<'_>) -> bool {

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
 use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
-use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
+use crate::dialect::json::{Found, Paths, Value};
+use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, whole_number};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Event, EventSink, Part, Usage};
 
@@ -32,8 +32,6 @@ const BLOCK_REASONS: [&str; 5] =
 pub struct Generate {
     preamble: Preamble,
     calls: CandidateCalls,
-    text: ShortText,
-    object: SmallObject,
     /// The candidate whose part is being read from a JSON body.
     choice: u32,
     held: String,
@@ -167,15 +165,9 @@ impl Format for Generate {
         });
     }
 
-    fn value(
-        &mut self,
-        field: GenerateField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        let choice = position.list(0);
-        match (field, value) {
+    fn value(&mut self, field: GenerateField, found: Found<'_>, out: &mut impl EventSink) {
+        let choice = found.position.list(0);
+        match (field, found.value) {
             (GenerateField::Part, Value::Object) => {
                 self.choice = choice;
                 self.is_thought = None;
@@ -193,17 +185,11 @@ impl Format for Generate {
                 emit_text(choice, self.calls.current(choice), text, out);
             }
             (GenerateField::Usage, value) => {
-                if let Some(json) = self.object.feed(value) {
-                    self.usage(&serde_json::from_str(&json).unwrap_or_default(), out);
+                if let Some(json) = value.word() {
+                    self.usage(&serde_json::from_str(json).unwrap_or_default(), out);
                 }
             }
-            (GenerateField::Part | GenerateField::Thought | GenerateField::Text, _)
-            | (GenerateField::Call | GenerateField::Arguments, _) => {}
-            (field, value) => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, choice, &word, out);
-                }
-            }
+            _ => self.read_string(field, found, out),
         }
     }
 
@@ -224,16 +210,12 @@ impl Generate {
             for part in content.flat_map(|content| content.parts.iter()) {
                 self.part(choice, part, out);
             }
-            if let Some(reason) = enum_name(&candidate.finish_reason.0, &FINISH_REASONS) {
-                out(Event::Stopped { choice, reason });
-            }
+            emit_stopped(choice, &candidate.finish_reason.0, &FINISH_REASONS, out);
         }
         // A response to a refused prompt has no candidates.
         let feedback = chunk.prompt_feedback.0.as_ref().filter(|_| !has_candidates);
-        if let Some(feedback) = feedback
-            && let Some(reason) = enum_name(&feedback.block_reason.0, &BLOCK_REASONS)
-        {
-            out(Event::Stopped { choice: 0, reason });
+        if let Some(feedback) = feedback {
+            emit_stopped(0, &feedback.block_reason.0, &BLOCK_REASONS, out);
         }
         if let Some(usage) = &chunk.usage_metadata.0 {
             self.usage(usage, out);
@@ -265,34 +247,21 @@ impl Generate {
     /// Emits usage. Nearly every message contains it, and its counts are cumulative.
     fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl EventSink) {
         self.preamble.tier(usage.tier(), None, out);
-        if let Some(usage) = usage.usage() {
-            out(Event::Usage(usage));
-        }
+        emit_usage(usage.usage(), out);
     }
 
-    /// Reads a short value of a JSON body.
-    fn read_string(
-        &mut self,
-        field: GenerateField,
-        choice: u32,
-        word: &str,
-        out: &mut impl EventSink,
-    ) {
+    fn read_string(&mut self, field: GenerateField, found: Found<'_>, out: &mut impl EventSink) {
+        let Some(word) = found.value.word() else {
+            return;
+        };
+        let choice = found.position.list(0);
         match field {
             GenerateField::Id => self.preamble.started(Some(word), None, out),
             GenerateField::Model => self.preamble.started(None, Some(word), out),
-            GenerateField::FinishReason => {
-                if let Some(reason) = enum_name(word, &FINISH_REASONS) {
-                    out(Event::Stopped { choice, reason });
-                }
-            }
-            GenerateField::BlockReason => {
-                if let Some(reason) = enum_name(word, &BLOCK_REASONS) {
-                    out(Event::Stopped { choice: 0, reason });
-                }
-            }
+            GenerateField::FinishReason => emit_stopped(choice, word, &FINISH_REASONS, out),
+            GenerateField::BlockReason => emit_stopped(0, word, &BLOCK_REASONS, out),
             GenerateField::EmbeddedTokens => {
-                if let Some(tokens) = word.parse().ok().and_then(crate::dialect::lenient::whole) {
+                if let Some(tokens) = whole_number(word) {
                     self.embedded = Some(self.embedded.unwrap_or(0).saturating_add(tokens));
                 }
             }
@@ -336,12 +305,8 @@ impl Chunk<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn is_error(&self) -> bool {
-        !self.unwrapped().error.is_none()
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        self.unwrapped().error.kind()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.unwrapped().error
     }
 }
 
@@ -390,26 +355,38 @@ impl CandidateCalls {
     }
 }
 
-/// Returns the name of an enum value, which can be a number. Returns `None` for the unspecified value.
-fn enum_name<'a>(value: &'a str, names: &[&'static str]) -> Option<&'a str> {
+/// Emits the reason why a choice stopped, unless it is unspecified. `value` is the name of an enum value or its number.
+fn emit_stopped(choice: u32, value: &str, names: &[&str], out: &mut impl EventSink) {
     let number = value.parse::<usize>().ok();
-    let name = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
-    (!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then_some(name)
+    let reason = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
+    if !reason.is_empty() && !reason.ends_with("_UNSPECIFIED") {
+        out(Event::Stopped { choice, reason });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn reason(value: &str, names: &[&str]) -> Option<String> {
+        let mut emitted = None;
+        emit_stopped(0, value, names, &mut |event: Event<'_>| {
+            if let Event::Stopped { reason, .. } = event {
+                emitted = Some(reason.to_owned());
+            }
+        });
+        emitted
+    }
+
     #[test]
     fn names_numbers_that_both_apis_share() {
-        let names = |value| (enum_name(value, &FINISH_REASONS), enum_name(value, &BLOCK_REASONS));
-        assert_eq!(names("1"), (Some("STOP"), Some("SAFETY")));
-        assert_eq!(names("5"), (Some("OTHER"), Some("5")));
-        assert_eq!(names("12"), (Some("12"), Some("12")));
-        assert_eq!(names("NEW_WORD"), (Some("NEW_WORD"), Some("NEW_WORD")));
+        let names = |value| [reason(value, &FINISH_REASONS), reason(value, &BLOCK_REASONS)];
+        assert_eq!(names("1"), ["STOP", "SAFETY"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("5"), ["OTHER", "5"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("12"), ["12", "12"].map(|name| Some(name.to_owned())));
+        assert_eq!(names("NEW_WORD"), ["NEW_WORD"; 2].map(|name| Some(name.to_owned())));
         for none in ["", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"] {
-            assert_eq!(names(none), (None, None), "{none}");
+            assert_eq!(names(none), [None, None], "{none}");
         }
     }
 }

@@ -22,7 +22,7 @@ const UNFINISHED: &[&str] = &["in_progress", "queued"];
 /// An interaction: a list of steps, such as thoughts, answers, tool calls and tool results. In a stream, a step begins,
 /// grows by deltas and ends. The first version of the API has outputs and contents instead of steps.
 static INTERACTION: Table = Table {
-    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).ok()?.usage(),
+    parse_usage: |json| serde_json::from_str::<RawUsage<'_>>(json).unwrap_or_default().usage(),
     no_reasons: UNFINISHED,
     error_reasons: ERROR_STATUSES,
     has_blocks: true,

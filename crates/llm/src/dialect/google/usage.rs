@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::dialect::event::sum;
 use crate::dialect::lenient::{Code, Count, List};
 use crate::dialect::{ByModality, Usage};
 
@@ -39,9 +40,9 @@ struct Detail<'a> {
 }
 
 impl RawUsage<'_> {
-    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported. Google's prompt count
-    /// excludes the text that tools added, and its output count excludes thoughts. Both are added here.
-    pub fn usage(&self) -> Option<Usage> {
+    /// Returns the counts as OpenTelemetry defines them. Google's prompt count excludes the text that tools added, and
+    /// its output count excludes thoughts. Both are added here.
+    pub fn usage(&self) -> Usage {
         let thoughts = self.thoughts_token_count.0;
         let mut input_by = ByModality::default();
         let tools = self.tool_use_prompt_tokens_details.iter();
@@ -49,18 +50,17 @@ impl RawUsage<'_> {
         let mut output_by = ByModality::default();
         self.candidates_tokens_details.iter().for_each(|detail| detail.add(&mut output_by));
         if output_by != ByModality::default() {
-            output_by.text = sum(output_by.text, thoughts);
+            output_by.text = sum((output_by.text, thoughts));
         }
-        let usage = Usage {
-            input: sum(self.prompt_token_count.0, self.tool_use_prompt_token_count.0),
-            output: sum(self.candidates_token_count.0, thoughts),
+        Usage {
+            input: sum((self.prompt_token_count.0, self.tool_use_prompt_token_count.0)),
+            output: sum((self.candidates_token_count.0, thoughts)),
             cache_read: self.cached_content_token_count.0,
             cache_write: None,
             reasoning: thoughts,
             input_by,
             output_by,
-        };
-        (usage != Usage::default()).then_some(usage)
+        }
     }
 
     /// Returns the service tier, or `None` if it is a number or unspecified.
@@ -92,14 +92,6 @@ impl Detail<'_> {
         } else {
             return;
         };
-        *tokens = sum(*tokens, self.token_count.0.or(Some(0)));
-    }
-}
-
-/// Adds two counts. Google leaves out counts of zero.
-fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
+        *tokens = sum((*tokens, self.token_count.0.or(Some(0))));
     }
 }

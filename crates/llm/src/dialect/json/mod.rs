@@ -5,18 +5,20 @@
 //! quotes.
 
 mod bounded_text;
-mod compact;
+mod errors;
 mod path;
 mod text;
 mod value;
 
-pub use bounded_text::{ShortText, SmallObject};
-pub use compact::{Compact, compact};
-pub use path::{ErrorField, Meaning, Paths, Row};
-pub use value::{Outcome, Position, Value, ValueSink};
+pub use bounded_text::BoundedText;
+pub use errors::{ErrorScanner, identifier};
+pub use path::{Paths, Row};
+pub use value::{Found, Outcome, Position, Value, ValueSink};
 
+use crate::frame::scan::Scanner;
 use path::Matches;
 use text::{Decoder, Progress};
+use tokengauge_types::label::LONGEST_NAME;
 
 /// Maximum depth of a value that is delivered. The deepest path of any format has nine steps:
 /// `choices.*.delta.content.*.thinking.*.text`.
@@ -25,10 +27,15 @@ const DEEPEST: usize = 12;
 /// Maximum length of a key that is compared. No format has a longer key.
 const LONGEST_KEY: usize = 40;
 
+/// Maximum length of an object that is delivered with [`Value::TextEnd`]. Objects with token counts have less than 1
+/// KiB. A truncated object is not valid JSON and is therefore ignored.
+const LONGEST_OBJECT: usize = 8 << 10;
+
 /// Maximum length of a number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// Scans one JSON document. Calls a function with the meaning of each value, its position and the value itself.
+/// Scans one JSON document. Calls a function with the field, the position and the value of each row. Collects
+/// the parts that describe an error.
 #[derive(Debug)]
 pub struct JsonScanner<F: 'static> {
     paths: &'static Paths<F>,
@@ -41,9 +48,13 @@ pub struct JsonScanner<F: 'static> {
     state: State,
     /// The rows that match the value that comes next.
     next: Matches,
-    key: Key,
+    /// The key that is being read.
+    key: BoundedText,
     scalar: Vec<u8>,
     text: Decoder,
+    /// The beginning of the string that is being read.
+    word: BoundedText,
+    errors: ErrorScanner,
 }
 
 /// An open object or list.
@@ -69,18 +80,11 @@ enum State {
     Colon,
     InText,
     /// In an object or list that is delivered as text, or in a value that no row reads.
-    InRaw(Compact),
+    InRaw(Scanner<false>),
     InScalar,
     AfterValue,
     Done,
     Malformed,
-}
-
-/// The key that is being read, up to the maximum length for comparisons.
-#[derive(Debug, Default)]
-struct Key {
-    text: String,
-    too_long: bool,
 }
 
 impl<F: Copy> JsonScanner<F> {
@@ -92,20 +96,37 @@ impl<F: Copy> JsonScanner<F> {
             roots: 0,
             state: State::Value { first: false },
             next: paths.root(),
-            key: Key::default(),
+            key: BoundedText::default(),
             scalar: Vec::new(),
             text: Decoder::default(),
+            word: BoundedText::default(),
+            errors: ErrorScanner::default(),
         }
     }
 
-    /// Scans the next bytes.
+    /// Scans a whole document. The memory of the previous document is used again.
+    pub fn scan(&mut self, bytes: &[u8], out: &mut impl ValueSink<F>) -> Outcome {
+        self.levels.clear();
+        self.positions.clear();
+        self.roots = 0;
+        self.state = State::Value { first: false };
+        self.next = self.paths.root();
+        self.key.clear();
+        self.scalar.clear();
+        self.text = Decoder::default();
+        self.word.clear();
+        self.errors = ErrorScanner::default();
+        self.push(bytes, out);
+        self.finish(out)
+    }
+
     pub fn push(&mut self, bytes: &[u8], out: &mut impl ValueSink<F>) {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
                 State::InKey => self.in_key(rest),
                 State::InText => self.in_text(rest, out),
-                State::InRaw(compact) => self.in_raw(rest, compact, out),
+                State::InRaw(scanner) => self.in_raw(rest, scanner, out),
                 State::InScalar => self.in_scalar(rest, out),
                 State::Malformed => return,
                 State::Value { .. }
@@ -122,7 +143,6 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Ends the document.
     pub fn finish(&mut self, out: &mut impl ValueSink<F>) -> Outcome {
         if self.state == State::InScalar && self.levels.is_empty() {
             self.end_scalar(out);
@@ -147,6 +167,15 @@ impl<F: Copy> JsonScanner<F> {
         self.text.is_lossy()
     }
 
+    /// Returns the parts of the document that describe an error.
+    pub const fn errors(&self) -> &ErrorScanner {
+        &self.errors
+    }
+
+    pub fn into_errors(self) -> ErrorScanner {
+        self.errors
+    }
+
     /// Processes a byte between two values.
     fn structure(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match (self.state, byte) {
@@ -169,22 +198,22 @@ impl<F: Copy> JsonScanner<F> {
     fn begin(&mut self, byte: u8, out: &mut impl ValueSink<F>) {
         self.state = match byte {
             b'"' if self.next.ended != 0 => State::InText,
-            b'"' => State::InRaw(Compact::in_string()),
+            b'"' => State::InRaw(Scanner::in_string()),
             b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
-                self.emit(Value::Text(bracket), out);
-                State::InRaw(Compact::in_brackets())
+                self.piece(bracket, out);
+                State::InRaw(Scanner::in_brackets())
             }
             b'{' | b'[' if self.levels.len() < DEEPEST => {
                 let is_list = byte == b'[';
                 self.emit(if is_list { Value::Array } else { Value::Object }, out);
                 if self.next.open == 0 {
-                    State::InRaw(Compact::in_brackets())
+                    State::InRaw(Scanner::in_brackets())
                 } else {
                     self.open(is_list)
                 }
             }
-            b'{' | b'[' => State::InRaw(Compact::in_brackets()),
+            b'{' | b'[' => State::InRaw(Scanner::in_brackets()),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
                 State::InScalar
@@ -253,13 +282,13 @@ impl<F: Copy> JsonScanner<F> {
 
     fn in_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let key = &mut self.key;
-        match self.text.push(rest, &mut |piece| key.push(piece)) {
+        match self.text.push(rest, &mut |piece| key.push(piece, LONGEST_KEY)) {
             Progress::More => b"",
             Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
                 self.next = match self.levels.last() {
-                    Some(level) if !self.key.too_long => {
-                        self.paths.key(level.matches.open, level.depth, &self.key.text)
+                    Some(level) if !self.key.is_cut() => {
+                        self.paths.key(level.matches.open, level.depth, self.key.as_str())
                     }
                     _ => Matches::default(),
                 };
@@ -270,18 +299,14 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     fn in_text<'a>(&mut self, rest: &'a [u8], out: &mut impl ValueSink<F>) -> &'a [u8] {
-        let (paths, ended) = (self.paths, self.next.ended);
-        let position = Position::new(&self.positions, self.roots);
-        let mut emit = |piece: &str| {
-            for meaning in paths.meanings(ended) {
-                out(meaning, position, Value::Text(piece));
-            }
-        };
-        match self.text.push(rest, &mut emit) {
+        let mut text = std::mem::take(&mut self.text);
+        let progress = text.push(rest, &mut |piece| self.piece(piece, out));
+        self.text = text;
+        match progress {
             Progress::More => b"",
             Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
-                self.emit(Value::TextEnd, out);
+                self.end_text(out);
                 self.state = State::AfterValue;
                 after
             }
@@ -291,28 +316,25 @@ impl<F: Copy> JsonScanner<F> {
     fn in_raw<'a>(
         &mut self,
         rest: &'a [u8],
-        mut compact: Compact,
+        mut scanner: Scanner<false>,
         out: &mut impl ValueSink<F>,
     ) -> &'a [u8] {
         let after = if self.next.is_raw {
-            let (paths, ended) = (self.paths, self.next.ended);
-            let position = Position::new(&self.positions, self.roots);
-            let mut emit = |piece: &str| {
-                for meaning in paths.meanings(ended) {
-                    out(meaning, position, Value::Text(piece));
-                }
-            };
-            let text = &mut self.text;
-            let after = compact.push(rest, &mut |kept| text.plain(kept, &mut emit));
+            let mut text = std::mem::take(&mut self.text);
+            let mut piece = |piece: &str| self.piece(piece, out);
+            let after = scanner.compact(rest, &mut |kept| text.plain(kept, &mut piece));
             if after.is_some() {
-                text.end_partial(&mut emit);
-                self.emit(Value::TextEnd, out);
+                text.end_partial(&mut piece);
+            }
+            self.text = text;
+            if after.is_some() {
+                self.end_text(out);
             }
             after
         } else {
-            compact.push(rest, &mut |_| {})
+            scanner.compact(rest, &mut |_| {})
         };
-        self.state = after.map_or(State::InRaw(compact), |_| State::AfterValue);
+        self.state = after.map_or(State::InRaw(scanner), |_| State::AfterValue);
         after.unwrap_or_default()
     }
 
@@ -336,7 +358,7 @@ impl<F: Copy> JsonScanner<F> {
     }
 
     /// Delivers a number, a boolean or null, and returns the next state.
-    fn read_scalar(&self, scalar: &[u8], out: &mut impl ValueSink<F>) -> State {
+    fn read_scalar(&mut self, scalar: &[u8], out: &mut impl ValueSink<F>) -> State {
         if self.next.is_none() || scalar.len() > LONGEST_SCALAR {
             return State::AfterValue;
         }
@@ -351,31 +373,37 @@ impl<F: Copy> JsonScanner<F> {
         State::AfterValue
     }
 
+    /// Delivers a piece of a string.
+    fn piece(&mut self, piece: &str, out: &mut impl ValueSink<F>) {
+        let longest = if self.next.is_raw { LONGEST_OBJECT } else { LONGEST_NAME };
+        self.word.push(piece, longest);
+        self.emit(Value::Text(piece), out);
+    }
+
+    fn end_text(&mut self, out: &mut impl ValueSink<F>) {
+        let mut word = std::mem::take(&mut self.word);
+        self.emit(Value::TextEnd(word.as_str()), out);
+        if !self.next.is_raw {
+            word.clear();
+            self.word = word;
+        }
+    }
+
     /// Delivers a value to every row whose path ends here.
-    fn emit(&self, value: Value<'_>, out: &mut impl ValueSink<F>) {
-        for meaning in self.paths.meanings(self.next.ended) {
-            out(meaning, Position::new(&self.positions, self.roots), value);
+    fn emit(&mut self, value: Value<'_>, out: &mut impl ValueSink<F>) {
+        let ended = self.next.ended;
+        let position = Position::new(&self.positions, self.roots);
+        for field in self.paths.fields(ended) {
+            out(field, Found { position, value });
+        }
+        for field in self.paths.error_fields(ended) {
+            self.errors.read(field, value);
         }
     }
 
     const fn malformed(&mut self) -> &'static [u8] {
         self.state = State::Malformed;
         b""
-    }
-}
-
-impl Key {
-    fn clear(&mut self) {
-        self.text.clear();
-        self.too_long = false;
-    }
-
-    fn push(&mut self, piece: &str) {
-        if self.text.len() + piece.len() <= LONGEST_KEY {
-            self.text.push_str(piece);
-        } else {
-            self.too_long = true;
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Defines the rows of a format: the paths of the values that it reads, each with the meaning of the value.
 
+use super::errors::{ERROR_ROWS, ErrorField};
+
 /// Maximum number of rows of one format. The scanner uses one bit of a `u128` for each row.
 const MOST_ROWS: usize = 128;
 
@@ -116,60 +118,6 @@ const fn hash(bytes: &[u8], start: usize, end: usize) -> usize {
     (end - start + first + 3 * last) % BUCKETS
 }
 
-/// The meaning of a value: a field of the format, or a part of an error object.
-#[derive(Clone, Copy, Debug)]
-pub enum Meaning<F> {
-    Field(F),
-    Error(ErrorField),
-}
-
-/// A place in a body that can describe an error. Later variants are less specific than earlier ones.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum ErrorField {
-    /// The error itself: an object or a string.
-    Error,
-    Type,
-    /// Google: the name of the error, next to a numeric code.
-    Status,
-    Code,
-    /// MiniMax: the status of the response, `0` for success.
-    ResponseStatus,
-    /// AWS: the name of the exception.
-    AwsName,
-    /// The type of the error, as SageMaker and TGI report it.
-    ServerType,
-    TopType,
-    TopCode,
-    /// The type of the whole body, which is `error` in some old formats.
-    ObjectType,
-}
-
-/// Rows of errors in all formats. They apply to every API, because gateways and clouds send their own error objects
-/// instead of the errors of the API.
-const ERROR_ROWS: &[(&str, ErrorField)] = &[
-    ("error", ErrorField::Error),
-    ("errors.*", ErrorField::Error),
-    ("error.type", ErrorField::Type),
-    ("errors.*.type", ErrorField::Type),
-    ("error.status", ErrorField::Status),
-    ("error.code", ErrorField::Code),
-    ("errors.*.code", ErrorField::Code),
-    ("base_resp.status_code", ErrorField::ResponseStatus),
-    ("__type", ErrorField::AwsName),
-    ("Output.__type", ErrorField::AwsName),
-    ("ErrorCode|error_type", ErrorField::ServerType),
-    ("type", ErrorField::TopType),
-    ("code|error_code", ErrorField::TopCode),
-    ("object", ErrorField::ObjectType),
-    // An error that ends a choice, or a stream of Groq.
-    ("choices.*.error", ErrorField::Error),
-    ("choices.*.error.type", ErrorField::Type),
-    ("choices.*.error.code", ErrorField::Code),
-    ("x_groq.error", ErrorField::Error),
-    ("x_groq.error.type", ErrorField::Type),
-    ("x_groq.error.code", ErrorField::Code),
-];
-
 /// The rows that match the path to a value.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Matches {
@@ -197,6 +145,11 @@ impl<F: Copy> Paths<F> {
     /// Adds the rows for error objects of all formats.
     pub const fn with_errors(self) -> Self {
         Self { errors: ERROR_ROWS, ..self }.indexed()
+    }
+
+    /// Adds the rows for error objects, but not the type of the document, which is the type of a message.
+    pub const fn with_errors_of_message(self) -> Self {
+        Self { errors: ERROR_ROWS.split_at(ERROR_ROWS.len() - 1).0, ..self }.indexed()
     }
 
     /// Reads an object under one of these root keys as if it were the root.
@@ -271,15 +224,16 @@ impl<F: Copy> Paths<F> {
         self.key(self.root().open, 0, key)
     }
 
-    /// Returns the meanings of the rows whose path ends here.
-    pub fn meanings(&self, ended: u128) -> impl Iterator<Item = Meaning<F>> + '_ {
-        bits(ended).filter_map(|row| {
-            if let Some((_, field)) = self.field(row) {
-                return Some(Meaning::Field(*field));
-            }
-            let row = row - self.base.len() - self.own.len();
-            self.errors.get(row).map(|(_, field)| Meaning::Error(*field))
-        })
+    /// Returns the fields of the rows whose path ends here.
+    pub fn fields(&self, ended: u128) -> impl Iterator<Item = F> + '_ {
+        bits(ended).map_while(|row| self.field(row)).map(|(_, field)| *field)
+    }
+
+    /// Returns the parts of an error whose path ends here.
+    pub fn error_fields(&self, ended: u128) -> impl Iterator<Item = ErrorField> + '_ {
+        let first = self.base.len() + self.own.len();
+        let rows = u32::try_from(first).ok().and_then(|first| ended.checked_shr(first));
+        bits(rows.unwrap_or(0)).filter_map(|row| self.errors.get(row)).map(|(_, field)| *field)
     }
 
     /// Returns the step at `depth` of a row's path.

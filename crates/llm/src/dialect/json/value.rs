@@ -1,7 +1,5 @@
 //! Defines the values that the JSON scanner delivers, and their positions.
 
-use super::Meaning;
-
 /// A value, or a piece of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
@@ -11,17 +9,40 @@ pub enum Value<'a> {
     End,
     /// A piece of a string, without escapes and never empty.
     Text(&'a str),
-    /// The end of the string at this path.
-    TextEnd,
+    /// The end of the string at this path, with its beginning: [`LONGEST_NAME`](tokengauge_types::label::LONGEST_NAME)
+    /// bytes of a string, or [`LONGEST_OBJECT`](super::LONGEST_OBJECT) bytes of an object that is delivered as text.
+    TextEnd(&'a str),
     Number(&'a str),
     Bool(bool),
     Null,
 }
 
-/// A function that receives the values of a document.
-pub trait ValueSink<F>: FnMut(Meaning<F>, Position<'_>, Value<'_>) {}
+impl<'a> Value<'a> {
+    /// Returns a short string at its end, unless it is empty.
+    pub fn string(self) -> Option<&'a str> {
+        match self {
+            Self::TextEnd(word) => Some(word).filter(|word| !word.is_empty()),
+            _ => None,
+        }
+    }
 
-impl<F, Sink: FnMut(Meaning<F>, Position<'_>, Value<'_>)> ValueSink<F> for Sink {}
+    /// Returns a short string at its end, or a number.
+    pub fn word(self) -> Option<&'a str> {
+        if let Self::Number(number) = self { Some(number) } else { self.string() }
+    }
+}
+
+/// A function that receives the values of a document.
+pub trait ValueSink<F>: FnMut(F, Found<'_>) {}
+
+impl<F, Sink: FnMut(F, Found<'_>)> ValueSink<F> for Sink {}
+
+/// A value and its position.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    pub position: Position<'a>,
+    pub value: Value<'a>,
+}
 
 /// The indices of a value in the lists that contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -4,9 +4,9 @@
 use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
-use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
-use crate::dialect::errors::{ErrorValue, identifier};
-use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
+use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
+use crate::dialect::errors::ErrorValue;
+use crate::dialect::json::{Found, Paths, Value, identifier};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
@@ -20,8 +20,6 @@ pub struct Chat {
     by_choice: ResultUsage,
     /// Whether some text of the stream arrived as `delta` or `text`.
     has_pieces: bool,
-    text: ShortText,
-    object: SmallObject,
     /// The choice of the body that is being read, and the key of its text, which is one of two.
     text_key: Option<(u32, TextKey)>,
     /// The choice of the body that is being read, and the key of its reasoning. Some providers repeat the reasoning
@@ -44,24 +42,19 @@ pub enum ChatField {
     /// The finish reason of Mistral and DeepSeek on Bedrock. Other providers send the text that stopped the choice
     /// under this key.
     StopReason,
-    /// The text of a transcription.
     Transcription,
-    /// The text of a choice of a completion.
-    CompletionText,
-    Content,
+    Text(Part, TextKey),
     Reasoning(ReasoningKey),
-    Refusal,
     CallId,
     CallName,
     Arguments,
-    /// A call in the older API, in which a message has at most one call.
+    /// The name of a call in the older API, in which a message has at most one call.
     FunctionName,
-    FunctionArguments,
-    AudioTranscript,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TextKey {
+    /// The text of a choice of a completion.
     Text,
     Message,
 }
@@ -89,9 +82,9 @@ static PATHS: Paths<ChatField> = Paths::new(&[
     ("text", ChatField::Transcription),
     ("choices.*.finish_reason", ChatField::FinishReason),
     ("choices.*.stop_reason", ChatField::StopReason),
-    ("choices.*.text", ChatField::CompletionText),
-    ("choices.*.message.content", ChatField::Content),
-    ("choices.*.message.content.*.text", ChatField::Content),
+    ("choices.*.text", ChatField::Text(Part::Text, TextKey::Text)),
+    ("choices.*.message.content", ChatField::Text(Part::Text, TextKey::Message)),
+    ("choices.*.message.content.*.text", ChatField::Text(Part::Text, TextKey::Message)),
     ("choices.*.message.reasoning_content", ChatField::Reasoning(ReasoningKey::ReasoningContent)),
     ("choices.*.message.reasoning", ChatField::Reasoning(ReasoningKey::Reasoning)),
     ("choices.*.message.reasoning_text", ChatField::Reasoning(ReasoningKey::ReasoningText)),
@@ -104,14 +97,14 @@ static PATHS: Paths<ChatField> = Paths::new(&[
         "choices.*.message.content.*.thinking|summary.*.text",
         ChatField::Reasoning(ReasoningKey::Content),
     ),
-    ("choices.*.message.refusal", ChatField::Refusal),
+    ("choices.*.message.refusal", ChatField::Text(Part::Refusal, TextKey::Message)),
     ("choices.*.message.tool_calls.*.id", ChatField::CallId),
     ("choices.*.message.tool_calls.*.function|custom.name", ChatField::CallName),
     ("choices.*.message.tool_calls.*.function.arguments", ChatField::Arguments),
     ("choices.*.message.tool_calls.*.custom.input", ChatField::Arguments),
     ("choices.*.message.function_call.name", ChatField::FunctionName),
-    ("choices.*.message.function_call.arguments", ChatField::FunctionArguments),
-    ("choices.*.message.audio.transcript", ChatField::AudioTranscript),
+    ("choices.*.message.function_call.arguments", ChatField::Text(Part::Tool(0), TextKey::Message)),
+    ("choices.*.message.audio.transcript", ChatField::Text(Part::Transcript, TextKey::Message)),
 ])
 .with_errors();
 
@@ -123,8 +116,6 @@ impl Chat {
             tools: ToolCalls::default(),
             by_choice: ResultUsage::default(),
             has_pieces: false,
-            text: ShortText::default(),
-            object: SmallObject::default(),
             text_key: None,
             reasoning_key: None,
             stopped: None,
@@ -181,14 +172,14 @@ impl Chat {
             Content::None => {}
             Content::Text(text) => emit_text(choice, self.content_part(), text, out),
             Content::Parts(parts) => {
-                for part in parts {
+                for part in parts.iter() {
                     part.reasoning(&mut |text| emit_text(choice, Part::Reasoning, text, out));
                     emit_text(choice, self.content_part(), &part.text.0, out);
                 }
             }
         }
         emit_text(choice, Part::Refusal, &message.refusal.0, out);
-        for call in &message.tool_calls.0 {
+        for call in message.tool_calls.iter() {
             let number = self.tools.number(choice, call);
             let mut functions = call.function.0.iter().chain(&call.custom.0);
             let name = functions.find_map(|function| function.name.some());
@@ -224,9 +215,7 @@ impl Chat {
         let of_groq = chunk.x_groq.0.as_ref().and_then(|groq| groq.usage.0.as_deref());
         let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
-        let Some(usage) = raw.and_then(RawUsage::usage) else {
-            return;
-        };
+        let usage = raw.map(RawUsage::usage).unwrap_or_default();
         let ended = only
             .filter(|choice| choice.finish_reason.some().is_some())
             .and_then(|choice| index(choice.index));
@@ -234,18 +223,16 @@ impl Chat {
             Some(choice) if self.api == Api::OpenAiCompletions => {
                 self.by_choice.add(choice, usage, out);
             }
-            _ => out(Event::Usage(usage)),
+            _ => emit_usage(usage, out),
         }
     }
 
-    /// Emits generated text of a JSON body, unless the choice has its text under another key.
-    fn generated(
-        &mut self,
-        (choice, part): (u32, Part),
-        key: TextKey,
-        text: &str,
-        out: &mut impl EventSink,
-    ) {
+    /// Reads generated text of a JSON body, unless the choice has its text under another key.
+    fn body_text(&mut self, part: Part, key: TextKey, found: Found<'_>, out: &mut impl EventSink) {
+        let Value::Text(text) = found.value else {
+            return;
+        };
+        let choice = found.position.list(0);
         let is_read = match self.api {
             // Mistral answers requests for completions with chat messages.
             Api::OpenAiCompletions => is_first(&mut self.text_key, choice, key),
@@ -257,15 +244,11 @@ impl Chat {
         }
     }
 
-    /// Reads a short string of a JSON body.
-    fn read_string(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        word: &str,
-        out: &mut impl EventSink,
-    ) {
-        let choice = position.list(0);
+    fn read_string(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        let Some(word) = found.value.word() else {
+            return;
+        };
+        let (choice, call) = (found.position.list(0), found.position.last());
         let generates = matches!(self.api, Api::OpenAiChat | Api::OpenAiCompletions);
         match field {
             ChatField::Id => self.preamble.started(Some(word), None, out),
@@ -282,8 +265,8 @@ impl Chat {
                     out(Event::Stopped { choice, reason: word });
                 }
             }
-            ChatField::CallId => emit_call((choice, position.last()), Some(word), None, out),
-            ChatField::CallName => emit_call((choice, position.last()), None, Some(word), out),
+            ChatField::CallId => emit_call((choice, call), Some(word), None, out),
+            ChatField::CallName => emit_call((choice, call), None, Some(word), out),
             ChatField::FunctionName => emit_call((choice, 0), None, Some(word), out),
             _ => {}
         }
@@ -304,60 +287,39 @@ impl Format for Chat {
         message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| self.chunk(chunk, out));
     }
 
-    fn value(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        if let ChatField::Usage = field {
-            if let Some(json) = self.object.feed(value)
-                && self.api != Api::OpenAiInputTokens
-            {
-                RawUsage::emit(&json, self.api == Api::OpenAiEmbeddings, out);
+    fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        match (field, found.value) {
+            (ChatField::Usage, value) => {
+                if let Some(json) = value.word()
+                    && self.api != Api::OpenAiInputTokens
+                {
+                    RawUsage::emit(json, self.api == Api::OpenAiEmbeddings, out);
+                }
             }
-            return;
-        }
-        let choice = position.list(0);
-        let call = Part::Tool(position.last());
-        let (part, key) = match field {
-            ChatField::Transcription if self.api == Api::OpenAiTranscription => {
-                if let Value::Text(text) = value {
+            (ChatField::Transcription, Value::Text(text)) => {
+                if self.api == Api::OpenAiTranscription {
                     emit_text(0, Part::Transcript, text, out);
                 }
-                return;
             }
-            ChatField::CompletionText => (Part::Text, TextKey::Text),
-            ChatField::Content => (Part::Text, TextKey::Message),
-            ChatField::Reasoning(_) => (Part::Reasoning, TextKey::Message),
-            ChatField::Refusal => (Part::Refusal, TextKey::Message),
-            ChatField::Arguments => (call, TextKey::Message),
-            ChatField::FunctionArguments => (Part::Tool(0), TextKey::Message),
-            ChatField::AudioTranscript => (Part::Transcript, TextKey::Message),
-            _ => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, position, &word, out);
+            (ChatField::Text(part, key), _) => self.body_text(part, key, found, out),
+            (ChatField::Reasoning(key), Value::Text(_)) => {
+                if is_first(&mut self.reasoning_key, found.position.list(0), key) {
+                    self.body_text(Part::Reasoning, TextKey::Message, found, out);
                 }
-                return;
             }
-        };
-        let Value::Text(text) = value else {
-            return;
-        };
-        if let ChatField::Reasoning(key) = field
-            && !is_first(&mut self.reasoning_key, choice, key)
-        {
-            return;
+            (ChatField::Arguments, _) => {
+                let part = Part::Tool(found.position.last());
+                self.body_text(part, TextKey::Message, found, out);
+            }
+            _ => self.read_string(field, found, out),
         }
-        self.generated((choice, part), key, text, out);
     }
 }
 
 impl ErrorReport for Chunk<'_> {
     fn is_error(&self) -> bool {
         self.first_error().is_some()
-            || !self.errors.0.is_empty()
+            || self.errors.first().is_some()
             || self.response_status().is_some()
             || self.object.0 == "error"
     }
@@ -366,7 +328,9 @@ impl ErrorReport for Chunk<'_> {
     fn error_kind(&self) -> Option<&str> {
         let object = match self.first_error() {
             Some(ErrorValue::Object(object)) => Some(&**object),
-            Some(ErrorValue::None | ErrorValue::Message) | None => self.errors.0.first(),
+            Some(ErrorValue::None | ErrorValue::Message) | None => {
+                self.errors.first().map(|object| &**object)
+            }
         };
         [
             object.map(|object| &*object.kind.0),
@@ -405,7 +369,7 @@ impl ContentPart<'_> {
             Content::Text(text) => out(text),
             Content::Parts(parts) => parts.iter().for_each(|part| out(&part.text.0)),
         }
-        self.summary.0.iter().for_each(|part| out(&part.text.0));
+        self.summary.iter().for_each(|part| out(&part.text.0));
     }
 }
 
@@ -425,7 +389,7 @@ fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl EventSi
     if let Some(text) = plain {
         return emit_text(choice, Part::Reasoning, text, out);
     }
-    for detail in &message.reasoning_details.0 {
+    for detail in message.reasoning_details.iter() {
         let text = detail.text.some().or(detail.summary.some());
         emit_text(choice, Part::Reasoning, text.unwrap_or_default(), out);
     }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde::de::SeqAccess;
-use serde::de::value::SeqAccessDeserializer;
 
 use super::usage::RawUsage;
 use crate::dialect::errors::{ErrorObject, ErrorValue};
@@ -36,7 +35,7 @@ pub struct Chunk<'a> {
     pub value: Text<'a>,
     pub error: ErrorValue<'a>,
     /// Errors of Cloudflare.
-    pub errors: Many<ErrorObject<'a>>,
+    pub errors: List<Box<ErrorObject<'a>>>,
     /// Status of MiniMax, which every message contains.
     pub base_resp: Object<Box<BaseResponse<'a>>>,
     /// Fields of old error objects, which are at the root.
@@ -85,9 +84,9 @@ pub struct ChatMessage<'a> {
     pub reasoning: Text<'a>,
     /// Reasoning of GitHub Copilot.
     pub reasoning_text: Text<'a>,
-    pub reasoning_details: Many<Detail<'a>>,
+    pub reasoning_details: List<Box<Detail<'a>>>,
     pub refusal: Text<'a>,
-    pub tool_calls: Many<ToolCall<'a>>,
+    pub tool_calls: List<Box<ToolCall<'a>>>,
     pub function_call: Object<Box<Function<'a>>>,
     pub audio: Object<Audio<'a>>,
 }
@@ -129,7 +128,7 @@ pub enum Content<'a> {
     #[default]
     None,
     Text(Cow<'a, str>),
-    Parts(Vec<ContentPart<'a>>),
+    Parts(Box<List<ContentPart<'a>>>),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,12 +138,12 @@ pub struct ContentPart<'a> {
     /// Reasoning of Mistral, which is again a list of parts.
     pub thinking: Box<Content<'a>>,
     /// Reasoning of Databricks, as a nested list.
-    pub summary: Many<Detail<'a>>,
+    pub summary: List<Box<Detail<'a>>>,
 }
 
 impl ContentPart<'_> {
     pub fn is_reasoning(&self) -> bool {
-        !matches!(*self.thinking, Content::None) || !self.summary.0.is_empty()
+        !matches!(*self.thinking, Content::None) || self.summary.first().is_some()
     }
 }
 
@@ -158,28 +157,10 @@ impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
     }
 
     fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
-        Many::seq(seq).map(|parts| Self::Parts(parts.0))
-    }
-}
-
-/// A list that is usually empty.
-#[derive(Debug)]
-pub struct Many<T>(pub Vec<T>);
-
-impl<T> Default for Many<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<'de, T: Deserialize<'de>> FromAny<'de> for Many<T> {
-    fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
-        let objects = Vec::<Object<T>>::deserialize(SeqAccessDeserializer::new(seq))?;
-        Ok(Self(objects.into_iter().filter_map(|object| object.0).collect()))
+        List::seq(seq).map(|parts| Self::Parts(Box::new(parts)))
     }
 }
 
 impl_lenient! {
     impl['a] Content<'a> where 'de: 'a;
-    impl[T: Deserialize<'de>] Many<T>;
 }

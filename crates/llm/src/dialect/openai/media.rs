@@ -6,8 +6,8 @@ use super::chat::{Chat, ChatField};
 use super::message_type::message_type;
 use super::transcript::Transcript;
 use super::usage::RawUsage;
-use crate::dialect::emit::emit_text;
-use crate::dialect::json::{Paths, Position, Value};
+use crate::dialect::emit::{emit_text, emit_usage};
+use crate::dialect::json::{Found, Paths};
 use crate::dialect::lenient::{Object, Text};
 use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
 use crate::dialect::{Api, Event, EventSink, Part};
@@ -131,14 +131,8 @@ impl Format for Media {
         }
     }
 
-    fn value(
-        &mut self,
-        field: ChatField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        self.chat.value(field, position, value, out);
+    fn value(&mut self, field: ChatField, found: Found<'_>, out: &mut impl EventSink) {
+        self.chat.value(field, found, out);
     }
 }
 
@@ -151,9 +145,7 @@ impl TypedMessage<'_> {
         if is_new {
             emit_text(0, Part::Transcript, &self.text.0, out);
         }
-        if let Some(usage) = self.usage.0.as_ref().and_then(|raw| raw.usage()) {
-            out(Event::Usage(usage));
-        }
+        emit_usage(self.usage.0.as_ref().map(|raw| raw.usage()).unwrap_or_default(), out);
         out(Event::Done);
     }
 }

@@ -1,7 +1,7 @@
 //! Lists the values that are read from requests in OpenAI's formats.
 
 use crate::dialect::Api;
-use crate::dialect::json::{Position, Value};
+use crate::dialect::json::{Found, Value};
 use crate::dialect::request::{RequestField, RequestPaths, RequestRow, RequestState};
 
 pub const REQUEST_ROWS: &[RequestRow] = &[
@@ -46,12 +46,12 @@ pub const REQUEST_ROWS: &[RequestRow] = &[
 
 pub static REQUEST: RequestPaths = RequestPaths::new(REQUEST_ROWS);
 
-fn prompt(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn prompt(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     note_api(Api::OpenAiCompletions, state, value);
     state.prompt(value);
 }
 
-fn input(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+fn input(state: &mut RequestState, Found { value, .. }: Found<'_>) {
     note_api(Api::OpenAiEmbeddings, state, value);
     state.prompt(value);
 }
@@ -63,7 +63,7 @@ fn note_api(api: Api, state: &mut RequestState, value: Value<'_>) {
     }
 }
 
-fn llama_cpp_key(state: &mut RequestState, _: Position<'_>, _: Value<'_>) {
+fn llama_cpp_key(state: &mut RequestState, _: Found<'_>) {
     if state.shared_path.is_some() {
         state.facts.api = Some(Api::LlamaCppCompletion);
     }

@@ -3,7 +3,7 @@
 //! Pieces of a call have an `index`. Some providers leave it out, and others send the same index for every call. In
 //! both cases, a new id together with a name begins the next call.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use super::chunk::ToolCall;
 
@@ -54,7 +54,5 @@ impl ToolCalls {
 }
 
 fn hash(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(id)
 }

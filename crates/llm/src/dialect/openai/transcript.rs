@@ -32,13 +32,11 @@ impl Transcript {
         self.add(rest, out);
     }
 
-    /// Ends the transcript.
     pub fn finish(&mut self, out: &mut impl FnMut(&str)) {
         self.end_line(out);
         self.end_number(out);
     }
 
-    /// Adds a piece of a line.
     fn add(&mut self, piece: &[u8], out: &mut impl FnMut(&str)) {
         self.line.extend_from_slice(piece);
         if self.line.len() <= LONGEST_CUE && !self.is_text {

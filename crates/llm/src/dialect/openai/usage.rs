@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::de::MapAccess;
 
+use crate::dialect::emit::{emit_timings, emit_usage};
 use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
-use crate::dialect::{ByModality, Event, EventSink, Timings, Usage};
+use crate::dialect::{ByModality, EventSink, Timings, Usage};
 
 /// An object with token counts or durations: `usage`, llama.cpp's `timings`, Cerebras' `time_info`, Fireworks'
 /// `perf_metrics` or LM Studio's `stats`.
@@ -37,57 +38,47 @@ impl RawUsage {
     /// generates no text.
     pub fn emit(json: &str, is_input: bool, out: &mut impl EventSink) {
         let raw: Self = serde_json::from_str(json).unwrap_or_default();
-        let usage = if is_input { raw.input_usage() } else { raw.usage() };
-        if let Some(usage) = usage {
-            out(Event::Usage(usage));
+        let mut usage = raw.usage();
+        if is_input {
+            // Some providers report only the total for embeddings.
+            usage.input = usage.input.or(raw.total);
         }
-        if let Some(timings) = raw.timings() {
-            out(Event::Timings(timings));
-        }
+        emit_usage(usage, out);
+        emit_timings(raw.timings, out);
     }
 
-    /// Returns the counts as OpenTelemetry defines them, or `None` if no count was reported.
+    /// Returns the counts as OpenTelemetry defines them.
     ///
     /// xAI's chat excludes reasoning from the completion tokens. Only the total shows this: it is the sum of prompt,
     /// completion and reasoning, and not only of prompt and completion.
     ///
     /// Chat reports zeros for modalities that the model does not support. These zeros are left out.
-    pub fn usage(&self) -> Option<Usage> {
-        let usage = self.usage_by_all_modalities().map(|usage| Usage {
+    pub fn usage(&self) -> Usage {
+        let usage = self.usage_by_all_modalities();
+        Usage {
             input_by: without_zeros(usage.input_by),
             output_by: without_zeros(usage.output_by),
             ..usage
-        });
-        usage.filter(|usage| *usage != Usage::default())
+        }
     }
 
     /// Returns the same counts as [`Self::usage`], including zeros for modalities.
-    pub fn usage_by_all_modalities(&self) -> Option<Usage> {
-        let mut output = self.output;
-        if let (Some(input), Some(visible), Some(reasoning), Some(total)) =
-            (self.input, output, self.reasoning, self.total)
-            && reasoning > 0
-            && input.checked_add(visible)?.checked_add(reasoning)? == total
-        {
-            output = Some(visible + reasoning);
-        }
-        let usage = Usage {
+    pub fn usage_by_all_modalities(&self) -> Usage {
+        Usage {
             input: self.input,
-            output,
+            output: self.output_with_reasoning().or(self.output),
             cache_read: self.cache_read,
             cache_write: self.cache_write,
             reasoning: self.reasoning,
             input_by: self.input_by,
             output_by: self.output_by,
-        };
-        (usage != Usage::default()).then_some(usage)
+        }
     }
 
-    /// Returns the counts of an API that generates no text. Some providers report only the total for embeddings.
-    fn input_usage(&self) -> Option<Usage> {
-        let usage = self.usage().unwrap_or_default();
-        let usage = Usage { input: usage.input.or(self.total), ..usage };
-        (usage != Usage::default()).then_some(usage)
+    /// Returns the sum of output and reasoning, if the output excludes reasoning.
+    fn output_with_reasoning(&self) -> Option<u64> {
+        let output = self.output?.checked_add(self.reasoning?)?;
+        (self.input?.checked_add(output)? == self.total?).then_some(output)
     }
 
     pub fn timings(&self) -> Option<Timings> {

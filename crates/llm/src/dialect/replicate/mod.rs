@@ -21,7 +21,6 @@ static LAST_EVENT: Table = Table {
 /// A client fetches a stream with a GET request, which has no body.
 pub static REQUEST: RequestPaths = RequestPaths::new(&[]);
 
-/// Reads the response of one call.
 #[derive(Debug)]
 pub struct Replicate {
     /// Whether the status is an error.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Field, Table};
 use crate::dialect::json::{Position, Value};
-use crate::dialect::lenient::whole;
+use crate::dialect::lenient::whole_number;
 
 /// Maximum size in bytes of a buffer that is kept for the next message. A message with one token is much smaller.
 const KEPT: usize = 4 << 10;
@@ -45,7 +45,7 @@ impl Fragments {
     pub fn push(&mut self, field: Field, target: Target, value: Value<'_>) {
         let content = match value {
             Value::Text(piece) => return self.text.push_str(piece),
-            Value::TextEnd => Content::Text(self.end()),
+            Value::TextEnd(_) => Content::Text(self.end()),
             Value::Number(number) => {
                 self.text.push_str(number);
                 match field {
@@ -115,7 +115,7 @@ impl Fragments {
 
     fn count(&self, fragment: &Fragment) -> Option<u64> {
         match &fragment.content {
-            Content::Number(range) => number(self.text.get(range.clone())?),
+            Content::Number(range) => whole_number(self.text.get(range.clone())?),
             Content::Text(_) | Content::Flag(_) | Content::End => None,
         }
     }
@@ -177,8 +177,4 @@ impl Target {
         };
         Self { choice, call: if is_call { position.last() } else { 0 } }
     }
-}
-
-fn number(word: &str) -> Option<u64> {
-    whole(word.parse().ok()?)
 }

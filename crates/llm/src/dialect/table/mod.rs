@@ -141,7 +141,7 @@ pub struct Table {
     pub has_blocks: bool,
     /// Whether every JSON object between server-sent events is an error, regardless of its keys.
     pub bare_object_is_error: bool,
-    pub parse_usage: fn(&str) -> Option<Usage>,
+    pub parse_usage: fn(&str) -> Usage,
 }
 
 impl Table {
@@ -159,7 +159,7 @@ impl Table {
             full_text_is_last: false,
             has_blocks: false,
             bare_object_is_error: true,
-            parse_usage: |_| None,
+            parse_usage: |_| Usage::default(),
         }
     }
 

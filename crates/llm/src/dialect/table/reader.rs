@@ -8,24 +8,18 @@ use super::fragments::{Content, Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
-use crate::dialect::errors::{ErrorScanner, identifier};
-use crate::dialect::json::{
-    JsonScanner, Meaning, Outcome, Paths, Position, ShortText, SmallObject, Value,
-};
-use crate::dialect::lenient::{Text, whole};
+use crate::dialect::json::{Found, JsonScanner, Outcome, Paths, Value, identifier};
+use crate::dialect::lenient::{Text, whole_number};
 use crate::dialect::response::{Format, FormatReader, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Timings, Usage};
 use crate::frame::ParseError;
 
-/// Reads a response in the format of a table.
 pub type TableReader = FormatReader<TableFormat>;
 
 #[derive(Debug)]
 pub struct TableFormat {
     table: &'static Table,
-    text: ShortText,
-    object: SmallObject,
     preamble: Preamble,
     blocks: ToolBlocks,
     echo: PromptEcho,
@@ -45,6 +39,8 @@ pub struct TableFormat {
     /// Set if an error stopped the choice. The inner value is the kind of the error if the response does not name it.
     stop_error: Option<Option<&'static str>>,
     stop_error_kind: Option<String>,
+    /// Scans the messages of a stream.
+    scanner: JsonScanner<Field>,
     fragments: Fragments,
 }
 
@@ -68,18 +64,11 @@ impl Format for TableFormat {
     fn message(&mut self, message: Message<'_>, out: &mut impl EventSink) {
         let has_blocks = self.table.has_blocks;
         let mut fragments = std::mem::take(&mut self.fragments);
-        let mut errors = ErrorScanner::default();
-        let mut scanner = JsonScanner::new(&self.table.paths);
-        let mut read = |meaning, position: Position<'_>, value: Value<'_>| match meaning {
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) => {
-                fragments.push(field, Target::of(field, position, has_blocks), value);
-            }
-        };
-        scanner.push(message.data, &mut read);
-        let outcome = scanner.finish(&mut read);
+        let outcome = self.scanner.scan(message.data, &mut |field, found| {
+            fragments.push(field, Target::of(field, found.position, has_blocks), found.value);
+        });
         let is_message = outcome == Outcome::Complete && message.data.starts_with(b"{");
-        if is_message && scanner.is_lossy() {
+        if is_message && self.scanner.is_lossy() {
             out(Event::ParseError(ParseError::BadText));
         }
         if is_message && !message.is_error {
@@ -88,6 +77,7 @@ impl Format for TableFormat {
             out(Event::ParseError(ParseError::BadJson));
         }
         let code = fragments.first(Field::ErrorCode);
+        let errors = self.scanner.errors();
         if is_message && (message.is_error || errors.is_error() || code.is_some()) {
             let kind = errors.kind();
             out(Event::Failed { kind });
@@ -96,47 +86,35 @@ impl Format for TableFormat {
         self.fragments = fragments;
     }
 
-    fn value(
-        &mut self,
-        field: Field,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
-        let target = Target::of(field, position, self.table.has_blocks);
+    fn value(&mut self, field: Field, found: Found<'_>, out: &mut impl EventSink) {
+        let target = Target::of(field, found.position, self.table.has_blocks);
         let Target { choice, call } = target;
-        match (field, value) {
+        match (field, found.value) {
             (Field::Text(part), Value::Text(piece)) => {
                 emit_text(choice, part, self.echo.strip(piece), out);
             }
             (Field::FullText | Field::DigitsOrText, Value::Text(piece)) => {
                 emit_text(choice, Part::Text, self.echo.strip(piece), out);
             }
-            (Field::Text(_) | Field::FullText, Value::TextEnd) => self.echo.end(),
+            (Field::Text(_) | Field::FullText, Value::TextEnd(_)) => self.echo.end(),
             (Field::Arguments | Field::FullArguments, Value::Text(piece)) => {
                 emit_text(choice, Part::Tool(self.call_number(call)), piece, out);
             }
             (Field::Usage, value) => {
-                if let Some(json) = self.object.feed(value) {
-                    self.usage(&json, out);
+                if let Some(json) = value.word() {
+                    self.usage(json, out);
                 }
             }
-            (Field::Text(_) | Field::FullText | Field::DigitsOrText | Field::Token, _)
-            | (Field::Arguments | Field::FirstArguments | Field::FullArguments, _)
-            | (Field::Choice | Field::Block | Field::CallIndex, _)
-            | (Field::SpecialToken | Field::ErrorCode, _)
-            | (Field::Done | Field::DoneUnlessStopped | Field::Type, _) => {}
             (Field::StopError, value) => {
-                if let Some(kind) = self.text.feed(value) {
-                    self.note_stop_error(&kind);
+                if let Some(kind) = value.word() {
+                    self.note_stop_error(kind);
                 }
             }
-            (field, Value::Bool(flag)) => self.flag(field, flag, choice, out),
+            (Field::StopFlag(reason), Value::Bool(true)) => self.stop(choice, reason, out),
             (Field::Report, Value::End) => self.report(choice, out),
-            (Field::Report, _) => {}
             (field, value) => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, target, &word, out);
+                if let Some(word) = value.word() {
+                    self.read_string(field, target, word, out);
                 }
             }
         }
@@ -152,8 +130,6 @@ impl TableFormat {
         };
         Self {
             table,
-            text: ShortText::default(),
-            object: SmallObject::default(),
             preamble: Preamble::default(),
             blocks: ToolBlocks::default(),
             cumulative: [cumulative(), cumulative(), cumulative()],
@@ -168,6 +144,7 @@ impl TableFormat {
             calls: 0,
             stop_error: None,
             stop_error_kind: None,
+            scanner: JsonScanner::new(&table.paths),
             fragments: Fragments::default(),
         }
     }
@@ -247,7 +224,11 @@ impl TableFormat {
                     self.usage(fragments.text.get(range.clone()).unwrap_or_default(), out);
                 }
                 Content::Number(_) | Content::Text(_) => {}
-                Content::Flag(flag) => self.flag(fragment.field, *flag, at.choice, out),
+                Content::Flag(flag) => {
+                    if let (Field::StopFlag(reason), true) = (fragment.field, flag) {
+                        self.stop(at.choice, reason, out);
+                    }
+                }
                 Content::End => self.report(at.choice, out),
             }
         }
@@ -319,12 +300,12 @@ impl TableFormat {
             Field::StopReason => self.stop(choice, word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
-                if let Some(count) = count(word).filter(is_known) {
+                if let Some(count) = whole_number(word).filter(is_known) {
                     *self.counter(counter) = Some(count);
                 }
             }
             Field::Addend(counter) => {
-                if let Some(count) = count(word) {
+                if let Some(count) = whole_number(word) {
                     let sum = self.counter(counter);
                     *sum = Some(sum.unwrap_or(0).saturating_add(count));
                 }
@@ -343,13 +324,7 @@ impl TableFormat {
     fn usage(&mut self, json: &str, out: &mut impl EventSink) {
         let tier = serde_json::from_str::<Tier<'_>>(json).unwrap_or_default();
         self.preamble.tier(tier.service_tier.some(), None, out);
-        emit_usage((self.table.parse_usage)(json).unwrap_or_default(), out);
-    }
-
-    fn flag(&mut self, field: Field, flag: bool, choice: u32, out: &mut impl EventSink) {
-        if let (Field::StopFlag(reason), true) = (field, flag) {
-            self.stop(choice, reason, out);
-        }
+        emit_usage((self.table.parse_usage)(json), out);
     }
 
     fn is_reason(&self, text: &str) -> bool {
@@ -383,7 +358,7 @@ impl TableFormat {
 
     fn clock(&mut self, phase: Phase, unit: Unit, word: &str) {
         let duration = match unit {
-            Unit::Nanoseconds => count(word).map(Duration::from_nanos),
+            Unit::Nanoseconds => whole_number(word).map(Duration::from_nanos),
             Unit::Milliseconds => seconds(word, 1e3),
             Unit::Seconds => seconds(word, 1.0),
         };
@@ -419,10 +394,6 @@ impl TableFormat {
             out(Event::Failed { kind });
         }
     }
-}
-
-fn count(word: &str) -> Option<u64> {
-    whole(word.parse().ok()?)
 }
 
 fn seconds(word: &str, per_second: f64) -> Option<Duration> {

@@ -2,48 +2,32 @@
 
 use crate::frame::Frame;
 
-/// The headers that determine the kind and type of a message. A missing header is an empty string.
-#[derive(Debug, Default)]
-pub struct Headers<'a> {
-    message_type: &'a [u8],
-    event_type: &'a [u8],
-    exception_type: &'a [u8],
-    error_code: &'a [u8],
-    error_message: &'a [u8],
-}
-
-impl<'a> Headers<'a> {
-    /// Parses the headers. Returns `None` if they violate the format.
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut headers = Self::default();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (name, value, after) = split_header(rest)?;
-            rest = after;
-            match name {
-                b":message-type" => headers.message_type = value,
-                b":event-type" => headers.event_type = value,
-                b":exception-type" => headers.exception_type = value,
-                b":error-code" => headers.error_code = value,
-                b":error-message" => headers.error_message = value,
-                _ => {}
-            }
-        }
-        Some(headers)
-    }
-
-    /// Returns the frame for the message. The text of an error is in a header, and the text of an exception is in the
-    /// payload.
-    pub fn frame(&self, payload: &'a [u8]) -> Frame<'a> {
-        match self.message_type {
-            b"exception" => Frame::Exception { name: self.exception_type, data: payload },
-            b"error" if payload.is_empty() => {
-                Frame::Exception { name: self.error_code, data: self.error_message }
-            }
-            b"error" => Frame::Exception { name: self.error_code, data: payload },
-            _ => Frame::Event { name: self.event_type, data: payload },
+/// Returns the frame for a message. The text of an error is in a header, and the text of an exception is in the payload.
+/// A missing header counts as empty. Returns `None` if the headers violate the format.
+pub fn frame<'a>(headers: &'a [u8], payload: &'a [u8]) -> Option<Frame<'a>> {
+    let [mut message_type, mut event_type, mut exception_type]: [&[u8]; 3] = [b""; 3];
+    let [mut error_code, mut error_message]: [&[u8]; 2] = [b""; 2];
+    let mut rest = headers;
+    while !rest.is_empty() {
+        let (name, value, after) = split_header(rest)?;
+        rest = after;
+        match name {
+            b":message-type" => message_type = value,
+            b":event-type" => event_type = value,
+            b":exception-type" => exception_type = value,
+            b":error-code" => error_code = value,
+            b":error-message" => error_message = value,
+            _ => {}
         }
     }
+    Some(match message_type {
+        b"exception" => Frame::Exception { name: exception_type, data: payload },
+        b"error" if payload.is_empty() => {
+            Frame::Exception { name: error_code, data: error_message }
+        }
+        b"error" => Frame::Exception { name: error_code, data: payload },
+        _ => Frame::Event { name: event_type, data: payload },
+    })
 }
 
 /// Splits off the first header. Returns its name, its value and the rest.

@@ -10,13 +10,10 @@
 //! where a message begins. If a checksum is wrong, the lengths are therefore unreliable, and the rest of the body is
 //! ignored.
 
-#[cfg(test)]
-pub(crate) mod encode;
 mod headers;
 
 use super::held::Held;
 use super::{Frame, ParseError};
-use headers::Headers;
 
 /// Size in bytes of the prelude: two lengths and their checksum.
 pub const PRELUDE: usize = 12;
@@ -80,11 +77,6 @@ impl AwsEventStream {
         *self = Self::new(self.held.cap());
     }
 
-    pub fn gap(&mut self) {
-        self.give_up();
-    }
-
-    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.held.capacity()
     }
@@ -104,7 +96,7 @@ impl AwsEventStream {
         };
         match Prelude::read(&lead) {
             None => {
-                self.give_up();
+                self.gap();
                 out(Frame::ParseError(ParseError::BadFrame));
             }
             Some(prelude) if prelude.total > self.held.cap() => {
@@ -133,7 +125,7 @@ impl AwsEventStream {
             match verified(&message) {
                 Some(message) => out(read(prelude, message)),
                 None => {
-                    self.give_up();
+                    self.gap();
                     out(Frame::ParseError(ParseError::BadFrame));
                 }
             }
@@ -141,7 +133,8 @@ impl AwsEventStream {
         rest
     }
 
-    fn give_up(&mut self) {
+    /// Ignores the rest of the body, because the start of the next message is unknown.
+    pub fn gap(&mut self) {
         *self = Self::new(self.held.cap());
         self.lost = true;
     }
@@ -157,7 +150,7 @@ fn verified(message: &[u8]) -> Option<&[u8]> {
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
     let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts
-        .and_then(|(headers, payload)| Some(Headers::read(headers)?.frame(payload)))
+        .and_then(|(headers, payload)| headers::frame(headers, payload))
         .unwrap_or(Frame::ParseError(ParseError::BadFrame))
 }
 

@@ -3,6 +3,7 @@
 
 mod aws;
 mod elements;
+pub(crate) mod encode;
 mod lines;
 mod peers;
 mod sniff;

@@ -8,7 +8,7 @@
 
 mod message;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
 use message::Message;
 
@@ -178,9 +178,10 @@ impl Realtime {
 
     /// Adds the usage of one response, and emits the sum of all responses.
     fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
-        let Some(usage) = usage.and_then(RawUsage::usage_by_all_modalities) else {
+        let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
+        if usage == Usage::default() {
             return;
-        };
+        }
         let sum = &mut self.usage;
         for (total, more) in [
             (&mut sum.input, usage.input),
@@ -302,9 +303,7 @@ impl<'a> Piece<'a> {
 }
 
 fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 #[cfg(test)]

@@ -4,28 +4,21 @@ use super::ResponseField;
 use super::texts::{ResponseTexts, TextId, TextLocation};
 use crate::dialect::EventSink;
 use crate::dialect::emit::{emit_call, emit_text};
-use crate::dialect::json::{Row, ShortText, Value};
+use crate::dialect::json::{Row, Value};
 
 /// The meaning of a value inside an item.
 #[derive(Clone, Copy, Debug)]
 pub enum ItemField {
-    /// The item itself.
     Item,
     CallId,
     CallName,
     Type,
-    /// A part of the item's content.
     Part,
     PartType,
-    /// The item's content as a single string.
-    Content,
-    /// The text of a part.
-    Text,
-    Refusal,
-    Transcript,
-    Summary,
-    /// The arguments of a tool call.
-    Arguments,
+    /// A text. An item can have several texts at the location.
+    Text(TextLocation),
+    /// The only text at the location.
+    OnlyText(TextLocation),
 }
 
 macro_rules! item_rows {
@@ -37,13 +30,34 @@ macro_rules! item_rows {
             (concat!($item, ".type"), ResponseField::Item(ItemField::Type)),
             (concat!($item, ".content.*"), ResponseField::Item(ItemField::Part)),
             (concat!($item, ".content.*.type"), ResponseField::Item(ItemField::PartType)),
-            (concat!($item, ".content"), ResponseField::Item(ItemField::Content)),
-            (concat!($item, ".content.*.text"), ResponseField::Item(ItemField::Text)),
-            (concat!($item, ".content.*.refusal"), ResponseField::Item(ItemField::Refusal)),
-            (concat!($item, ".content.*.transcript"), ResponseField::Item(ItemField::Transcript)),
-            (concat!($item, ".summary.*.text"), ResponseField::Item(ItemField::Summary)),
-            (concat!($item, ".arguments|input|code"), ResponseField::Item(ItemField::Arguments)),
-            (concat!($item, ".operation.diff"), ResponseField::Item(ItemField::Arguments)),
+            (
+                concat!($item, ".content"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Text)),
+            ),
+            (
+                concat!($item, ".content.*.text"),
+                ResponseField::Item(ItemField::Text(TextLocation::Text)),
+            ),
+            (
+                concat!($item, ".content.*.refusal"),
+                ResponseField::Item(ItemField::Text(TextLocation::Refusal)),
+            ),
+            (
+                concat!($item, ".content.*.transcript"),
+                ResponseField::Item(ItemField::Text(TextLocation::Transcript)),
+            ),
+            (
+                concat!($item, ".summary.*.text"),
+                ResponseField::Item(ItemField::Text(TextLocation::Summary)),
+            ),
+            (
+                concat!($item, ".arguments|input|code"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Tool)),
+            ),
+            (
+                concat!($item, ".operation.diff"),
+                ResponseField::Item(ItemField::OnlyText(TextLocation::Tool)),
+            ),
         ]
     };
 }
@@ -61,7 +75,6 @@ pub struct Items {
     /// (keys in alphabetical order), reasoning counts as text, because holding the text back would delay it.
     item_is_reasoning: bool,
     part_is_reasoning: bool,
-    text: ShortText,
     /// Id and name of the tool call, if the current item is a tool call.
     call: [Option<String>; 2],
 }
@@ -85,26 +98,30 @@ impl Items {
             (ItemField::Item, Value::End) => self.end(item, out),
             (ItemField::CallId | ItemField::CallName, value) => {
                 let [id, name] = &mut self.call;
-                if let Some(word) = self.text.feed(value) {
-                    *(if matches!(field, ItemField::CallId) { id } else { name }) = Some(word);
+                if let Some(word) = value.word() {
+                    *(if matches!(field, ItemField::CallId) { id } else { name }) =
+                        Some(word.to_owned());
                 }
             }
             (ItemField::Part, Value::Object) => self.part_is_reasoning = false,
             (ItemField::Type | ItemField::PartType, value) => {
-                if let Some(word) = self.text.feed(value) {
+                if let Some(word) = value.word() {
                     match field {
                         ItemField::Type => self.item_is_reasoning = word == "reasoning",
                         _ => self.part_is_reasoning = word == "reasoning_text",
                     }
                 }
             }
-            (field, Value::Text(text)) if !is_known => {
-                let id = self.location(field).map(|(location, has_pieces)| TextId {
-                    item,
-                    location,
-                    piece: if has_pieces { piece } else { 0 },
-                });
-                if let Some(part) = id.and_then(|id| self.texts.part(id)) {
+            (ItemField::Text(location) | ItemField::OnlyText(location), Value::Text(text))
+                if !is_known =>
+            {
+                let is_reasoning = self.item_is_reasoning || self.part_is_reasoning;
+                let location = match location {
+                    TextLocation::Text if is_reasoning => TextLocation::Reasoning,
+                    location => location,
+                };
+                let piece = if matches!(field, ItemField::Text(_)) { piece } else { 0 };
+                if let Some(part) = self.texts.part(TextId { item, location, piece }) {
                     emit_text(0, part, text, out);
                 }
             }
@@ -117,22 +134,5 @@ impl Items {
         if let Some(number) = self.texts.call(item) {
             emit_call((0, number), id.as_deref(), name.as_deref(), out);
         }
-    }
-
-    /// Returns the location of a text, and whether an item can have several texts at this location.
-    const fn location(&self, field: ItemField) -> Option<(TextLocation, bool)> {
-        let text = match self.item_is_reasoning || self.part_is_reasoning {
-            true => TextLocation::Reasoning,
-            false => TextLocation::Text,
-        };
-        Some(match field {
-            ItemField::Content => (text, false),
-            ItemField::Text => (text, true),
-            ItemField::Refusal => (TextLocation::Refusal, true),
-            ItemField::Transcript => (TextLocation::Transcript, true),
-            ItemField::Summary => (TextLocation::Summary, true),
-            ItemField::Arguments => (TextLocation::Tool, false),
-            _ => return None,
-        })
     }
 }

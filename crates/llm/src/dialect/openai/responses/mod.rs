@@ -13,10 +13,8 @@ use serde::Deserialize;
 use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
-use crate::dialect::errors::{ErrorScanner, ErrorValue, identifier};
-use crate::dialect::json::{
-    ErrorField, JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
-};
+use crate::dialect::errors::ErrorValue;
+use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row, identifier};
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Api, Event, EventSink};
@@ -31,8 +29,6 @@ pub struct Responses {
     /// Whether the client fetches a stored response. Its tokens were counted when it was generated.
     is_stored: bool,
     preamble: Preamble,
-    text: ShortText,
-    object: SmallObject,
     items: Items,
     /// Whether the start of the response was read.
     has_begun: bool,
@@ -68,7 +64,7 @@ const RESPONSE_ROWS: &[Row<ResponseField>] = &[
 
 /// The values of a stream message that contains a response.
 static RESPONSE_MESSAGE: Paths<ResponseField> =
-    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors().unwraps(&["response"]);
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors_of_message().unwraps(&["response"]);
 
 /// The values of a stream message that contains an item.
 static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
@@ -93,20 +89,11 @@ struct TextMessage<'a> {
     error: ErrorValue<'a>,
 }
 
-/// Whether a message contains a piece of a text or the complete text.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Extent {
-    Piece,
-    Complete,
-}
-
 impl Responses {
     pub fn new(api: Api) -> Self {
         Self {
             is_stored: api == Api::OpenAiStoredResponse,
             preamble: Preamble::default(),
-            text: ShortText::default(),
-            object: SmallObject::default(),
             items: Items::default(),
             has_begun: false,
             has_ended: false,
@@ -136,14 +123,9 @@ impl Responses {
 
     /// Reads the response object in a message.
     fn response(&mut self, data: &[u8], out: &mut impl EventSink) -> ErrorScanner {
-        let mut errors = ErrorScanner::default();
-        scan(&RESPONSE_MESSAGE, data, out, |meaning, position, value, out| match meaning {
-            // The type of the message is not the type of an error.
-            Meaning::Error(ErrorField::TopType) => {}
-            Meaning::Error(field) => errors.read(field, value),
-            Meaning::Field(field) => self.value(field, position, value, out),
-        });
-        errors
+        scan(&RESPONSE_MESSAGE, data, out, |field, found, out| {
+            self.value(field, found, out);
+        })
     }
 
     /// Reads a completed item, unless its text was read before.
@@ -160,9 +142,9 @@ impl Responses {
         if !is_known_call && items.texts.knows_item(item) {
             return;
         }
-        scan(&ITEM_MESSAGE, message.data, out, |meaning, position, value, out| {
-            if let Meaning::Field(ResponseField::Item(field)) = meaning {
-                items.read(field, (item, position.last()), value, is_known_call, out);
+        scan(&ITEM_MESSAGE, message.data, out, |field, found, out| {
+            if let ResponseField::Item(field) = field {
+                items.read(field, (item, found.position.last()), found.value, is_known_call, out);
             }
         });
     }
@@ -170,8 +152,8 @@ impl Responses {
     fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl EventSink) {
         let is_stored = self.is_stored;
         message.parse::<TextMessage<'_>, _>(&mut None, out, |message, out| {
-            if let Some((location, extent)) = text_type(kind).filter(|_| !is_stored) {
-                self.text(message, location, extent, out);
+            if let Some((location, is_complete)) = text_type(kind).filter(|_| !is_stored) {
+                self.text(message, location, is_complete, out);
             }
         });
     }
@@ -180,22 +162,19 @@ impl Responses {
         &mut self,
         message: &TextMessage<'_>,
         location: TextLocation,
-        extent: Extent,
+        is_complete: bool,
         out: &mut impl EventSink,
     ) {
         let piece = match location {
             TextLocation::Summary => message.summary_index,
             TextLocation::Tool => Count(None),
-            TextLocation::Text
-            | TextLocation::Refusal
-            | TextLocation::Reasoning
-            | TextLocation::Transcript => message.content_index,
+            _ => message.content_index,
         };
         let id = TextId { item: index(message.output_index), location, piece: index(piece) };
         let texts = &mut self.items.texts;
-        let text = match extent {
-            Extent::Piece => message.delta.some(),
-            Extent::Complete => message.complete().filter(|_| !texts.knows(id)),
+        let text = match is_complete {
+            false => message.delta.some(),
+            true => message.complete().filter(|_| !texts.knows(id)),
         };
         if let Some(text) = text
             && let Some(part) = texts.part(id)
@@ -204,7 +183,6 @@ impl Responses {
         }
     }
 
-    /// Reads a short string of a response object.
     fn read_string(&mut self, field: ResponseField, word: &str, out: &mut impl EventSink) {
         match field {
             ResponseField::Id => self.preamble.started(Some(word), None, out),
@@ -259,30 +237,24 @@ impl Format for Responses {
         }
     }
 
-    fn value(
-        &mut self,
-        field: ResponseField,
-        position: Position<'_>,
-        value: Value<'_>,
-        out: &mut impl EventSink,
-    ) {
+    fn value(&mut self, field: ResponseField, found: Found<'_>, out: &mut impl EventSink) {
         match field {
             ResponseField::Usage => {
-                if let Some(json) = self.object.feed(value)
+                if let Some(json) = found.value.word()
                     && !self.is_stored
                 {
-                    RawUsage::emit(&json, false, out);
+                    RawUsage::emit(json, false, out);
                 }
             }
             ResponseField::Item(field) => {
                 if !self.is_stored {
-                    let id = (position.list(0), position.last());
-                    self.items.read(field, id, value, false, out);
+                    let id = (found.position.list(0), found.position.last());
+                    self.items.read(field, id, found.value, false, out);
                 }
             }
             field => {
-                if let Some(word) = self.text.feed(value) {
-                    self.read_string(field, &word, out);
+                if let Some(word) = found.value.word() {
+                    self.read_string(field, word, out);
                 }
             }
         }
@@ -312,8 +284,8 @@ impl TextMessage<'_> {
 }
 
 impl ErrorReport for TextMessage<'_> {
-    fn is_error(&self) -> bool {
-        !self.error.is_none()
+    fn error(&self) -> &ErrorValue<'_> {
+        &self.error
     }
 
     fn error_kind(&self) -> Option<&str> {
@@ -323,13 +295,12 @@ impl ErrorReport for TextMessage<'_> {
 
 /// Returns the location of the text in messages of this type, and whether the text is complete. Earlier names of the
 /// types are included.
-fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
+fn text_type(kind: &str) -> Option<(TextLocation, bool)> {
     let (what, extent) = kind.strip_prefix("response.")?.rsplit_once('.')?;
-    let extent = match extent {
-        "delta" => Extent::Piece,
-        "done" => Extent::Complete,
-        _ => return None,
-    };
+    let is_complete = extent == "done";
+    if !is_complete && extent != "delta" {
+        return None;
+    }
     let location = match what {
         "output_text" => TextLocation::Text,
         "refusal" => TextLocation::Refusal,
@@ -346,23 +317,23 @@ fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
         "audio.transcript" | "output_audio_transcript" => TextLocation::Transcript,
         _ => return None,
     };
-    Some((location, extent))
+    Some((location, is_complete))
 }
 
-/// Scans a message. Reports text that is malformed.
+/// Scans a message, and returns the error that it describes. Reports text that is malformed.
 fn scan<Out: EventSink>(
     paths: &'static Paths<ResponseField>,
     data: &[u8],
     out: &mut Out,
-    mut read: impl FnMut(Meaning<ResponseField>, Position<'_>, Value<'_>, &mut Out),
-) {
+    mut read: impl FnMut(ResponseField, Found<'_>, &mut Out),
+) -> ErrorScanner {
     let mut scanner = JsonScanner::new(paths);
-    scanner.push(data, &mut |meaning, position, value| read(meaning, position, value, out));
-    match scanner.finish(&mut |meaning, position, value| read(meaning, position, value, out)) {
+    match scanner.scan(data, &mut |field, found| read(field, found, out)) {
         Outcome::Complete if scanner.is_lossy() => out(Event::ParseError(ParseError::BadText)),
         Outcome::Complete => {}
         Outcome::Cut | Outcome::Malformed => out(Event::ParseError(ParseError::BadJson)),
     }
+    scanner.into_errors()
 }
 
 /// Returns an index, or 0 if it is absent.

@@ -3,7 +3,7 @@
 //! The position of a text identifies it, not the id of its item. Some servers use one id for several items, and others
 //! (GitHub Copilot) send a new id in each message.
 
-use crate::dialect::{Part, TextKind};
+use crate::dialect::Part;
 
 /// Maximum number of recorded texts per response. Each further text is read in one form only. Agents that search the
 /// web have about a hundred items.
@@ -33,13 +33,14 @@ pub enum TextLocation {
 }
 
 impl TextLocation {
-    const fn kind(self) -> TextKind {
+    /// Returns the part to which the text belongs. `call` is the number of its tool call.
+    const fn part(self, call: u32) -> Part {
         match self {
-            Self::Text => TextKind::Text,
-            Self::Refusal => TextKind::Refusal,
-            Self::Reasoning | Self::Summary => TextKind::Reasoning,
-            Self::Tool => TextKind::Tool,
-            Self::Transcript => TextKind::Transcript,
+            Self::Text => Part::Text,
+            Self::Refusal => Part::Refusal,
+            Self::Reasoning | Self::Summary => Part::Reasoning,
+            Self::Tool => Part::Tool(call),
+            Self::Transcript => Part::Transcript,
         }
     }
 }
@@ -93,9 +94,9 @@ impl ResponseTexts {
     }
 
     fn find(&mut self, id: TextId) -> Option<Part> {
-        let kind = id.location.kind();
+        let is_same_kind = |known: &TextId| known.location.part(0) == id.location.part(0);
         let mut before = self.known.iter().take(self.before_repetition);
-        if before.any(|known| known.location.kind() == kind) || self.is_other_form(id) {
+        if before.any(is_same_kind) || self.is_other_form(id) {
             return None;
         }
         let known = self.known.iter().position(|known| *known == id);
@@ -103,17 +104,9 @@ impl ResponseTexts {
         if known.is_none() && !self.is_full() {
             self.known.push(id);
         }
-        Some(match kind {
-            TextKind::Text => Part::Text,
-            TextKind::Refusal => Part::Refusal,
-            TextKind::Reasoning => Part::Reasoning,
-            TextKind::Transcript => Part::Transcript,
-            TextKind::Tool => {
-                let before = self.known.iter().take(position);
-                let calls = before.filter(|known| known.location == TextLocation::Tool).count();
-                Part::Tool(u32::try_from(calls).unwrap_or(u32::MAX))
-            }
-        })
+        let before = self.known.iter().take(position);
+        let calls = before.filter(|known| known.location == TextLocation::Tool).count();
+        Some(id.location.part(u32::try_from(calls).unwrap_or(u32::MAX)))
     }
 
     /// Returns whether this text is reasoning that was already read in its other form. The two forms are the full text
