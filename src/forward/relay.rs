@@ -1,9 +1,7 @@
-//! The innermost service: sends an admitted request to its upstream and returns the response.
+//! Sends an admitted request to its upstream and returns the response. The response body drives the connection.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -13,7 +11,6 @@ use hyper::client::conn::TrySendError;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tower::Service;
 
 use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, ConnectionLease, Hold, RelayBody};
@@ -35,33 +32,15 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-/// Sends each request to its upstream. The response body drives the connection.
-#[derive(Clone, Debug)]
-pub struct Relay {
-    pub(super) shutdown: watch::Sender<ShutdownState>,
-}
-
-/// The response future of [`Relay`]. It is boxed, because hyper reserves memory for the future of a request for the
-/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
-type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
-
-impl Service<AdmittedRequest> for Relay {
-    type Response = Response<RelayBody>;
-    type Error = ForwardError;
-    type Future = RelayFuture;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: AdmittedRequest) -> RelayFuture {
-        let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
-        let observer = request.body().observer().clone();
-        let shutdown = self.shutdown.clone();
-        let exchange =
-            Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-        Box::pin(exchange.run(request, stripped))
-    }
+/// Sends the request to its upstream.
+pub(super) async fn relay(
+    request: AdmittedRequest,
+    shutdown: watch::Sender<ShutdownState>,
+) -> Result<Response<RelayBody>, ForwardError> {
+    let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
+    let observer = request.body().observer().clone();
+    let exchange = Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
+    exchange.run(request, stripped).await
 }
 
 /// State of one exchange with an upstream, until the response headers arrive.

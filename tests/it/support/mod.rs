@@ -199,7 +199,7 @@ impl Setup {
         let identity = Identity::new(self.identity, b"");
         let ways = RouteTable::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
-        let forwarder = Forwarder::new(forward::Dependencies {
+        let forwarder = Forwarder::new(forward::RequestOpener {
             routes: Arc::clone(&ways),
             channel: Arc::clone(&channel),
             unrouted: Arc::new(self::facts("none")),
