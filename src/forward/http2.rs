@@ -147,7 +147,9 @@ impl Http2Pool {
                         return Ok(reused);
                     }
                 }
-                Found::Pending(waiting) => waiting.settled(connector.limit()).await?,
+                Found::Pending(waiting) => {
+                    waiting.settled(connector.config.timeouts.connect).await?
+                }
                 Found::New(permit) => {
                     let opening = Arc::clone(&permit.0);
                     tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
@@ -208,7 +210,7 @@ impl Http2Connection {
         connector: &Connector,
     ) -> Result<(), Error> {
         let (stream, connected) = connector.connect().await?;
-        if connector.has_tls() && !stream.chose_http2() {
+        if connector.config.tls && !stream.chose_http2() {
             let connection = Http1Connection::handshake(stream, &connected).await?;
             *lock(&this.http1) = Some((connection, connected));
             pool.expected_streams.store(0, Ordering::Relaxed);

@@ -125,7 +125,7 @@ impl Exchange {
             }
             Err(error) => {
                 self.upstream.log_failure(&error);
-                Err(ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error })
+                Err(ForwardError { upstream: Some(self.upstream.config().name.clone()), ..error })
             }
         }
     }
@@ -190,7 +190,7 @@ impl Exchange {
         if let Some(unsent) = failed.unsent {
             return Ok(Reused::Lost(unsent));
         }
-        let may_repeat = |request: &RepeatableRequest| match self.upstream.config.retry {
+        let may_repeat = |request: &RepeatableRequest| match self.upstream.config().retry {
             Retry::Safe => failed.is_unread || request.is_idempotent(),
             Retry::Always => true,
             Retry::Never => false,
@@ -351,7 +351,7 @@ impl Exchange {
 
     /// Returns the earlier of the two time limits that apply until the response headers arrive.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
-        let head = self.upstream.config.timeouts.head;
+        let head = self.upstream.config().timeouts.head;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
         let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
         match (head, total) {
@@ -397,7 +397,7 @@ impl Exchange {
             });
             return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
         }
-        let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
+        let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
         headers::hand_back(response, false)
             .map(|body| RelayBody::upstream(body, connection, permit))
             .map(|body| body.with_timeouts(limits, &observer))
