@@ -17,7 +17,6 @@ use tokio_rustls::TlsConnector;
 
 use super::open_sockets::OpenSocket;
 use super::stream::{Transport, UpstreamStream};
-use super::tls_stream::TlsStream;
 use super::{Config, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
@@ -200,7 +199,7 @@ impl Tls {
     ) -> Result<Transport, Error> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Transport::Right(Box::new(TlsStream::new(stream)))),
+            Ok(stream) => Ok(Transport::Right(Box::new(stream))),
             Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error, ca_file))),
         }
     }

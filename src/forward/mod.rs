@@ -37,7 +37,6 @@ mod stream;
 mod target;
 #[cfg(test)]
 mod testing;
-mod tls_stream;
 mod tunnel;
 mod upstream;
 

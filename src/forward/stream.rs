@@ -1,6 +1,7 @@
 //! The byte stream to an upstream: TCP, with or without TLS.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -10,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::open_sockets::OpenSocket;
-use super::tls_stream::TlsStream;
 use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
 
@@ -25,11 +26,13 @@ pub struct UpstreamStream<S = Transport> {
     /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
     /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
     failed_write: Option<io::Error>,
+    /// The error of a TLS read that also returned valid records. `tokio_rustls` returns the error before their data.
+    failed_read: Option<io::Error>,
     _socket: Option<OpenSocket>,
 }
 
 /// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
-pub type Transport = Either<TcpStream, Box<TlsStream>>;
+pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// State that a connection shares with its stream.
 #[derive(Debug, Default)]
@@ -100,17 +103,29 @@ impl StreamState {
     }
 }
 
-/// The TCP connection below a stream. `None` for streams in memory.
+/// The layers below a stream.
 pub trait Socket {
+    /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;
+
+    /// Reads decrypted data without reading the socket. Returns the number of bytes.
+    fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize;
 }
 
 impl Socket for Transport {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(match self {
             Self::Left(stream) => stream,
-            Self::Right(stream) => stream.tcp(),
+            Self::Right(stream) => stream.get_ref().0,
         })
+    }
+
+    fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+        let Self::Right(stream) = self else { return 0 };
+        let (_, session) = stream.get_mut();
+        let read = session.reader().read(buf.initialize_unfilled()).unwrap_or_default();
+        buf.advance(read);
+        read
     }
 }
 
@@ -119,7 +134,7 @@ impl UpstreamStream {
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
             Transport::Left(_) => false,
-            Transport::Right(stream) => stream.chose_http2(),
+            Transport::Right(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
 }
@@ -127,7 +142,8 @@ impl UpstreamStream {
 impl<S> UpstreamStream<S> {
     /// `socket` is registered as long as the stream exists.
     pub(super) fn new(stream: S, socket: Option<OpenSocket>) -> Self {
-        Self { stream, state: Arc::default(), failed_write: None, _socket: socket }
+        let state = Arc::default();
+        Self { stream, state, failed_write: None, failed_read: None, _socket: socket }
     }
 
     pub(super) const fn state(&self) -> &Arc<StreamState> {
@@ -197,7 +213,13 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
             self.state.settings.notify_one();
         }
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        let mut result = match self.failed_read.take() {
+            Some(error) => Err(error),
+            None => ready!(Pin::new(&mut self.stream).poll_read(cx, buf)),
+        };
+        if result.is_err() && self.stream.read_decrypted(buf) > 0 {
+            self.failed_read = mem::replace(&mut result, Ok(())).err();
+        }
         if result.is_ok() && buf.filled().len() > before {
             self.state.has_received.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(()));
@@ -276,6 +298,10 @@ mod tests {
     impl Socket for DuplexStream {
         fn tcp(&self) -> Option<&TcpStream> {
             None
+        }
+
+        fn read_decrypted(&mut self, _: &mut ReadBuf<'_>) -> usize {
+            0
         }
     }
 
