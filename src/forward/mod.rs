@@ -43,6 +43,9 @@ mod upstream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use self::body::{BodyError, RelayBody};
 pub use self::connect::SetupError;
 pub use self::forwarder::{ForwardService, Forwarder};
@@ -104,17 +107,7 @@ pub struct Config {
 }
 
 /// The HTTP version of connections to the upstream.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// One connection per stream; closing it cancels the request.
@@ -125,17 +118,7 @@ pub enum Protocol {
 }
 
 /// Which requests are sent a second time if a reused connection ends before any byte of the response.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
     /// Requests that the upstream cannot have read completely, and requests that are idempotent: by their method, or by
