@@ -13,7 +13,7 @@ mod stats;
 
 pub use drain::{Drain, DrainStart, DrainTarget};
 pub use pieces::Pieces;
-pub use stats::{Objective, Stats, StatsSource};
+pub use stats::{Objective, Stats, StatsReading};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
