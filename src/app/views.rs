@@ -1,6 +1,6 @@
 //! Snapshots of the running parts, for gauges and for the pages of the admin port.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::Core;
 use crate::admin::{Objective, Page, Pages, Rendered, Scrape, Stats, StatsReading};
 use crate::config::Config;
+use crate::lock;
 use tokengauge_listen::Load;
 use tokengauge_observe::{InFlightRequests, Observed, Observer};
 use tokengauge_telemetry::process::ProcessStats;
@@ -114,7 +115,7 @@ fn observed_page<T: 'static>(
     let render = move || {
         let observed = observer.read_in_time(read);
         let now = clock::now();
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&last);
         if let Some(Observed { value, lag }) = observed {
             *last = (now.saturating_sub(lag), Bytes::from(show(value)));
         }

@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
+use crate::lock;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 
@@ -424,9 +425,4 @@ impl StreamFailure {
             _ => Self::Connection,
         }
     }
-}
-
-/// Locks a mutex even if it is poisoned, because every critical section leaves its value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

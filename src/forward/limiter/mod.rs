@@ -8,10 +8,11 @@
 //! permits in use.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
+use crate::lock;
 use crate::route::ConcurrencyLimit;
 
 /// Concurrency limiter of one route. Admits an exchange immediately while there are free permits, otherwise in the
@@ -123,9 +124,8 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Locks the state, even if the mutex is poisoned. Every critical section leaves the counts consistent.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
