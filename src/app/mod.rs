@@ -361,15 +361,7 @@ impl Core {
 
     /// Stops all parts. Stopping runs on blocking threads, because it joins other threads.
     async fn stop(self) -> bool {
-        let Self {
-            channel: _,
-            observer,
-            telemetry,
-            request_log,
-            scraper,
-            slo_state_writer,
-            gate: _,
-        } = self;
+        let Self { observer, telemetry, request_log, scraper, slo_state_writer, .. } = self;
         drop(scraper);
         let started = tokio::time::Instant::now();
         let observed = tokio::task::spawn_blocking(move || observer.stop(OBSERVER_TIMEOUT)).await;
