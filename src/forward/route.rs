@@ -59,8 +59,11 @@ impl RouteTable {
             Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limit))))
         };
         let limiters = routes.routes().filter_map(limiter).collect();
-        for (new, old) in same_routes(&routes, previous) {
-            new.facts.keep_learned_provider(&old.facts);
+        for route in routes.routes() {
+            let mut known = previous.into_iter().flat_map(|table| table.routes.routes());
+            if let Some(same) = known.find(|known| known.facts.name == route.facts.name) {
+                route.facts.keep_learned_provider(&same.facts);
+            }
         }
         Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
@@ -122,17 +125,6 @@ impl RouteTable {
         let limiter = route.admission.and_then(|_| self.limiters.get(&route.facts.name).cloned());
         Ok(Destination { upstream: Arc::clone(upstream), stripped: route.stripped(), limiter })
     }
-}
-
-/// Returns the routes that the `previous` table has under the same name, each with its previous configuration.
-fn same_routes<'a>(
-    routes: &'a RouteMatcher,
-    previous: Option<&'a RouteTable>,
-) -> impl Iterator<Item = (&'a route::Config, &'a route::Config)> {
-    routes.routes().filter_map(move |new| {
-        let mut old = previous?.routes.routes();
-        Some((new, old.find(|old| old.facts.name == new.facts.name)?))
-    })
 }
 
 #[cfg(test)]
