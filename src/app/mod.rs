@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{Admin, Drain, DrainStart, DrainTarget};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
+use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
@@ -28,7 +28,7 @@ use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
-use tokengauge_types::event::{RouteFacts, Scheme};
+use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
 mod descriptors;
@@ -453,18 +453,11 @@ fn serve(
 ) -> JoinHandle<Connections> {
     let forwarder = Arc::clone(forwarder);
     let mut stop = stop.subscribe();
-    let service_for = move |peer: Peer| {
-        let scheme = if peer.tls { Scheme::Https } else { Scheme::Http };
-        forwarder.service(Client { connection: peer.connection, scheme })
+    let stopped = async move {
+        // The wait also ends when the sender is dropped, together with the app.
+        drop(stop.wait_for(|stop| *stop).await);
     };
-    tokio::spawn(async move {
-        listener
-            .serve(service_for, async move {
-                // The wait also ends when the sender is dropped, together with the app.
-                drop(stop.wait_for(|stop| *stop).await);
-            })
-            .await
-    })
+    tokio::spawn(listener.serve(move |peer: Peer| forwarder.service(peer), stopped))
 }
 
 async fn bind_admin(

@@ -9,9 +9,8 @@ use tower::{Layer, Service};
 
 use super::open::{ClientRequest, RequestOpener};
 use super::respond::Respond;
-use super::route::Client;
 use super::{ProxyBody, ShutdownState};
-use tokengauge_listen::ReceivedBody;
+use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::{Observe, ObserveLayer};
 
@@ -36,7 +35,7 @@ impl Forwarder {
     }
 
     /// Returns the service for the requests of one connection of `client`.
-    pub fn service(&self, client: Client) -> ForwardService {
+    pub fn service(&self, client: Peer) -> ForwardService {
         ForwardService { stack: self.stack.clone(), client }
     }
 
@@ -57,7 +56,7 @@ impl Forwarder {
 #[derive(Clone, Debug)]
 pub struct ForwardService {
     stack: Stack,
-    client: Client,
+    client: Peer,
 }
 
 /// Implements hyper's trait directly, because the future of `hyper_util::service::TowerToHyperService` is large. It

@@ -54,7 +54,7 @@ pub use self::open::RequestOpener;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
 pub use self::resolver::Resolver;
-pub use self::route::{Client, RouteTable};
+pub use self::route::RouteTable;
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
 

@@ -7,21 +7,21 @@ use http::Request;
 
 use super::buffered_body::Upload;
 use super::open_sockets;
-use super::route::{Client, Destination, RouteTable};
+use super::route::{Destination, RouteTable};
 use super::target;
 use crate::route::TraceHeaders;
-use tokengauge_listen::ReceivedBody;
+use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
 use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{OpenExchange, RequestContext, describe_request, host};
 use tokengauge_types::clock::{self, MonotonicInstant};
-use tokengauge_types::event::{RejectReason, RouteFacts};
+use tokengauge_types::event::{RejectReason, RouteFacts, Scheme};
 
 /// A request as it arrives from the listener, before routing.
 #[derive(Debug)]
 pub struct ClientRequest {
     pub(super) request: Request<ReceivedBody>,
-    pub(super) client: Client,
+    pub(super) client: Peer,
 }
 
 /// A request whose exchange is open. While its body is read and sent, the body reports events to the observer.
@@ -80,7 +80,7 @@ impl OpenExchange<ClientRequest> for RequestOpener {
         let context = RequestContext {
             route,
             connection: client.connection,
-            scheme: client.scheme,
+            scheme: if client.tls { Scheme::Https } else { Scheme::Http },
             trace,
             conversation: self.propagation.conversation(request.headers()),
             identity,

@@ -10,17 +10,8 @@ use super::upstream::Upstream;
 use super::{Config, SetupError};
 use crate::route::{self, RouteMatcher};
 use tokengauge_telemetry::UpstreamCounts;
-use tokengauge_types::event::{RejectReason, Scheme};
+use tokengauge_types::event::RejectReason;
 use tokengauge_types::label::Label;
-use tokengauge_types::tcp::TcpConnection;
-
-/// The client of a connection, identified by the properties of the connection.
-#[derive(Clone, Debug)]
-pub struct Client {
-    /// `None` for a Unix socket.
-    pub connection: Option<Arc<TcpConnection>>,
-    pub scheme: Scheme,
-}
 
 /// All routes with their upstreams and limiters. A reload replaces the whole table, so that no request finds a new
 /// route without its upstream.
