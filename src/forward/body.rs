@@ -43,21 +43,13 @@ enum Source {
 /// What a response body holds of its connection until the body is complete.
 #[derive(Debug)]
 pub enum Hold {
-    /// An HTTP/1.1 connection that this body drives.
-    Http1(ConnectionLease),
+    /// An HTTP/1.1 connection that this body drives. It returns to the pool once the body is complete. `None` if it must
+    /// not be reused.
+    Http1(Box<Http1Connection>, Option<Arc<Pool>>),
     /// A place on an HTTP/2 connection, which a separate task drives.
     Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
     /// A connection that only a separate task holds.
     Nothing,
-}
-
-/// A connection that a request has taken from a pool. The connection returns to the pool once the response body is
-/// complete.
-#[derive(Debug)]
-pub struct ConnectionLease {
-    pub(super) connection: Box<Http1Connection>,
-    /// `None` if the connection must not be reused.
-    pub(super) pool: Option<Arc<Pool>>,
 }
 
 /// Time limits of a response body.
@@ -165,7 +157,7 @@ fn poll_upstream(
     cx: &mut Context<'_>,
 ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
     let polled = match connection {
-        Hold::Http1(ConnectionLease { connection, .. }) => {
+        Hold::Http1(connection, _) => {
             connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
         }
         Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
@@ -184,9 +176,7 @@ fn poll_upstream(
 impl Hold {
     /// Returns the connection or the place, because the body is complete.
     fn release(&mut self) {
-        if let Self::Http1(ConnectionLease { connection, pool: Some(pool) }) =
-            std::mem::replace(self, Self::Nothing)
-        {
+        if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Nothing) {
             pool.keep(connection);
         }
     }

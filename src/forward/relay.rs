@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::admission::AdmittedRequest;
-use super::body::{BodyTimeouts, ConnectionLease, Hold, RelayBody};
+use super::body::{BodyTimeouts, Hold, RelayBody};
 use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
@@ -318,7 +318,7 @@ impl Exchange {
         }
         let is_reusable = !headers::has_ambiguous_length(response);
         let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
-        Hold::Http1(ConnectionLease { connection, pool })
+        Hold::Http1(connection, pool)
     }
 
     async fn send_http2(
