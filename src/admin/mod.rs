@@ -231,7 +231,6 @@ fn replace(held: &Mutex<Option<Permit>>, permit: Option<Permit>) {
     *lock(held) = permit;
 }
 
-/// A page to render.
 #[derive(Clone, Copy)]
 enum PageKind {
     Metrics(Format),

@@ -30,7 +30,6 @@ pub struct BadRequest;
 /// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
 const WEBSOCKET: &str = "websocket";
 
-/// Returns whether the request asks for a WebSocket.
 pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
@@ -38,7 +37,6 @@ pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
         && upgrades_to_websocket(&parts.headers)
 }
 
-/// Returns whether `Upgrade` names the WebSocket protocol.
 pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
     names(headers, &header::UPGRADE).any(|name| name.eq_ignore_ascii_case(WEBSOCKET))
 }

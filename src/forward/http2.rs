@@ -61,7 +61,6 @@ pub enum Channel {
 #[derive(Debug)]
 pub struct StreamPermit(Arc<Http2Connection>);
 
-/// The result of a search for a place.
 enum Found {
     Place(StreamPermit),
     /// A connection that will have places.

@@ -32,7 +32,6 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-/// Sends the request to its upstream.
 pub(super) async fn relay(
     request: AdmittedRequest,
     shutdown: watch::Sender<ShutdownState>,

@@ -105,7 +105,6 @@ fn default_or_any(default: u16) -> SocketAddr {
     }
 }
 
-/// Returns settings that export to the receiver over OTLP/HTTP.
 fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::Config {
     let mut config = tokengauge_telemetry::Config::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));

@@ -319,7 +319,6 @@ impl ResponseText {
         }
     }
 
-    /// Adds a non-streaming body.
     fn add_body(&mut self, body: &[u8], at: MonotonicInstant) {
         if let Ok(value) = serde_json::from_slice(body) {
             self.add_choices(&value, "message", at);
