@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ShutdownState;
 use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
-use super::limiter::{Entry, Permit, QueueFull, Queued};
+use super::limiter::{Entry, Permit, Queued};
 use super::open::OpenRequest;
 use super::upstream::Upstream;
 use crate::route::ConcurrencyLimit;
@@ -50,14 +50,14 @@ impl EnteredRequest {
         };
         let observer = request.body().observer();
         let (permit, queued) = match destination.limiter.map(|limiter| limiter.enter()) {
-            Some(Err(QueueFull(limit))) => {
+            Some(Entry::Full(limit)) => {
                 return rejected(overload(&limit, "the queue is full"), request);
             }
-            Some(Ok(Entry::Queued(queued))) => {
+            Some(Entry::Queued(queued)) => {
                 observer.report(clock::now(), ObserverEvent::Queued);
                 (None, Some(queued))
             }
-            Some(Ok(Entry::Admitted(permit))) => (Some(permit), None),
+            Some(Entry::Admitted(permit)) => (Some(permit), None),
             None => (None, None),
         };
         if queued.is_none() {
@@ -144,10 +144,9 @@ mod tests {
 
     /// Enters a limiter that has no free permit, and returns the queued exchange.
     fn enter(limiter: &Arc<ConcurrencyLimiter>) -> Queued {
-        match limiter.enter() {
-            Ok(Entry::Queued(queued)) => queued,
-            other => panic!("not queued: {other:?}"),
-        }
+        let entry = limiter.enter();
+        let Entry::Queued(queued) = entry else { panic!("not queued: {entry:?}") };
+        queued
     }
 
     /// The first event ends the wait. The permit is returned, whatever the event is.
@@ -156,7 +155,7 @@ mod tests {
         const SHORT: Duration = Duration::from_millis(20);
         let (shutdown, _) = watch::channel(ShutdownState::Serving);
         let limiter = ConcurrencyLimiter::new(LIMIT);
-        let Ok(Entry::Admitted(running)) = limiter.enter() else { panic!("not admitted") };
+        let Entry::Admitted(running) = limiter.enter() else { panic!("not admitted") };
         let wait = |deadline: Option<Duration>| {
             let deadline = deadline.map(|after| Instant::now() + after);
             wait_for_permit(enter(&limiter), None, deadline, shutdown.subscribe())
@@ -178,6 +177,6 @@ mod tests {
         let waiting = wait(None);
         drop(running);
         drop(waiting.await.unwrap());
-        assert!(matches!(limiter.enter(), Ok(Entry::Admitted(_))), "all permits are returned");
+        assert!(matches!(limiter.enter(), Entry::Admitted(_)), "all permits are returned");
     }
 }
