@@ -56,7 +56,7 @@ impl DemoEnvironment {
             Arc::clone(&ledger),
             std::future::pending(),
         );
-        let receive = receiver.clone().serve(otlp_listener, std::future::pending());
+        let receive = receiver.clone().serve(otlp_listener);
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = run_args(addresses, backend)?;
         let config = config::load(&args, &|_| None)?;

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -175,18 +174,17 @@ impl Receiver {
         read(&lock(&self.0))
     }
 
-    /// Serves `POST /v1/traces` and `POST /v1/metrics` with protobuf bodies until `shutdown` completes.
-    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+    /// Serves `POST /v1/traces` and `POST /v1/metrics` with protobuf bodies until the future is dropped.
+    pub async fn serve(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
-        tokio::pin!(shutdown);
         loop {
             let full = connections.len() >= MAX_CONNECTIONS;
             tokio::select! {
-                () = &mut shutdown => return,
                 Some(_) = connections.join_next() => {}
                 Ok((socket, _)) = listener.accept(), if !full => {
                     connections.spawn(self.clone().serve_connection(socket));
                 }
+                else => return,
             }
         }
     }
@@ -348,7 +346,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let receiver = Receiver::default();
-        tokio::spawn(receiver.clone().serve(listener, std::future::pending()));
+        tokio::spawn(receiver.clone().serve(listener));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
