@@ -144,33 +144,26 @@ impl Body for RelayBody {
 
 impl Source {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        match self {
-            Self::Local(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Upstream { incoming, connection } => poll_upstream(incoming, connection, cx),
+        let (incoming, connection) = match self {
+            Self::Local(body) => return Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            Self::Upstream { incoming, connection } => (incoming, connection),
+        };
+        let polled = match connection {
+            Hold::Http1(connection, _) => {
+                connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
+            }
+            Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
+        };
+        let is_complete = match &polled {
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+        };
+        if is_complete {
+            connection.release();
         }
+        polled
     }
-}
-
-fn poll_upstream(
-    incoming: &mut Incoming,
-    connection: &mut Hold,
-    cx: &mut Context<'_>,
-) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-    let polled = match connection {
-        Hold::Http1(connection, _) => {
-            connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
-        }
-        Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
-    };
-    let is_complete = match &polled {
-        Poll::Ready(None) => true,
-        Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
-        Poll::Ready(Some(Err(_))) | Poll::Pending => false,
-    };
-    if is_complete {
-        connection.release();
-    }
-    polled
 }
 
 impl Hold {

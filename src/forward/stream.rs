@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::open_sockets::OpenSocket;
-use crate::tcp;
+use crate::{lock, tcp};
 use tokengauge_observe::tee::UploadFlush;
 
 /// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
@@ -43,17 +43,17 @@ pub struct StreamState {
     is_probing: AtomicBool,
     /// Whether any byte was received since the last request began.
     has_received: AtomicBool,
-    end: AtomicU8,
+    end: Mutex<StreamEnd>,
     /// Whether the settings of an HTTP/2 upstream are awaited.
     awaits_settings: AtomicBool,
     settings: Notify,
 }
 
 /// How the upstream ended a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum StreamEnd {
-    /// The connection is open, or failed for a reason other than those above.
+    /// The connection is open, or failed for a reason other than those below.
+    #[default]
     Open,
     /// FIN. RST may follow if data arrives at the closed socket.
     Closed,
@@ -92,14 +92,7 @@ impl StreamState {
     }
 
     pub(super) fn end(&self) -> StreamEnd {
-        [StreamEnd::Closed, StreamEnd::Reset, StreamEnd::ResetAfterClose]
-            .into_iter()
-            .find(|end| *end as u8 == self.end.load(Ordering::Relaxed))
-            .unwrap_or(StreamEnd::Open)
-    }
-
-    fn set_end(&self, end: StreamEnd) {
-        self.end.store(end as u8, Ordering::Relaxed);
+        *lock(&self.end)
     }
 }
 
@@ -179,7 +172,7 @@ impl<S: Socket> UpstreamStream<S> {
     /// Records how the received data ended. `error` is `None` for an orderly end.
     fn record_end(&self, error: Option<&io::Error>) {
         let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
-        self.state.set_end(match error {
+        *lock(&self.state.end) = match error {
             // Linux returns `BrokenPipe` for RST after FIN.
             Some(ErrorKind::BrokenPipe) => StreamEnd::ResetAfterClose,
             Some(ErrorKind::ConnectionReset) => StreamEnd::Reset,
@@ -189,7 +182,7 @@ impl<S: Socket> UpstreamStream<S> {
             }
             None | Some(ErrorKind::UnexpectedEof) => StreamEnd::Closed,
             Some(_) => StreamEnd::Open,
-        });
+        };
     }
 }
 
