@@ -3,7 +3,6 @@
 //! A body owns everything that must live as long as the response: the upstream connection, the permit of the
 //! concurrency limiter, and the time limits.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -32,14 +32,14 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-pub(super) async fn relay(
+pub(super) fn relay(
     request: AdmittedRequest,
     shutdown: watch::Sender<ShutdownState>,
-) -> Result<Response<RelayBody>, ForwardError> {
+) -> impl Future<Output = Result<Response<RelayBody>, ForwardError>> {
     let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
     let observer = request.body().observer().clone();
     let exchange = Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-    exchange.run(request, stripped).await
+    exchange.run(request, stripped)
 }
 
 /// State of one exchange with an upstream, until the response headers arrive.

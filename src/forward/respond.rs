@@ -1,7 +1,6 @@
 //! The innermost service: answers every request, with the response of its upstream or with an error response.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
