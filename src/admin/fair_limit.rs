@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+
+use crate::lock;
 
 /// A fixed number of permits.
 #[derive(Clone, Debug)]
@@ -75,10 +77,6 @@ impl Drop for Permit {
     fn drop(&mut self) {
         lock(&self.holders).by_id.remove(&self.id);
     }
-}
-
-fn lock(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
-    holders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ mod stats;
 
 pub use drain::{Drain, DrainStart, DrainTarget};
 pub use pieces::Pieces;
-pub use stats::{Objective, Stats, StatsSource};
+pub use stats::{Objective, Stats, StatsReading};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +36,7 @@ use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use self::pieces::PiecesBody;
 use self::runbooks::runbook;
+use crate::lock;
 use tokengauge_telemetry::prometheus::Format;
 
 /// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
@@ -227,10 +228,9 @@ impl AdminConnection {
 }
 
 fn replace(held: &Mutex<Option<Permit>>, permit: Option<Permit>) {
-    *held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    *lock(held) = permit;
 }
 
-/// A page to render.
 #[derive(Clone, Copy)]
 enum PageKind {
     Metrics(Format),

@@ -2,7 +2,6 @@
 //! Their fields are documented in `docs/reference/admin-api.md`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -14,7 +13,7 @@ use tokengauge_measure::load::{
 use tokengauge_measure::slo::{self, CountingRules, Scope, Sli};
 use tokengauge_measure::timing::OutputRateRange;
 use tokengauge_telemetry::request_log::rfc3339;
-use tokengauge_types::clock::WallTime;
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::Label;
 
@@ -31,15 +30,12 @@ pub struct Stats<'a> {
 }
 
 /// The data behind the page.
-#[derive(Clone, Copy, Debug)]
-pub struct StatsSource<'a> {
-    /// Start of the process.
-    pub started: WallTime,
-    /// Time since the start.
-    pub uptime: Duration,
-    pub load: &'a load::Reading,
-    pub drift: &'a drift::Reading,
-    pub backends: &'a [BackendReading],
+#[derive(Debug)]
+pub struct StatsReading {
+    pub at: MonotonicInstant,
+    pub load: load::Reading,
+    pub drift: drift::Reading,
+    pub backends: Vec<BackendReading>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,14 +102,15 @@ struct DriftView<'a> {
 }
 
 impl<'a> Stats<'a> {
-    pub fn of(source: StatsSource<'a>) -> Self {
-        let StatsSource { started, uptime, load, drift, backends } = source;
+    /// `started` is the start of the process.
+    pub fn of(reading: &'a StatsReading, started: WallTime) -> Self {
+        let StatsReading { at, load, drift, backends } = reading;
         let total = &load.total;
         Self {
             process: Process {
                 version: env!("CARGO_PKG_VERSION"),
                 started: rfc3339(started.unix_nanos()),
-                uptime_seconds: uptime.as_secs_f64(),
+                uptime_seconds: at.since(MonotonicInstant::ZERO).as_secs_f64(),
             },
             routes: load.lanes.iter().map(RouteView::of).collect(),
             total: Traffic::of(&total.input, &total.output, &total.recent),

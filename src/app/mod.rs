@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{Admin, Drain, DrainStart, DrainTarget};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
+use crate::forward::{self, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
@@ -28,7 +28,7 @@ use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
-use tokengauge_types::event::{RouteFacts, Scheme};
+use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
 mod descriptors;
@@ -144,7 +144,7 @@ impl App {
             ..views::client_load(loads.iter().map(|load| load()))
         });
         let core = Core::start(&config, export, others)?;
-        let forwarder = Forwarder::new(forward::Dependencies {
+        let forwarder = Forwarder::new(forward::RequestOpener {
             routes: Arc::clone(&routes),
             channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),
@@ -361,15 +361,7 @@ impl Core {
 
     /// Stops all parts. Stopping runs on blocking threads, because it joins other threads.
     async fn stop(self) -> bool {
-        let Self {
-            channel: _,
-            observer,
-            telemetry,
-            request_log,
-            scraper,
-            slo_state_writer,
-            gate: _,
-        } = self;
+        let Self { observer, telemetry, request_log, scraper, slo_state_writer, .. } = self;
         drop(scraper);
         let started = tokio::time::Instant::now();
         let observed = tokio::task::spawn_blocking(move || observer.stop(OBSERVER_TIMEOUT)).await;
@@ -461,18 +453,11 @@ fn serve(
 ) -> JoinHandle<Connections> {
     let forwarder = Arc::clone(forwarder);
     let mut stop = stop.subscribe();
-    let service_for = move |peer: Peer| {
-        let scheme = if peer.tls { Scheme::Https } else { Scheme::Http };
-        forwarder.service(Client { connection: peer.connection, scheme })
+    let stopped = async move {
+        // The wait also ends when the sender is dropped, together with the app.
+        drop(stop.wait_for(|stop| *stop).await);
     };
-    tokio::spawn(async move {
-        listener
-            .serve(service_for, async move {
-                // The wait also ends when the sender is dropped, together with the app.
-                drop(stop.wait_for(|stop| *stop).await);
-            })
-            .await
-    })
+    tokio::spawn(listener.serve(move |peer: Peer| forwarder.service(peer), stopped))
 }
 
 async fn bind_admin(

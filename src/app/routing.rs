@@ -43,7 +43,6 @@ pub(super) fn route_table(
     Ok(RouteTable::new(routes, upstreams, identity, previous))
 }
 
-/// Returns the route facts for requests that match no route.
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts {
         name: Label::known(UNROUTED),

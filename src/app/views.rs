@@ -1,15 +1,15 @@
 //! Snapshots of the running parts, for gauges and for the pages of the admin port.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::Core;
-use crate::admin::{Objective, Page, Pages, Rendered, Scrape, Stats, StatsSource};
+use crate::admin::{Objective, Page, Pages, Rendered, Scrape, Stats, StatsReading};
 use crate::config::Config;
+use crate::lock;
 use tokengauge_listen::Load;
-use tokengauge_measure::{drift, engine, load};
 use tokengauge_observe::{InFlightRequests, Observed, Observer};
 use tokengauge_telemetry::process::ProcessStats;
 use tokengauge_telemetry::{SnapshotSource, StateSnapshot};
@@ -88,8 +88,8 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
             observed_page("/slo", observer, InFlightRequests::reading, |(_, objectives)| {
                 json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
             }),
-            observed_page("/stats", observer, StatsReading::take, move |reading| {
-                json(&reading.stats(start))
+            observed_page("/stats", observer, read_stats, move |reading| {
+                json(&Stats::of(&reading, start))
             }),
             Page { path: "/labels", content_type: JSON, render: Box::new(labels) },
             observed_page(
@@ -115,7 +115,7 @@ fn observed_page<T: 'static>(
     let render = move || {
         let observed = observer.read_in_time(read);
         let now = clock::now();
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&last);
         if let Some(Observed { value, lag }) = observed {
             *last = (now.saturating_sub(lag), Bytes::from(show(value)));
         }
@@ -132,30 +132,10 @@ fn process_start() -> WallTime {
     WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
 }
 
-/// The data behind `/stats`.
-struct StatsReading {
-    at: MonotonicInstant,
-    load: load::Reading,
-    drift: drift::Reading,
-    backends: Vec<engine::Reading>,
-}
-
-impl StatsReading {
-    fn take(requests: &mut InFlightRequests, at: MonotonicInstant) -> Self {
-        let (load, _) = requests.reading(at);
-        let drift = requests.drift.reading(at);
-        Self { at, load, drift, backends: requests.backends.readings(at) }
-    }
-
-    fn stats(&self, started: WallTime) -> Stats<'_> {
-        Stats::of(StatsSource {
-            started,
-            uptime: self.at.since(MonotonicInstant::ZERO),
-            load: &self.load,
-            drift: &self.drift,
-            backends: &self.backends,
-        })
-    }
+fn read_stats(requests: &mut InFlightRequests, at: MonotonicInstant) -> StatsReading {
+    let (load, _) = requests.reading(at);
+    let drift = requests.drift.reading(at);
+    StatsReading { at, load, drift, backends: requests.backends.readings(at) }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{self, ConfigErrors, RunArgs};
+use crate::config::{self, RunArgs};
 
 mod admin_client;
 mod check;
@@ -174,16 +174,16 @@ pub enum Command {
 /// Runs the subcommand.
 pub fn main(cli: Cli) -> ExitCode {
     let Some(command) = cli.command else {
-        return print_result(Ok::<_, ConfigErrors>(FIRST_STEPS.to_owned()));
+        return print(FIRST_STEPS);
     };
     match command {
         Command::Run(args) => exit_code(run::run(args, config::environment)),
-        Command::Drain(args) => print_result(
-            admin_client::drain(&args, config::environment).map_err(|error| describe(&error)),
-        ),
-        Command::Probe(args) => print_result(
-            admin_client::probe(&args, config::environment).map_err(|error| describe(&error)),
-        ),
+        Command::Drain(args) => {
+            exit_code(admin_client::drain(&args, config::environment).map(print))
+        }
+        Command::Probe(args) => {
+            exit_code(admin_client::probe(&args, config::environment).map(print))
+        }
         #[cfg(feature = "demo")]
         Command::Demo(args) => exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
@@ -191,26 +191,22 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => {
-            print_result(check::check(&args).map_err(|errors| errors.with_documentation()))
+            check::check(&args).map_or_else(|errors| fail(errors.with_documentation()), print)
         }
         Command::Injector(args) => exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "desk")]
-        Command::Dashboards(args) => print_result(monitoring::dashboards(&args)),
+        Command::Dashboards(args) => monitoring::dashboards(&args).map_or_else(fail, print),
         #[cfg(feature = "desk")]
         Command::Alerts(args) => {
-            print_result(monitoring::alerts(&args).map_err(|error| format!("{error:#}")))
+            monitoring::alerts(&args).map_or_else(|error| fail(format!("{error:#}")), print)
         }
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
-        Command::Schema { of } => print_result(Ok::<_, ConfigErrors>(check::schema(of))),
+        Command::Schema { of } => print(check::schema(of)),
         #[cfg(feature = "desk")]
-        Command::Completions(args) => {
-            print_result(Ok::<_, ConfigErrors>(shell::completions(&args, Cli::command())))
-        }
+        Command::Completions(args) => print(shell::completions(&args, Cli::command())),
         #[cfg(feature = "desk")]
-        Command::Man(args) => {
-            print_result(shell::man(&args, Cli::command()).map_err(|error| describe(&error)))
-        }
+        Command::Man(args) => exit_code(shell::man(&args, Cli::command()).map(print)),
     }
 }
 
@@ -226,26 +222,21 @@ fn run_simulator(args: simulate::Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(error: &anyhow::Error) -> String {
-    format!("tokengauge: {error:#}")
-}
-
 fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|error| print_result(Err::<String, _>(describe(&error))))
+    result.unwrap_or_else(|error| fail(format!("tokengauge: {error:#}")))
 }
 
-/// Prints a result to standard output, or an error to standard error. Returns the exit code.
-fn print_result(result: Result<String, impl Display>) -> ExitCode {
-    match result {
-        Ok(text) => match write_stdout(&format!("{}\n", text.trim_end())) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
-        Err(error) => {
-            write_stderr(error);
-            ExitCode::FAILURE
-        }
+/// Prints a result to standard output, with one line break at its end.
+fn print(result: impl Display) -> ExitCode {
+    match write_stdout(&format!("{}\n", result.to_string().trim_end())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
+}
+
+fn fail(error: impl Display) -> ExitCode {
+    write_stderr(error);
+    ExitCode::FAILURE
 }
 
 /// Writes to standard output. It is not an error if the reader has closed the pipe, as `| head` does.

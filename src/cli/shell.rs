@@ -31,7 +31,6 @@ pub struct ManArgs {
     folder: PathBuf,
 }
 
-/// Returns the completion script.
 pub(super) fn completions(args: &CompletionsArgs, mut command: clap::Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();

@@ -129,40 +129,28 @@ pub fn acceptance_schema() -> Schema {
 }
 
 fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
-    let File {
-        mut version,
-        min_requests,
-        undecided,
-        output_tps,
-        ttft,
-        itl,
-        duration,
-        error_rate,
-        cost,
-        quality,
-        finish,
-    } = file.value;
-    check_version(&mut version, errors);
+    let mut file = file.value;
+    check_version(&mut file.version, errors);
     let mut limits = LimitResolver { limits: Vec::new(), errors };
-    limits.series(output_tps, &Measure::OutputTps);
-    limits.series(ttft, &Measure::Ttft);
-    limits.series(itl, &Measure::Itl);
-    limits.series(duration, &Measure::Duration);
-    limits.figure(error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
-    for (currency, figure) in cost.value().unwrap_or_default() {
+    limits.series(file.output_tps, &Measure::OutputTps);
+    limits.series(file.ttft, &Measure::Ttft);
+    limits.series(file.itl, &Measure::Itl);
+    limits.series(file.duration, &Measure::Duration);
+    limits.figure(file.error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
+    for (currency, figure) in file.cost.value().unwrap_or_default() {
         let key = format!("cost.{currency}");
         limits.figure(figure, &Measure::Cost(currency), Statistic::Mean, &key);
     }
-    if let Some(qualities) = quality.value() {
+    if let Some(qualities) = file.quality.value() {
         limits.qualities(qualities);
     }
-    for (reason, figure) in finish.value().unwrap_or_default() {
+    for (reason, figure) in file.finish.value().unwrap_or_default() {
         let key = format!("finish.{reason}");
         limits.figure(figure, &Measure::Finish(reason), Statistic::Mean, &key);
     }
     Acceptance {
-        min_requests: min_requests.value().unwrap_or(MIN_REQUESTS),
-        undecided: match undecided.value() {
+        min_requests: file.min_requests.value().unwrap_or(MIN_REQUESTS),
+        undecided: match file.undecided.value() {
             None | Some(UndecidedAs::Broken) => Undecided::Broken,
             Some(UndecidedAs::Held) => Undecided::Held,
         },

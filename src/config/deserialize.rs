@@ -44,10 +44,8 @@ impl<T> Field<T> {
     }
 
     pub(super) fn spanned(self) -> Option<Spanned<T>> {
-        match self {
-            Self::Present(spanned) => Some(spanned),
-            Self::Absent | Self::Invalid => None,
-        }
+        let Self::Present(spanned) = self else { return None };
+        Some(spanned)
     }
 
     pub(super) fn value(self) -> Option<T> {
@@ -55,17 +53,13 @@ impl<T> Field<T> {
     }
 
     pub(super) fn spanned_mut(&mut self) -> Option<&mut Spanned<T>> {
-        match self {
-            Self::Present(spanned) => Some(spanned),
-            Self::Absent | Self::Invalid => None,
-        }
+        let Self::Present(spanned) = self else { return None };
+        Some(spanned)
     }
 
     pub(super) const fn as_ref(&self) -> Option<&Spanned<T>> {
-        match self {
-            Self::Present(spanned) => Some(spanned),
-            Self::Absent | Self::Invalid => None,
-        }
+        let Self::Present(spanned) = self else { return None };
+        Some(spanned)
     }
 
     pub(super) fn get(&self) -> Option<&T> {
@@ -77,10 +71,8 @@ impl<T> Field<T> {
         if !matches!(self, Self::Present(_)) {
             *self = Self::of(default);
         }
-        match self {
-            Self::Present(spanned) => &mut spanned.value,
-            Self::Absent | Self::Invalid => unreachable!("it has just been set"),
-        }
+        let Self::Present(spanned) = self else { unreachable!("it has just been set") };
+        &mut spanned.value
     }
 
     pub(super) fn or_insert_default(&mut self) -> &mut T
@@ -271,10 +263,10 @@ impl<'t> Reader<'t, '_> {
     }
 
     fn text(self, hint: &str) -> Result<&'t str, Failure> {
-        match &self.node.kind {
-            Kind::Scalar { text, .. } => Ok(text),
-            Kind::Null | Kind::List(_) | Kind::Section(_) => Err(self.unexpected_kind(hint)),
-        }
+        let Kind::Scalar { text, .. } = &self.node.kind else {
+            return Err(self.unexpected_kind(hint));
+        };
+        Ok(text)
     }
 
     /// Returns the text of a scalar of a type other than string. Such a scalar must not be in quotes.
@@ -287,11 +279,11 @@ impl<'t> Reader<'t, '_> {
     }
 
     fn entries(self) -> Result<&'t [(Key, Node)], Failure> {
-        match &self.node.kind {
-            Kind::Section(entries) => Ok(entries),
-            Kind::Null | Kind::Scalar { .. } | Kind::List(_) => Err(self
-                .unexpected_kind("write a section of keys, one per line, indented below this key")),
-        }
+        let Kind::Section(entries) = &self.node.kind else {
+            let hint = "write a section of keys, one per line, indented below this key";
+            return Err(self.unexpected_kind(hint));
+        };
+        Ok(entries)
     }
 
     fn reject_unknown_keys(self, entries: &[(Key, Node)], known: &[&str]) {

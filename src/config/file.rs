@@ -62,7 +62,6 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// Reads standard input as a configuration file.
 fn read_stdin() -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     io::stdin()

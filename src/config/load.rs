@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schemars::transform::{Transform, transform_subschemas};
+use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{Schema, schema_for};
 
 use super::deserialize::{self, Spanned};
@@ -92,21 +92,15 @@ pub fn prices_schema() -> Schema {
     tidy(schema_for!(prices::File), "tokengauge prices")
 }
 
+/// Sets the title, and removes details of Rust types: `null` as the default of absent keys, and integer formats.
 fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema.insert("title".to_owned(), title.into());
-    Tidy.transform(&mut schema);
-    schema
-}
-
-/// Removes details of Rust types from the schema: `null` as the default of absent keys, and integer formats.
-struct Tidy;
-
-impl Transform for Tidy {
-    fn transform(&mut self, schema: &mut Schema) {
+    let mut without_details = RecursiveTransform(|schema: &mut Schema| {
         if schema.get("default").is_some_and(|default| default.is_null()) {
             schema.remove("default");
         }
         schema.remove("format");
-        transform_subschemas(self, schema);
-    }
+    });
+    without_details.transform(&mut schema);
+    schema
 }

@@ -12,18 +12,6 @@ use tokengauge_types::event::ProxyPosition;
 
 /// Settings from the command line or else the environment.
 #[derive(Args, Clone, Debug, Default)]
-#[command(after_help = "\
-Examples:
-  In front of one API; then point a client at http://127.0.0.1:4000:
-    tokengauge run --upstream https://api.openai.com
-
-  In front of several APIs, by path prefix:
-    tokengauge run --upstream /openai=https://api.openai.com --upstream /local=http://127.0.0.1:8000
-
-  With a configuration file:
-    tokengauge run --config tokengauge.yaml
-
-Set OTEL_EXPORTER_OTLP_ENDPOINT to export telemetry.")]
 pub struct RunArgs {
     /// Listen on this address: IP:PORT, localhost:PORT or unix:/path. May be repeated; replaces the file's listeners
     /// [default: 127.0.0.1:4000]

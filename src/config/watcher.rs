@@ -16,10 +16,8 @@ use tokengauge_llm::count::Tokenizers;
 /// file up to a minute later. inotify on the file itself does not report that. Reading a few KiB is cheap.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Content of a file, or the reason why the file cannot be read.
-type Content = Result<String, ConfigErrors>;
-
-/// SHA-256 of a file, or the reason why the file cannot be read. A digest, because some of these files hold private keys.
+/// SHA-256 of a file, or the reason why the file cannot be read. Not a timestamp or an inode, because they are
+/// unreliable.
 type Digest = Result<[u8; 32], String>;
 
 /// Loads the configuration, and loads it again whenever its files have changed.
@@ -27,11 +25,8 @@ type Digest = Result<[u8; 32], String>;
 pub struct ConfigWatcher {
     args: RunArgs,
     environment: fn(&str) -> Option<String>,
-    /// The content of the configuration file at the last load. The whole text is compared, because timestamps and
-    /// inodes are unreliable.
-    last_content: Option<Content>,
-    /// The files that the configuration names and that may change: prices, certificates and their keys. Each with its
-    /// digest at the last load.
+    /// The configuration file, and the files that it names and that may change: prices, certificates and their keys.
+    /// Each with its digest at the last load.
     files: Vec<(PathBuf, Digest)>,
     /// Loaded tokenizers. They are not parsed again while their files stay the same.
     tokenizers: Tokenizers,
@@ -39,8 +34,8 @@ pub struct ConfigWatcher {
 
 impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
-        let tokenizers = Tokenizers::default();
-        Self { args, environment, last_content: None, files: Vec::new(), tokenizers }
+        let files = args.config.clone().into_iter().map(with_digest).collect();
+        Self { args, environment, files, tokenizers: Tokenizers::default() }
     }
 
     /// Loads the configuration.
@@ -48,23 +43,23 @@ impl ConfigWatcher {
     /// # Errors
     /// Returns every error in flags, environment and files.
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
-        let text = self.args.config.as_deref().map(file::read);
-        self.last_content.clone_from(&text);
-        // The files are read before they are parsed. A change between the two reads is then noticed at the next poll.
+        // The digests are taken before the files are parsed. A change between the two is then noticed at the next poll.
         let previous: Vec<_> = self.files.drain(..).map(|(path, _)| with_digest(path)).collect();
         self.files.clone_from(&previous);
-        let text = text.transpose()?;
+        let text = self.args.config.as_deref().map(file::read).transpose()?;
         let environment = &self.environment;
         let loaded = load_text(text.as_deref(), &self.args, environment, &self.tokenizers);
-        let paths: Vec<PathBuf> = match &loaded {
+        let mut paths: Vec<PathBuf> = match &loaded {
             Ok(config) => files_of(config),
             // A price file with errors must be watched too, even if its configuration never took effect.
             Err(errors) => {
-                let is_other = |file: &&Path| Some(*file) != self.args.config.as_deref();
-                let invalid = errors.files().filter(is_other).map(Path::to_owned);
+                let invalid = errors.files().map(Path::to_owned);
                 invalid.chain(previous.iter().map(|(path, _)| path.clone())).collect()
             }
         };
+        paths.extend(self.args.config.clone());
+        paths.sort_unstable();
+        paths.dedup();
         let known = |path: &PathBuf| previous.iter().find(|(known, _)| known == path).cloned();
         let watched =
             paths.into_iter().map(|path| known(&path).unwrap_or_else(|| with_digest(path)));
@@ -77,10 +72,8 @@ impl ConfigWatcher {
     /// Loads the configuration if its file or a file that it names has changed since the last load. An error is
     /// therefore returned only once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
-        let content = self.args.config.as_deref().map(file::read);
         let has_changed = |(path, last): &(PathBuf, Digest)| file::digest(path) != *last;
-        let have_files_changed = self.files.iter().any(has_changed);
-        (have_files_changed || content != self.last_content).then(|| self.load())
+        self.files.iter().any(has_changed).then(|| self.load())
     }
 
     /// Passes every changed configuration, or its errors, to `apply`. `hang_up` (SIGHUP) forces a load even without a
@@ -148,10 +141,7 @@ fn files_of(config: &Config) -> Vec<PathBuf> {
     let scrapes = config.scrapes.iter().map(|scrape| &scrape.to);
     let authorities = config.upstreams.iter().chain(scrapes);
     let authorities = authorities.filter_map(|server| server.ca_file.as_ref());
-    let mut files: Vec<_> = config.prices.iter().chain(tls).chain(authorities).cloned().collect();
-    files.sort_unstable();
-    files.dedup();
-    files
+    config.prices.iter().chain(tls).chain(authorities).cloned().collect()
 }
 
 fn with_digest(path: PathBuf) -> (PathBuf, Digest) {

@@ -1,21 +1,15 @@
-//! The service that waits for a permit of the route's concurrency limiter.
+//! Waits for a permit of the route's concurrency limiter.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use http::{Request, Response};
-use pin_project_lite::pin_project;
+use http::Request;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tower::Service;
 
 use super::ShutdownState;
-use super::body::RelayBody;
 use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
-use super::limiter::{Entry, Permit, QueueFull, Queued};
+use super::limiter::{Entry, Permit, Queued};
 use super::open::OpenRequest;
 use super::upstream::Upstream;
 use crate::route::ConcurrencyLimit;
@@ -35,141 +29,78 @@ pub struct AdmittedRequest {
     pub(super) deadline: Option<Instant>,
 }
 
-/// Service that waits for a permit of the route's concurrency limiter before it calls the inner service.
-#[derive(Clone, Debug)]
-pub struct Admission<S> {
-    pub(super) inner: S,
-    pub(super) shutdown: watch::Sender<ShutdownState>,
+/// A request that has entered the concurrency limiter of its route.
+#[derive(Debug)]
+pub struct EnteredRequest {
+    request: AdmittedRequest,
+    /// `None` if the request was admitted at once.
+    queued: Option<Queued>,
 }
 
-pin_project! {
-    /// The response future of [`Admission`].
-    #[project = AdmissionProjection]
-    pub enum AdmissionFuture<S, F> {
-        Rejected { error: Option<ForwardError> },
-        // Boxed, because most requests never wait.
-        Queued { waiting: Pin<Box<dyn Future<Output = Result<AdmittedRequest, ForwardError>> + Send>>, inner: S },
-        Admitted { #[pin] future: F },
-    }
-}
-
-/// Events other than admission that end the wait in the queue.
-pub struct WaitInterrupt<'a> {
-    /// The request body. Present if the body may be read before admission.
-    pub(super) body: Option<&'a mut Upload>,
-    /// When the whole exchange must end.
-    pub(super) deadline: Option<Instant>,
-    pub(super) shutdown: watch::Receiver<ShutdownState>,
-}
-
-impl<S> Service<OpenRequest> for Admission<S>
-where
-    S: Service<AdmittedRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
-{
-    type Response = S::Response;
-    type Error = ForwardError;
-    type Future = AdmissionFuture<S, S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: OpenRequest) -> Self::Future {
+impl EnteredRequest {
+    /// Enters the limiter. Not async, so that requests are queued in the order in which they arrive.
+    pub(super) fn new(request: OpenRequest) -> Result<Self, ForwardError> {
         let OpenRequest { request, received_at, destination } = request;
+        let rejected = |error: ForwardError, request| Err(error.with_unsent(request));
         let destination = match destination {
             Ok(destination) => destination,
             Err(reason) => {
-                let error = ForwardError::new(Ending::Rejected(reason));
-                return AdmissionFuture::rejected(error, request);
+                return rejected(ForwardError::new(Ending::Rejected(reason)), request);
             }
         };
+        let observer = request.body().observer();
+        let (permit, queued) = match destination.limiter.map(|limiter| limiter.enter()) {
+            Some(Entry::Full(limit)) => {
+                return rejected(overload(&limit, "the queue is full"), request);
+            }
+            Some(Entry::Queued(queued)) => {
+                observer.report(clock::now(), ObserverEvent::Queued);
+                (None, Some(queued))
+            }
+            Some(Entry::Admitted(permit)) => (Some(permit), None),
+            None => (None, None),
+        };
+        if queued.is_none() {
+            observer.report(received_at, ObserverEvent::Admitted);
+        }
         let total = destination.upstream.config().timeouts.total;
-        let mut admitted = AdmittedRequest {
+        let request = AdmittedRequest {
             request,
             upstream: destination.upstream,
             stripped: destination.stripped,
-            permit: None,
+            permit,
             deadline: total.map(|total| Instant::now() + total),
         };
-        let observer = admitted.request.body().observer();
-        match destination.limiter.map(|limiter| limiter.enter()) {
-            Some(Err(QueueFull(limit))) => {
-                let error = overload(&limit, "the queue is full");
-                return AdmissionFuture::rejected(error, admitted.request);
-            }
-            Some(Ok(Entry::Queued(queued))) => {
-                observer.report(clock::now(), ObserverEvent::Queued);
-                let waiting = Box::pin(wait(queued, admitted, self.shutdown.subscribe()));
-                return AdmissionFuture::Queued { waiting, inner: self.inner.clone() };
-            }
-            Some(Ok(Entry::Admitted(permit))) => {
-                observer.report(received_at, ObserverEvent::Admitted);
-                admitted.permit = Some(permit);
-            }
-            None => observer.report(received_at, ObserverEvent::Admitted),
-        }
-        AdmissionFuture::Admitted { future: self.inner.call(admitted) }
+        Ok(Self { request, queued })
     }
-}
 
-impl<S, F> AdmissionFuture<S, F> {
-    fn rejected(error: ForwardError, request: Request<Upload>) -> Self {
-        Self::Rejected { error: Some(error.with_unsent(request)) }
-    }
-}
-
-impl<S> Future for AdmissionFuture<S, S::Future>
-where
-    S: Service<AdmittedRequest, Error = ForwardError>,
-{
-    type Output = Result<S::Response, ForwardError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            let future = match self.as_mut().project() {
-                AdmissionProjection::Rejected { error } => {
-                    let error = error.take().expect("a future is not polled after it is ready");
-                    return Poll::Ready(Err(error));
-                }
-                AdmissionProjection::Queued { waiting, inner } => {
-                    let admitted = ready!(waiting.as_mut().poll(cx))?;
-                    // The service below is always ready.
-                    inner.call(admitted)
-                }
-                AdmissionProjection::Admitted { future } => return future.poll(cx),
-            };
-            self.set(Self::Admitted { future });
+    /// Waits until the request is admitted.
+    pub(super) async fn admitted(
+        self,
+        shutdown: watch::Receiver<ShutdownState>,
+    ) -> Result<AdmittedRequest, ForwardError> {
+        let Self { mut request, queued } = self;
+        let Some(queued) = queued else { return Ok(request) };
+        let body = readable_body(&mut request.request);
+        match wait_for_permit(queued, body, request.deadline, shutdown).await {
+            Ok(permit) => {
+                request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
+                Ok(AdmittedRequest { permit: Some(permit), ..request })
+            }
+            Err(error) => Err(error.with_unsent(request.request)),
         }
     }
 }
 
-/// Waits for the permit of `request`.
-async fn wait(
+/// Waits until the exchange is admitted. If this future is dropped earlier, the exchange leaves the queue. `body` is the
+/// request body, if it may be read before admission. The whole exchange must end at `deadline`.
+async fn wait_for_permit(
     queued: Queued,
-    mut request: AdmittedRequest,
-    shutdown: watch::Receiver<ShutdownState>,
-) -> Result<AdmittedRequest, ForwardError> {
-    let interrupt = WaitInterrupt {
-        body: readable_body(&mut request.request),
-        deadline: request.deadline,
-        shutdown,
-    };
-    match wait_for_permit(queued, interrupt).await {
-        Ok(permit) => {
-            request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
-            Ok(AdmittedRequest { permit: Some(permit), ..request })
-        }
-        Err(error) => Err(error.with_unsent(request.request)),
-    }
-}
-
-/// Waits until the exchange is admitted. If this future is dropped earlier, the exchange leaves the queue.
-pub(super) async fn wait_for_permit(
-    queued: Queued,
-    interrupt: WaitInterrupt<'_>,
+    body: Option<&mut Upload>,
+    deadline: Option<Instant>,
+    mut shutdown: watch::Receiver<ShutdownState>,
 ) -> Result<Permit, ForwardError> {
     let Queued { permit, admitted, limit } = queued;
-    let WaitInterrupt { body, deadline, mut shutdown } = interrupt;
     let until = Instant::now() + limit.queue_timeout;
     let until = deadline.map_or(until, |deadline| until.min(deadline));
     let waiting = async {
@@ -213,10 +144,9 @@ mod tests {
 
     /// Enters a limiter that has no free permit, and returns the queued exchange.
     fn enter(limiter: &Arc<ConcurrencyLimiter>) -> Queued {
-        match limiter.enter() {
-            Ok(Entry::Queued(queued)) => queued,
-            other => panic!("not queued: {other:?}"),
-        }
+        let entry = limiter.enter();
+        let Entry::Queued(queued) = entry else { panic!("not queued: {entry:?}") };
+        queued
     }
 
     /// The first event ends the wait. The permit is returned, whatever the event is.
@@ -225,14 +155,10 @@ mod tests {
         const SHORT: Duration = Duration::from_millis(20);
         let (shutdown, _) = watch::channel(ShutdownState::Serving);
         let limiter = ConcurrencyLimiter::new(LIMIT);
-        let Ok(Entry::Admitted(running)) = limiter.enter() else { panic!("not admitted") };
+        let Entry::Admitted(running) = limiter.enter() else { panic!("not admitted") };
         let wait = |deadline: Option<Duration>| {
-            let interrupt = WaitInterrupt {
-                body: None,
-                deadline: deadline.map(|after| Instant::now() + after),
-                shutdown: shutdown.subscribe(),
-            };
-            wait_for_permit(enter(&limiter), interrupt)
+            let deadline = deadline.map(|after| Instant::now() + after);
+            wait_for_permit(enter(&limiter), None, deadline, shutdown.subscribe())
         };
         let begun = Instant::now();
         limiter.set_limit(Some(ConcurrencyLimit { queue_timeout: SHORT, ..LIMIT }));
@@ -251,6 +177,6 @@ mod tests {
         let waiting = wait(None);
         drop(running);
         drop(waiting.await.unwrap());
-        assert!(matches!(limiter.enter(), Ok(Entry::Admitted(_))), "all permits are returned");
+        assert!(matches!(limiter.enter(), Entry::Admitted(_)), "all permits are returned");
     }
 }

@@ -3,7 +3,6 @@
 //! A body owns everything that must live as long as the response: the upstream connection, the permit of the
 //! concurrency limiter, and the time limits.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -43,21 +42,13 @@ enum Source {
 /// What a response body holds of its connection until the body is complete.
 #[derive(Debug)]
 pub enum Hold {
-    /// An HTTP/1.1 connection that this body drives.
-    Http1(ConnectionLease),
+    /// An HTTP/1.1 connection that this body drives. It returns to the pool once the body is complete. `None` if it must
+    /// not be reused.
+    Http1(Box<Http1Connection>, Option<Arc<Pool>>),
     /// A place on an HTTP/2 connection, which a separate task drives.
     Http2(#[expect(dead_code, reason = "dropping it frees the place")] StreamPermit),
     /// A connection that only a separate task holds.
     Nothing,
-}
-
-/// A connection that a request has taken from a pool. The connection returns to the pool once the response body is
-/// complete.
-#[derive(Debug)]
-pub struct ConnectionLease {
-    pub(super) connection: Box<Http1Connection>,
-    /// `None` if the connection must not be reused.
-    pub(super) pool: Option<Arc<Pool>>,
 }
 
 /// Time limits of a response body.
@@ -152,41 +143,32 @@ impl Body for RelayBody {
 
 impl Source {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        match self {
-            Self::Local(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Self::Upstream { incoming, connection } => poll_upstream(incoming, connection, cx),
+        let (incoming, connection) = match self {
+            Self::Local(body) => return Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            Self::Upstream { incoming, connection } => (incoming, connection),
+        };
+        let polled = match connection {
+            Hold::Http1(connection, _) => {
+                connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
+            }
+            Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
+        };
+        let is_complete = match &polled {
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+        };
+        if is_complete {
+            connection.release();
         }
+        polled
     }
-}
-
-fn poll_upstream(
-    incoming: &mut Incoming,
-    connection: &mut Hold,
-    cx: &mut Context<'_>,
-) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-    let polled = match connection {
-        Hold::Http1(ConnectionLease { connection, .. }) => {
-            connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
-        }
-        Hold::Http2(_) | Hold::Nothing => Pin::new(&mut *incoming).poll_frame(cx),
-    };
-    let is_complete = match &polled {
-        Poll::Ready(None) => true,
-        Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
-        Poll::Ready(Some(Err(_))) | Poll::Pending => false,
-    };
-    if is_complete {
-        connection.release();
-    }
-    polled
 }
 
 impl Hold {
     /// Returns the connection or the place, because the body is complete.
     fn release(&mut self) {
-        if let Self::Http1(ConnectionLease { connection, pool: Some(pool) }) =
-            std::mem::replace(self, Self::Nothing)
-        {
+        if let Self::Http1(connection, Some(pool)) = std::mem::replace(self, Self::Nothing) {
             pool.keep(connection);
         }
     }

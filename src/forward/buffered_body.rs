@@ -49,10 +49,20 @@ pub(super) fn readable_body(request: &mut Request<Upload>) -> Option<&mut Upload
 
 /// Reads `body` ahead, up to the limit. Returns only if the body fails.
 pub(super) async fn failure(body: Option<&mut Upload>) {
-    match body {
-        Some(body) => body.buffer_until_error().await,
-        None => std::future::pending().await,
+    if let Some(body) = body {
+        let mut bytes = body.held_bytes();
+        while bytes < MOST_BUFFERED && !body.body.is_end_stream() {
+            match body.read().await {
+                Some(Ok(frame)) => {
+                    bytes += held_bytes(&frame);
+                    body.frames.get_or_insert_default().push_back(frame);
+                }
+                Some(Err(_)) => return,
+                None => break,
+            }
+        }
     }
+    std::future::pending().await
 }
 
 impl Upload {
@@ -67,22 +77,6 @@ impl Upload {
     /// See [`RequestBody::report_end_by`].
     pub(super) fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
         self.body.report_end_by(flush);
-    }
-
-    /// Reads the body ahead, up to the limit. The future completes only if the body fails.
-    async fn buffer_until_error(&mut self) {
-        let mut bytes = self.held_bytes();
-        while bytes < MOST_BUFFERED && !self.body.is_end_stream() {
-            match self.read().await {
-                Some(Ok(frame)) => {
-                    bytes += held_bytes(&frame);
-                    self.frames.get_or_insert_default().push_back(frame);
-                }
-                Some(Err(_)) => return,
-                None => break,
-            }
-        }
-        std::future::pending().await
     }
 
     /// Reads and drops the part of the body that is within the limit, so that the observer receives it.

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::open_sockets::OpenSocket;
 use super::stream::{Transport, UpstreamStream};
-use super::tls_stream::TlsStream;
-use super::{Config, Protocol, Proxy, Resolver};
+use super::{Config, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
@@ -53,47 +52,25 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Connector {
-    host: String,
-    port: u16,
+    pub(super) config: Config,
     tls: Option<Tls>,
-    pub(super) proxy: Option<Proxy>,
-    resolver: Option<Resolver>,
-    limit: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct Tls {
     config: Arc<rustls::ClientConfig>,
     name: ServerName<'static>,
-    /// For error messages.
-    ca_file: Option<PathBuf>,
 }
 
 impl Connector {
-    pub(super) fn new(config: &Config) -> Result<Self, SetupError> {
-        let tls = if config.tls { Some(Tls::new(config)?) } else { None };
-        Ok(Self {
-            host: without_brackets(&config.host).to_owned(),
-            port: config.port,
-            tls,
-            proxy: config.proxy.clone(),
-            resolver: config.resolver.clone(),
-            limit: config.timeouts.connect,
-        })
-    }
-
-    pub(super) const fn has_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    /// Returns the time limit of a connection attempt.
-    pub(super) const fn limit(&self) -> Option<Duration> {
-        self.limit
+    pub(super) fn new(config: Config) -> Result<Self, SetupError> {
+        let tls = if config.tls { Some(Tls::new(&config)?) } else { None };
+        Ok(Self { config, tls })
     }
 
     pub(super) async fn connect(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let connecting = self.connect_without_limit();
-        match self.limit {
+        match self.config.timeouts.connect {
             None => connecting.await,
             Some(limit) => {
                 tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut))
@@ -103,9 +80,11 @@ impl Connector {
 
     async fn connect_without_limit(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let begun = clock::now();
-        let (host, port) = match &self.proxy {
+        let Config { port: server_port, proxy, ca_file, .. } = &self.config;
+        let server = without_brackets(&self.config.host);
+        let (host, port) = match proxy {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
-            None => (self.host.as_str(), self.port),
+            None => (server, *server_port),
         };
         let addresses = self
             .resolve(host, port)
@@ -113,11 +92,11 @@ impl Connector {
             .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
         let mut stream = connect_any(addresses).await?;
-        if let Some(proxy) = &self.proxy
+        if let Some(proxy) = proxy
             && self.tls.is_some()
         {
             proxy
-                .tunnel(&mut stream, &self.host, self.port)
+                .tunnel(&mut stream, server, *server_port)
                 .await
                 .map_err(|error| Error::Failed(UpstreamFailure::Connect, error.to_string()))?;
         }
@@ -127,7 +106,7 @@ impl Connector {
         let socket = connection.as_ref().map(OpenSocket::register);
         let stream = match &self.tls {
             None => Transport::Left(stream),
-            Some(tls) => tls.handshake(stream).await?,
+            Some(tls) => tls.handshake(stream, ca_file.as_deref()).await?,
         };
         let connected = ConnectTimings {
             reused: false,
@@ -141,7 +120,7 @@ impl Connector {
     }
 
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let Some(resolver) = &self.resolver else {
+        let Some(resolver) = &self.config.resolver else {
             return Ok(lookup_host((host, port)).await?.collect());
         };
         let addresses = resolver.resolve(host)?.into_iter();
@@ -209,16 +188,19 @@ impl Tls {
         let host = without_brackets(&config.host).to_owned();
         let server =
             ServerName::try_from(host.clone()).map_err(|_| SetupError::Host(name, host))?;
-        Ok(Self { config: Arc::new(tls), name: server, ca_file: config.ca_file.clone() })
+        Ok(Self { config: Arc::new(tls), name: server })
     }
 
-    async fn handshake(&self, stream: TcpStream) -> Result<Transport, Error> {
+    /// `ca_file` is for the error message.
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        ca_file: Option<&Path>,
+    ) -> Result<Transport, Error> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         match connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Transport::Right(Box::new(TlsStream::new(stream)))),
-            Err(error) => {
-                Err(Error::Failed(UpstreamFailure::Tls, explain(&error, self.ca_file.as_deref())))
-            }
+            Ok(stream) => Ok(Transport::Right(Box::new(stream))),
+            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, explain(&error, ca_file))),
         }
     }
 }

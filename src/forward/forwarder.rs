@@ -3,33 +3,16 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::sync::watch;
-use tower::{Service, ServiceBuilder};
+use tower::{Layer, Service};
 
-use super::admission::Admission;
-use super::open::RequestOpener;
-use super::relay::Relay;
+use super::open::{ClientRequest, RequestOpener};
 use super::respond::Respond;
-use super::route::{Client, ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
-use tokengauge_listen::ReceivedBody;
+use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::ObservationChannel;
-use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{Observe, ObserveLayer};
-use tokengauge_types::event::RouteFacts;
-
-/// Dependencies of a [`Forwarder`].
-#[derive(Debug)]
-pub struct Dependencies {
-    /// The current routes. A reload replaces the table; each request keeps its original route.
-    pub routes: Arc<ArcSwap<RouteTable>>,
-    pub channel: Arc<ObservationChannel>,
-    /// Route facts that are reported for requests that match no route.
-    pub unrouted: Arc<RouteFacts>,
-    pub propagation: Propagation,
-}
 
 /// Forwards requests to their upstreams. One instance serves the whole process.
 #[derive(Debug)]
@@ -39,25 +22,20 @@ pub struct Forwarder {
     shutdown: watch::Sender<ShutdownState>,
 }
 
-type Stack = Route<Observe<Respond<Admission<Relay>>, RequestOpener>>;
+type Stack = Observe<Respond, RequestOpener>;
 
 impl Forwarder {
-    pub fn new(dependencies: Dependencies) -> Arc<Self> {
-        let Dependencies { routes, channel, unrouted, propagation } = dependencies;
+    pub fn new(opener: RequestOpener) -> Arc<Self> {
+        let channel = Arc::clone(&opener.channel);
         let shutdown = watch::Sender::new(ShutdownState::Serving);
-        let opener = RequestOpener { channel: Arc::clone(&channel), propagation };
-        let stack = ServiceBuilder::new()
-            .layer_fn(|inner| Route { inner, routes: routes.clone(), unrouted: unrouted.clone() })
-            // Opens the exchange and copies both bodies into the observation channel.
-            .layer(ObserveLayer::with_opener(opener))
-            .layer_fn(|inner| Respond { inner })
-            .layer_fn(|inner| Admission { inner, shutdown: shutdown.clone() })
-            .service(Relay { shutdown: shutdown.clone() });
+        let respond = Respond { shutdown: shutdown.clone() };
+        // Opens the exchange and copies both bodies into the observation channel.
+        let stack = ObserveLayer::with_opener(opener).layer(respond);
         Arc::new(Self { stack, channel, shutdown })
     }
 
     /// Returns the service for the requests of one connection of `client`.
-    pub fn service(&self, client: Client) -> ForwardService {
+    pub fn service(&self, client: Peer) -> ForwardService {
         ForwardService { stack: self.stack.clone(), client }
     }
 
@@ -78,7 +56,7 @@ impl Forwarder {
 #[derive(Clone, Debug)]
 pub struct ForwardService {
     stack: Stack,
-    client: Client,
+    client: Peer,
 }
 
 /// Implements hyper's trait directly, because the future of `hyper_util::service::TowerToHyperService` is large. It

@@ -30,7 +30,6 @@ pub struct BadRequest;
 /// The only protocol that a connection can be upgraded to. Others, such as h2c, would carry requests past the routes.
 const WEBSOCKET: &str = "websocket";
 
-/// Returns whether the request asks for a WebSocket.
 pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
@@ -38,7 +37,6 @@ pub(super) fn wants_websocket(parts: &request::Parts) -> bool {
         && upgrades_to_websocket(&parts.headers)
 }
 
-/// Returns whether `Upgrade` names the WebSocket protocol.
 pub(super) fn upgrades_to_websocket(headers: &HeaderMap) -> bool {
     names(headers, &header::UPGRADE).any(|name| name.eq_ignore_ascii_case(WEBSOCKET))
 }
@@ -55,9 +53,9 @@ pub(super) fn readdress(
     }
     strip_hop_by_hop(&mut parts.headers, upgrade);
     let is_http2 = parts.version == Version::HTTP_2;
-    let path = path_and_query(parts, &upstream.config.base_path, stripped)?;
+    let path = path_and_query(parts, &upstream.config().base_path, stripped)?;
     let requested = parts.uri.authority().cloned();
-    let host = if upstream.config.keep_host {
+    let host = if upstream.config().keep_host {
         requested
             .as_ref()
             .and_then(host_without_user)
@@ -66,16 +64,16 @@ pub(super) fn readdress(
     } else {
         upstream.host.clone()
     };
-    let absolute = match upstream.config.protocol {
+    let absolute = match upstream.config().protocol {
         Protocol::Http1 => upstream.is_behind_plain_proxy(),
         Protocol::Http2 => true,
     };
     parts.uri =
-        if absolute { absolute_uri(&host, path, upstream.config.tls)? } else { Uri::from(path) };
+        if absolute { absolute_uri(&host, path, upstream.config().tls)? } else { Uri::from(path) };
     if let Some(authorization) = upstream.proxy_authorization() {
         parts.headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
     }
-    match upstream.config.protocol {
+    match upstream.config().protocol {
         Protocol::Http1 => {
             parts.headers.insert(header::HOST, host);
             parts.version = Version::HTTP_11;

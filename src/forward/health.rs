@@ -34,7 +34,6 @@ impl UpstreamHealth {
         self.stale.fetch_add(connections, Ordering::Relaxed);
     }
 
-    /// Counts a request that is sent a second time.
     pub(super) fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }

@@ -5,7 +5,7 @@
 //! client disconnects, dropping the response closes the socket immediately. An idle connection in the pool is not
 //! polled. The pool checks the connection when it takes the connection out.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
+use crate::lock;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 
@@ -60,7 +61,6 @@ pub enum Channel {
 #[derive(Debug)]
 pub struct StreamPermit(Arc<Http2Connection>);
 
-/// The result of a search for a place.
 enum Found {
     Place(StreamPermit),
     /// A connection that will have places.
@@ -147,7 +147,9 @@ impl Http2Pool {
                         return Ok(reused);
                     }
                 }
-                Found::Pending(waiting) => waiting.settled(connector.limit()).await?,
+                Found::Pending(waiting) => {
+                    waiting.settled(connector.config.timeouts.connect).await?
+                }
                 Found::New(permit) => {
                     let opening = Arc::clone(&permit.0);
                     tokio::spawn(opening.open(Arc::clone(self), Arc::clone(connector)));
@@ -208,7 +210,7 @@ impl Http2Connection {
         connector: &Connector,
     ) -> Result<(), Error> {
         let (stream, connected) = connector.connect().await?;
-        if connector.has_tls() && !stream.chose_http2() {
+        if connector.config.tls && !stream.chose_http2() {
             let connection = Http1Connection::handshake(stream, &connected).await?;
             *lock(&this.http1) = Some((connection, connected));
             pool.expected_streams.store(0, Ordering::Relaxed);
@@ -422,9 +424,4 @@ impl StreamFailure {
             _ => Self::Connection,
         }
     }
-}
-
-/// Locks a mutex even if it is poisoned, because every critical section leaves its value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

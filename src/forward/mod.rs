@@ -1,6 +1,7 @@
 //! Forwards requests to upstreams and streams responses back, unchanged.
 //!
-//! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
+//! [`Forwarder`] is a stack of two tower services. The outer one finds the route and opens the exchange. The inner one
+//! waits for admission, relays the request and answers with the response or an error.
 //!
 //! **Cancellation.** When the client disconnects, hyper drops the future of the request or, later, the response body.
 //! Both own the connection to the upstream, which closes at the same time. The closed connection makes an engine stop
@@ -36,21 +37,24 @@ mod stream;
 mod target;
 #[cfg(test)]
 mod testing;
-mod tls_stream;
 mod tunnel;
 mod upstream;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use self::body::{BodyError, RelayBody};
 pub use self::connect::SetupError;
-pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
+pub use self::forwarder::{ForwardService, Forwarder};
 pub use self::identity::Identity;
+pub use self::open::RequestOpener;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
 pub use self::resolver::Resolver;
-pub use self::route::{Client, RouteTable};
+pub use self::route::RouteTable;
 pub use self::upstream::Upstream;
 pub use tokengauge_observe::trace::{Propagation, Propagator};
 
@@ -103,17 +107,7 @@ pub struct Config {
 }
 
 /// The HTTP version of connections to the upstream.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// One connection per stream; closing it cancels the request.
@@ -124,17 +118,7 @@ pub enum Protocol {
 }
 
 /// Which requests are sent a second time if a reused connection ends before any byte of the response.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
     /// Requests that the upstream cannot have read completely, and requests that are idempotent: by their method, or by

@@ -1,10 +1,11 @@
 //! Decides which failed requests of one upstream are logged, so that an outage leaves some lines and not one per request.
 
 use std::mem;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::lock;
 use tokengauge_types::clock::MonotonicInstant;
 
 /// Minimum time between two warnings about one upstream. A line per minute shows that the outage continues.
@@ -29,7 +30,7 @@ impl OutageLog {
     /// Records a request that got no response. If a warning is due, returns the number of failed requests since the
     /// previous warning.
     pub fn record_failure(&self, at: MonotonicInstant) -> Option<u64> {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         failures.since_last_warning += 1;
         if failures.last_warning.is_some_and(|last| at - last < WARNING_INTERVAL) {
             return None;

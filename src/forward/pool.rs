@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Config;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
+use crate::lock;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock::{self, MonotonicInstant};
 
@@ -59,7 +60,7 @@ impl Pool {
         let opened_at = now.saturating_sub(self.max_age);
         let mut closed = 0;
         let taken = loop {
-            let Some(mut connection) = self.idle().pop_back() else { break None };
+            let Some(mut connection) = lock(&self.idle).pop_back() else { break None };
             if connection.idle_since >= idle_since && connection.opened_at >= opened_at {
                 if connection.is_open() {
                     break Some(connection);
@@ -86,7 +87,7 @@ impl Pool {
             return;
         }
         connection.idle_since = now;
-        let mut idle = self.idle();
+        let mut idle = lock(&self.idle);
         let was_empty = idle.is_empty();
         let surplus = (idle.len() >= self.max_idle).then(|| idle.pop_front());
         idle.push_back(connection);
@@ -120,17 +121,13 @@ impl Pool {
     /// Closes connections that exceeded the idle timeout. Returns the number of remaining connections.
     fn expire(&self, now: MonotonicInstant) -> usize {
         let oldest = now.saturating_sub(self.idle_timeout);
-        let mut idle = self.idle();
+        let mut idle = lock(&self.idle);
         let old = idle.partition_point(|connection| connection.idle_since < oldest);
         let expired: Vec<_> = idle.drain(..old).collect();
         let left = idle.len();
         drop(idle);
         drop(expired);
         left
-    }
-
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Http1Connection>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

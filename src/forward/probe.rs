@@ -55,7 +55,7 @@ impl HttpProbe {
         accept: &'static str,
         max_bytes: usize,
     ) -> Result<Self, SetupError> {
-        let connector = Connector::new(config)?;
+        let connector = Connector::new(config.clone())?;
         let host = connect::host_header(config)?;
         let mut headers = HeaderMap::new();
         let path = match config.base_path.as_str() {
@@ -63,7 +63,7 @@ impl HttpProbe {
             path => path,
         };
         // Without TLS, an HTTP proxy receives the request itself, so the request line needs an absolute URL.
-        let proxy = connector.proxy.as_ref().filter(|_| !config.tls);
+        let proxy = config.proxy.as_ref().filter(|_| !config.tls);
         let target = match proxy {
             Some(_) => format!("http://{}{path}", host.to_str().unwrap_or_default()),
             None => path.to_owned(),

@@ -1,9 +1,7 @@
-//! The innermost service: sends an admitted request to its upstream and returns the response.
+//! Sends an admitted request to its upstream and returns the response. The response body drives the connection.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -13,10 +11,9 @@ use hyper::client::conn::TrySendError;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tower::Service;
 
 use super::admission::AdmittedRequest;
-use super::body::{BodyTimeouts, ConnectionLease, Hold, RelayBody};
+use super::body::{BodyTimeouts, Hold, RelayBody};
 use super::buffered_body::{self, Upload, readable_body};
 use super::connect;
 use super::error::ForwardError;
@@ -35,33 +32,14 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-/// Sends each request to its upstream. The response body drives the connection.
-#[derive(Clone, Debug)]
-pub struct Relay {
-    pub(super) shutdown: watch::Sender<ShutdownState>,
-}
-
-/// The response future of [`Relay`]. It is boxed, because hyper reserves memory for the future of a request for the
-/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
-type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
-
-impl Service<AdmittedRequest> for Relay {
-    type Response = Response<RelayBody>;
-    type Error = ForwardError;
-    type Future = RelayFuture;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: AdmittedRequest) -> RelayFuture {
-        let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
-        let observer = request.body().observer().clone();
-        let shutdown = self.shutdown.clone();
-        let exchange =
-            Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-        Box::pin(exchange.run(request, stripped))
-    }
+pub(super) fn relay(
+    request: AdmittedRequest,
+    shutdown: watch::Sender<ShutdownState>,
+) -> impl Future<Output = Result<Response<RelayBody>, ForwardError>> {
+    let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
+    let observer = request.body().observer().clone();
+    let exchange = Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
+    exchange.run(request, stripped)
 }
 
 /// State of one exchange with an upstream, until the response headers arrive.
@@ -146,7 +124,7 @@ impl Exchange {
             }
             Err(error) => {
                 self.upstream.log_failure(&error);
-                Err(ForwardError { upstream: Some(self.upstream.config.name.clone()), ..error })
+                Err(ForwardError { upstream: Some(self.upstream.config().name.clone()), ..error })
             }
         }
     }
@@ -211,7 +189,7 @@ impl Exchange {
         if let Some(unsent) = failed.unsent {
             return Ok(Reused::Lost(unsent));
         }
-        let may_repeat = |request: &RepeatableRequest| match self.upstream.config.retry {
+        let may_repeat = |request: &RepeatableRequest| match self.upstream.config().retry {
             Retry::Safe => failed.is_unread || request.is_idempotent(),
             Retry::Always => true,
             Retry::Never => false,
@@ -339,7 +317,7 @@ impl Exchange {
         }
         let is_reusable = !headers::has_ambiguous_length(response);
         let pool = is_reusable.then(|| Arc::clone(&self.upstream.pool));
-        Hold::Http1(ConnectionLease { connection, pool })
+        Hold::Http1(connection, pool)
     }
 
     async fn send_http2(
@@ -372,7 +350,7 @@ impl Exchange {
 
     /// Returns the earlier of the two time limits that apply until the response headers arrive.
     fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
-        let head = self.upstream.config.timeouts.head;
+        let head = self.upstream.config().timeouts.head;
         let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
         let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
         match (head, total) {
@@ -418,7 +396,7 @@ impl Exchange {
             });
             return headers::hand_back(response, true).map(|_| RelayBody::local(Bytes::new()));
         }
-        let limits = BodyTimeouts { idle: upstream.config.timeouts.idle, deadline };
+        let limits = BodyTimeouts { idle: upstream.config().timeouts.idle, deadline };
         headers::hand_back(response, false)
             .map(|body| RelayBody::upstream(body, connection, permit))
             .map(|body| body.with_timeouts(limits, &observer))

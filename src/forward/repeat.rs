@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::buffered_body::{Upload, held_bytes};
+use crate::lock;
 use tokengauge_listen::BodyError;
 use tokengauge_observe::tee::UploadFlush;
 
@@ -47,12 +48,10 @@ pub struct RepeatableRequest {
 pub struct SentBody {
     /// `None` once the attempt is over.
     upload: Option<Upload>,
-    kept: Option<Arc<KeptBody>>,
+    kept: Option<Arc<Mutex<Kept>>>,
 }
 
-#[derive(Debug)]
-struct KeptBody(Mutex<Kept>);
-
+/// The body of the first attempt, as far as it was sent.
 #[derive(Debug, Default)]
 struct Kept {
     /// The reserved part of the budget. `None` once the frames are no longer kept.
@@ -67,7 +66,7 @@ struct Kept {
 
 /// Frees the frames when it is dropped, even if the first attempt is still sending the body.
 #[derive(Debug)]
-struct KeptHandle(Arc<KeptBody>);
+struct KeptHandle(Arc<Mutex<Kept>>);
 
 impl RepeatableRequest {
     /// Splits `request` into the request of the first attempt and the handle for a second one. Returns no handle if
@@ -82,7 +81,7 @@ impl RepeatableRequest {
         };
         let room = permit.num_permits();
         let kept = Kept { permit: Some(permit), room, ..Kept::default() };
-        let kept = Arc::new(KeptBody(Mutex::new(kept)));
+        let kept = Arc::new(Mutex::new(kept));
         let (head, upload) = request.into_parts();
         let body = SentBody { upload: Some(upload), kept: Some(Arc::clone(&kept)) };
         let repeatable = Self { head: head.clone(), body: KeptHandle(kept) };
@@ -99,7 +98,7 @@ impl RepeatableRequest {
     /// body was not kept completely.
     pub(super) fn into_request(self) -> Option<Request<Upload>> {
         let Self { head, body } = self;
-        let mut kept = body.0.lock();
+        let mut kept = lock(&body.0);
         kept.permit.as_ref()?;
         let mut upload = kept.rest.take()?;
         upload.prepend(std::mem::take(&mut kept.frames));
@@ -141,7 +140,7 @@ impl Body for SentBody {
         let Self { upload: Some(upload), kept } = &mut *self else { return Poll::Ready(None) };
         let polled = ready!(Pin::new(upload).poll_frame(cx));
         if let (Some(kept), Some(Ok(frame))) = (kept, &polled) {
-            kept.push(frame);
+            lock(kept).push(frame);
         }
         Poll::Ready(polled)
     }
@@ -158,7 +157,7 @@ impl Body for SentBody {
 impl Drop for SentBody {
     fn drop(&mut self) {
         if let Some(kept) = self.kept.take() {
-            let mut kept = kept.lock();
+            let mut kept = lock(&kept);
             if kept.permit.is_some() {
                 kept.rest = self.upload.take();
             }
@@ -166,22 +165,16 @@ impl Drop for SentBody {
     }
 }
 
-impl KeptBody {
-    fn push(&self, frame: &Frame<Bytes>) {
-        let mut kept = self.lock();
-        let Some(copy) = shallow_copy(frame).filter(|_| kept.permit.is_some()) else { return };
-        match kept.room.checked_sub(held_bytes(frame)) {
+impl Kept {
+    fn push(&mut self, frame: &Frame<Bytes>) {
+        let Some(copy) = shallow_copy(frame).filter(|_| self.permit.is_some()) else { return };
+        match self.room.checked_sub(held_bytes(frame)) {
             Some(room) => {
-                kept.room = room;
-                kept.frames.push_back(copy);
+                self.room = room;
+                self.frames.push_back(copy);
             }
-            None => *kept = Kept::default(),
+            None => *self = Self::default(),
         }
-    }
-
-    /// Locks the data even if the mutex is poisoned, because every critical section leaves it consistent.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -193,6 +186,6 @@ fn shallow_copy(frame: &Frame<Bytes>) -> Option<Frame<Bytes>> {
 
 impl Drop for KeptHandle {
     fn drop(&mut self) {
-        *self.0.lock() = Kept::default();
+        *lock(&self.0) = Kept::default();
     }
 }

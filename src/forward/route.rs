@@ -1,110 +1,17 @@
-//! The table of routes and their upstreams, and the service that selects the route of a request.
+//! The table of routes and their upstreams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use arc_swap::ArcSwap;
-use http::Request;
-use tower::Service;
 
 use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
-use super::open_sockets;
 use super::target;
 use super::upstream::Upstream;
 use super::{Config, SetupError};
-use crate::route::{self, RouteMatcher, TraceHeaders};
-use tokengauge_listen::ReceivedBody;
-use tokengauge_observe::host;
+use crate::route::{self, RouteMatcher};
 use tokengauge_telemetry::UpstreamCounts;
-use tokengauge_types::event::{CallerIdentity, RejectReason, RouteFacts, Scheme};
+use tokengauge_types::event::RejectReason;
 use tokengauge_types::label::Label;
-use tokengauge_types::tcp::TcpConnection;
-
-/// The client of a connection, identified by the properties of the connection.
-#[derive(Clone, Debug)]
-pub struct Client {
-    /// `None` for a Unix socket.
-    pub connection: Option<Arc<TcpConnection>>,
-    pub scheme: Scheme,
-}
-
-/// A request as it arrives from the listener, before routing.
-#[derive(Debug)]
-pub struct ClientRequest {
-    pub(super) request: Request<ReceivedBody>,
-    pub(super) client: Client,
-}
-
-/// A request and its route.
-#[derive(Debug)]
-pub struct RoutedRequest {
-    pub(super) request: Request<ReceivedBody>,
-    pub(super) client: Client,
-    pub(super) facts: Arc<RouteFacts>,
-    pub(super) identity: CallerIdentity,
-    pub(super) trace_headers: TraceHeaders,
-    pub(super) destination: Result<Destination, RejectReason>,
-}
-
-/// Selects the route of each request. The route determines the upstream and the concurrency limit.
-#[derive(Clone, Debug)]
-pub struct Route<S> {
-    pub(super) inner: S,
-    /// The current routes. A reload replaces the table; each request keeps its original route.
-    pub(super) routes: Arc<ArcSwap<RouteTable>>,
-    /// Route facts that are reported for requests that match no route.
-    pub(super) unrouted: Arc<RouteFacts>,
-}
-
-impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: ClientRequest) -> S::Future {
-        let ClientRequest { request, client } = request;
-        let routes = self.routes.load();
-        let identity = routes.identity().read(request.headers());
-        let (facts, trace_headers, destination) =
-            match routes.find(host(&request), request.uri().path()) {
-                Some((route, destination)) => {
-                    let destination = destination
-                        .ok_or(RejectReason::NoRoute)
-                        .and_then(|it| it.check_path(route, request.uri().path()));
-                    (Arc::clone(&route.facts), route.trace, destination)
-                }
-                None => {
-                    let destination = Err(RejectReason::NoRoute);
-                    (Arc::clone(&self.unrouted), TraceHeaders::default(), destination)
-                }
-            };
-        let is_loop = client.connection.as_deref().is_some_and(open_sockets::is_own);
-        let destination = if is_loop {
-            Err(RejectReason::Loop)
-        } else if target::has_one_host(&request) {
-            destination
-        } else {
-            Err(RejectReason::BadRequest)
-        };
-        // Drops the reference to the table before the request is forwarded, so that a reload does not wait for any
-        // request.
-        drop(routes);
-        self.inner.call(RoutedRequest {
-            request,
-            client,
-            facts,
-            identity,
-            trace_headers,
-            destination,
-        })
-    }
-}
 
 /// All routes with their upstreams and limiters. A reload replaces the whole table, so that no request finds a new
 /// route without its upstream.
@@ -127,17 +34,6 @@ pub struct Destination {
     pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
 }
 
-impl Destination {
-    /// Rejects a path that could leave the prefix of the route or the base path of the upstream.
-    fn check_path(self, route: &route::Config, path: &str) -> Result<Self, RejectReason> {
-        let is_limited = !route.prefix.is_empty() || !self.upstream.config().base_path.is_empty();
-        if is_limited && target::has_parent_segment(path) {
-            return Err(RejectReason::BadRequest);
-        }
-        Ok(self)
-    }
-}
-
 impl RouteTable {
     /// Creates a table that reuses the limiters of the `previous` table, with their running and queued exchanges. The
     /// new limits take effect in [`apply_limits`](Self::apply_limits).
@@ -154,8 +50,11 @@ impl RouteTable {
             Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limit))))
         };
         let limiters = routes.routes().filter_map(limiter).collect();
-        for (new, old) in same_routes(&routes, previous) {
-            new.facts.keep_learned_provider(&old.facts);
+        for route in routes.routes() {
+            let mut known = previous.into_iter().flat_map(|table| table.routes.routes());
+            if let Some(same) = known.find(|known| known.facts.name == route.facts.name) {
+                route.facts.keep_learned_provider(&same.facts);
+            }
         }
         Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
@@ -197,30 +96,26 @@ impl RouteTable {
         &self.identity
     }
 
-    /// Returns the route of a request and its destination. The destination is `None` if the route names an upstream
-    /// that does not exist.
+    /// Returns the route of a request, and its destination or the reason why the request cannot be forwarded.
     pub(super) fn find(
         &self,
         host: Option<&str>,
         path: &str,
-    ) -> Option<(&route::Config, Option<Destination>)> {
+    ) -> Option<(&route::Config, Result<Destination, RejectReason>)> {
         let route = self.routes.find(host, path)?;
-        let upstream = self.upstreams.get(&route.upstream).cloned();
-        let limiter = route.admission.and_then(|_| self.limiters.get(&route.facts.name).cloned());
-        let stripped = route.stripped();
-        Some((route, upstream.map(|upstream| Destination { upstream, stripped, limiter })))
+        Some((route, self.destination(route, path)))
     }
-}
 
-/// Returns the routes that the `previous` table has under the same name, each with its previous configuration.
-fn same_routes<'a>(
-    routes: &'a RouteMatcher,
-    previous: Option<&'a RouteTable>,
-) -> impl Iterator<Item = (&'a route::Config, &'a route::Config)> {
-    routes.routes().filter_map(move |new| {
-        let mut old = previous?.routes.routes();
-        Some((new, old.find(|old| old.facts.name == new.facts.name)?))
-    })
+    fn destination(&self, route: &route::Config, path: &str) -> Result<Destination, RejectReason> {
+        let upstream = self.upstreams.get(&route.upstream).ok_or(RejectReason::NoRoute)?;
+        // Rejects a path that could leave the prefix of the route or the base path of the upstream.
+        let is_limited = !route.prefix.is_empty() || !upstream.config().base_path.is_empty();
+        if is_limited && target::has_parent_segment(path) {
+            return Err(RejectReason::BadRequest);
+        }
+        let limiter = route.admission.and_then(|_| self.limiters.get(&route.facts.name).cloned());
+        Ok(Destination { upstream: Arc::clone(upstream), stripped: route.stripped(), limiter })
+    }
 }
 
 #[cfg(test)]

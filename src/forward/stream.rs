@@ -1,20 +1,21 @@
 //! The byte stream to an upstream: TCP, with or without TLS.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
+use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::open_sockets::OpenSocket;
-use super::tls_stream::TlsStream;
-use crate::tcp;
+use crate::{lock, tcp};
 use tokengauge_observe::tee::UploadFlush;
 
 /// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
@@ -25,11 +26,13 @@ pub struct UpstreamStream<S = Transport> {
     /// The error of a failed write. From then on, written data is discarded, and the end of the received data becomes
     /// this error. hyper would otherwise drop the connection with the data that it has not read yet.
     failed_write: Option<io::Error>,
+    /// The error of a TLS read that also returned valid records. `tokio_rustls` returns the error before their data.
+    failed_read: Option<io::Error>,
     _socket: Option<OpenSocket>,
 }
 
 /// TCP, with or without TLS. The TLS state is boxed: it takes a kilobyte, which plain connections should not allocate.
-pub type Transport = Either<TcpStream, Box<TlsStream>>;
+pub type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// State that a connection shares with its stream.
 #[derive(Debug, Default)]
@@ -40,17 +43,17 @@ pub struct StreamState {
     is_probing: AtomicBool,
     /// Whether any byte was received since the last request began.
     has_received: AtomicBool,
-    end: AtomicU8,
+    end: Mutex<StreamEnd>,
     /// Whether the settings of an HTTP/2 upstream are awaited.
     awaits_settings: AtomicBool,
     settings: Notify,
 }
 
 /// How the upstream ended a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum StreamEnd {
-    /// The connection is open, or failed for a reason other than those above.
+    /// The connection is open, or failed for a reason other than those below.
+    #[default]
     Open,
     /// FIN. RST may follow if data arrives at the closed socket.
     Closed,
@@ -89,28 +92,33 @@ impl StreamState {
     }
 
     pub(super) fn end(&self) -> StreamEnd {
-        [StreamEnd::Closed, StreamEnd::Reset, StreamEnd::ResetAfterClose]
-            .into_iter()
-            .find(|end| *end as u8 == self.end.load(Ordering::Relaxed))
-            .unwrap_or(StreamEnd::Open)
-    }
-
-    fn set_end(&self, end: StreamEnd) {
-        self.end.store(end as u8, Ordering::Relaxed);
+        *lock(&self.end)
     }
 }
 
-/// The TCP connection below a stream. `None` for streams in memory.
+/// The layers below a stream.
 pub trait Socket {
+    /// Returns the TCP connection. `None` for streams in memory.
     fn tcp(&self) -> Option<&TcpStream>;
+
+    /// Reads decrypted data without reading the socket. Returns the number of bytes.
+    fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize;
 }
 
 impl Socket for Transport {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(match self {
             Self::Left(stream) => stream,
-            Self::Right(stream) => stream.tcp(),
+            Self::Right(stream) => stream.get_ref().0,
         })
+    }
+
+    fn read_decrypted(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+        let Self::Right(stream) = self else { return 0 };
+        let (_, session) = stream.get_mut();
+        let read = session.reader().read(buf.initialize_unfilled()).unwrap_or_default();
+        buf.advance(read);
+        read
     }
 }
 
@@ -119,7 +127,7 @@ impl UpstreamStream {
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
             Transport::Left(_) => false,
-            Transport::Right(stream) => stream.chose_http2(),
+            Transport::Right(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
 }
@@ -127,7 +135,8 @@ impl UpstreamStream {
 impl<S> UpstreamStream<S> {
     /// `socket` is registered as long as the stream exists.
     pub(super) fn new(stream: S, socket: Option<OpenSocket>) -> Self {
-        Self { stream, state: Arc::default(), failed_write: None, _socket: socket }
+        let state = Arc::default();
+        Self { stream, state, failed_write: None, failed_read: None, _socket: socket }
     }
 
     pub(super) const fn state(&self) -> &Arc<StreamState> {
@@ -163,7 +172,7 @@ impl<S: Socket> UpstreamStream<S> {
     /// Records how the received data ended. `error` is `None` for an orderly end.
     fn record_end(&self, error: Option<&io::Error>) {
         let error = self.failed_write.as_ref().or(error).map(io::Error::kind);
-        self.state.set_end(match error {
+        *lock(&self.state.end) = match error {
             // Linux returns `BrokenPipe` for RST after FIN.
             Some(ErrorKind::BrokenPipe) => StreamEnd::ResetAfterClose,
             Some(ErrorKind::ConnectionReset) => StreamEnd::Reset,
@@ -173,7 +182,7 @@ impl<S: Socket> UpstreamStream<S> {
             }
             None | Some(ErrorKind::UnexpectedEof) => StreamEnd::Closed,
             Some(_) => StreamEnd::Open,
-        });
+        };
     }
 }
 
@@ -197,7 +206,13 @@ impl<S: AsyncRead + Socket + Unpin> AsyncRead for UpstreamStream<S> {
             self.state.settings.notify_one();
         }
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        let mut result = match self.failed_read.take() {
+            Some(error) => Err(error),
+            None => ready!(Pin::new(&mut self.stream).poll_read(cx, buf)),
+        };
+        if result.is_err() && self.stream.read_decrypted(buf) > 0 {
+            self.failed_read = mem::replace(&mut result, Ok(())).err();
+        }
         if result.is_ok() && buf.filled().len() > before {
             self.state.has_received.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(()));
@@ -276,6 +291,10 @@ mod tests {
     impl Socket for DuplexStream {
         fn tcp(&self) -> Option<&TcpStream> {
             None
+        }
+
+        fn read_decrypted(&mut self, _: &mut ReadBuf<'_>) -> usize {
+            0
         }
     }
 

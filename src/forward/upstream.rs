@@ -20,8 +20,7 @@ use tokengauge_types::event::ConnectTimings;
 /// One upstream: its settings and connections. All exchanges with the upstream share this value.
 #[derive(Debug)]
 pub struct Upstream {
-    pub(super) config: Config,
-    pub(super) connector: Arc<Connector>,
+    connector: Arc<Connector>,
     /// Value of the `Host` header, unless the client's `Host` is preserved.
     pub(super) host: HeaderValue,
     pub(super) pool: Arc<Pool>,
@@ -42,13 +41,12 @@ impl Upstream {
         config: Config,
         health: Arc<UpstreamHealth>,
     ) -> Result<Arc<Self>, connect::SetupError> {
-        let connector = Arc::new(Connector::new(&config)?);
-        let host = connect::host_header(&config)?;
+        let connector = Connector::new(config)?;
+        let host = connect::host_header(&connector.config)?;
         Ok(Arc::new(Self {
-            pool: Arc::new(Pool::new(&config, Arc::clone(&health))),
-            http2: Http2Pool::new(&config),
-            config,
-            connector,
+            pool: Arc::new(Pool::new(&connector.config, Arc::clone(&health))),
+            http2: Http2Pool::new(&connector.config),
+            connector: Arc::new(connector),
             host,
             kept_bytes: Arc::new(Semaphore::new(MAX_KEPT_TOTAL)),
             health,
@@ -56,7 +54,7 @@ impl Upstream {
     }
 
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.connector.config
     }
 
     /// Logs the end of an outage, if there was one.
@@ -79,7 +77,7 @@ impl Upstream {
 
     /// Returns the address that connections are opened to, for the log.
     fn address(&self) -> String {
-        let Config { host, port, proxy, .. } = &self.config;
+        let Config { host, port, proxy, .. } = self.config();
         match proxy {
             None => format!("{host}:{port}"),
             Some(proxy) => format!("{host}:{port} through {}:{}", proxy.host, proxy.port),
@@ -89,17 +87,17 @@ impl Upstream {
     /// Returns whether requests are sent to an HTTP proxy instead of the upstream. Returns `false` for `https`
     /// upstreams, because the proxy opens a tunnel to them.
     pub(super) fn is_behind_plain_proxy(&self) -> bool {
-        !self.config.tls && self.connector.proxy.is_some()
+        !self.config().tls && self.config().proxy.is_some()
     }
 
     pub(super) fn proxy_authorization(&self) -> Option<&HeaderValue> {
-        let proxy = self.connector.proxy.as_ref().filter(|_| !self.config.tls)?;
+        let proxy = self.config().proxy.as_ref().filter(|_| !self.config().tls)?;
         proxy.authorization.as_ref()
     }
 
     /// Opens a new HTTP/1.1 connection, or returns a place on an HTTP/2 connection.
     pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
-        match self.config.protocol {
+        match self.config().protocol {
             Protocol::Http1 => {
                 let (stream, connected) = self.connector.connect().await?;
                 let connection = Http1Connection::handshake(stream, &connected).await?;

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokengauge_types::event::RouteFacts;
@@ -51,16 +53,7 @@ impl ConcurrencyLimit {
 
 /// What happens to the trace headers of a request.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Deserialize,
-    Eq,
-    PartialEq,
-    Serialize,
-    schemars::JsonSchema,
-    clap::ValueEnum,
+    Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize, ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum TraceHeaders {

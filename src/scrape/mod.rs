@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::forward::{self, HttpProbe, ProbeError, SetupError};
+use crate::lock;
 use tokengauge_measure::engine::{self, Engine, EngineReading, LARGEST_BODY, ScrapeResult};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
@@ -91,7 +92,7 @@ impl Scraper {
     /// # Errors
     /// Returns the same errors as [`start`](Self::start). If there is an error, the endpoints do not change.
     pub fn reload(&self, endpoints: &[Config]) -> Result<(), Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let State { runtime, tasks } = &mut *state;
         let is_new = |config: &&Config| !tasks.iter().any(|(known, _)| known == *config);
         let set_up = |config: &Config| match HttpProbe::new(&config.to, ACCEPT, LARGEST_BODY) {

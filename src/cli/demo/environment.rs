@@ -56,7 +56,7 @@ impl DemoEnvironment {
             Arc::clone(&ledger),
             std::future::pending(),
         );
-        let receive = receiver.clone().serve(otlp_listener, std::future::pending());
+        let receive = receiver.clone().serve(otlp_listener);
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = run_args(addresses, backend)?;
         let config = config::load(&args, &|_| None)?;
@@ -105,7 +105,6 @@ fn default_or_any(default: u16) -> SocketAddr {
     }
 }
 
-/// Returns settings that export to the receiver over OTLP/HTTP.
 fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::Config {
     let mut config = tokengauge_telemetry::Config::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::demo::scenario::Scenario;
+use crate::lock;
 use tokengauge_simulator::tokens;
 use tokengauge_types::clock::{self, MonotonicInstant};
 
@@ -125,8 +126,8 @@ impl Load {
 }
 
 impl Shared {
-    fn records(&self) -> std::sync::MutexGuard<'_, ClientRecords> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> MutexGuard<'_, ClientRecords> {
+        lock(&self.records)
     }
 
     fn keep(&self, record: ClientRecord) {
@@ -318,7 +319,6 @@ impl ResponseText {
         }
     }
 
-    /// Adds a non-streaming body.
     fn add_body(&mut self, body: &[u8], at: MonotonicInstant) {
         if let Ok(value) = serde_json::from_slice(body) {
             self.add_choices(&value, "message", at);

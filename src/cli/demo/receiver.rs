@@ -4,8 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
@@ -27,6 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::cli::demo::load::TraceId;
+use crate::lock;
 
 /// Maximum number of stored spans, about 40 MB: two spans for each exchange in the backend's ledger.
 const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::DEFAULT_CAPACITY;
@@ -171,21 +171,20 @@ pub struct Receiver(Arc<Mutex<ReceivedTelemetry>>);
 impl Receiver {
     /// Calls `read` with the telemetry received so far.
     pub fn read<T>(&self, read: impl FnOnce(&ReceivedTelemetry) -> T) -> T {
-        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&lock(&self.0))
     }
 
-    /// Serves `POST /v1/traces` and `POST /v1/metrics` with protobuf bodies until `shutdown` completes.
-    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+    /// Serves `POST /v1/traces` and `POST /v1/metrics` with protobuf bodies until the future is dropped.
+    pub async fn serve(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
-        tokio::pin!(shutdown);
         loop {
             let full = connections.len() >= MAX_CONNECTIONS;
             tokio::select! {
-                () = &mut shutdown => return,
                 Some(_) = connections.join_next() => {}
                 Ok((socket, _)) = listener.accept(), if !full => {
                     connections.spawn(self.clone().serve_connection(socket));
                 }
+                else => return,
             }
         }
     }
@@ -219,7 +218,7 @@ impl Receiver {
     }
 
     fn receive(&self, path: &str, body: Bytes) -> StatusCode {
-        let mut telemetry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut telemetry = lock(&self.0);
         telemetry.exports += 1;
         let decoded = match path {
             "/v1/traces" => ExportTraceServiceRequest::decode(body).map(|it| telemetry.traces(it)),
@@ -347,7 +346,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let receiver = Receiver::default();
-        tokio::spawn(receiver.clone().serve(listener, std::future::pending()));
+        tokio::spawn(receiver.clone().serve(listener));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);

@@ -28,7 +28,6 @@ pub struct Report {
     checks: Vec<Check>,
 }
 
-/// One check and its result.
 #[derive(Debug)]
 struct Check {
     name: &'static str,
@@ -117,8 +116,9 @@ impl Observations<'_> {
 }
 
 impl Exchange<'_> {
-    fn client_span(&self) -> Option<&Span> {
-        self.spans.iter().find(|span| !span.server)
+    /// Returns the entry of the ledger and the CLIENT span, if there are both.
+    fn compared(&self) -> Option<(&tokengauge_simulator::Entry, &Span)> {
+        self.entry.zip(self.spans.iter().find(|span| !span.server))
     }
 
     /// Returns whether both the backend and the client saw a complete response.
@@ -200,7 +200,7 @@ fn check_counted_tokens(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let (mut whole, mut cut, mut tokens) = (0, 0, 0);
     for exchange in exchanges {
-        let (Some(entry), Some(span)) = (exchange.entry, exchange.client_span()) else {
+        let Some((entry, span)) = exchange.compared() else {
             continue;
         };
         let counted = span.counted.unwrap_or_default();
@@ -232,7 +232,7 @@ fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let mut with_usage = 0_usize;
     for exchange in exchanges.iter().filter(|record| record.is_complete()) {
-        let (Some(entry), Some(span)) = (exchange.entry, exchange.client_span()) else {
+        let Some((entry, span)) = exchange.compared() else {
             continue;
         };
         let sent = entry.reported.map(|usage| usage.output).filter(|output| *output > 0);
@@ -250,8 +250,8 @@ fn check_reported_usage(exchanges: &[Exchange<'_>]) -> Check {
 /// Tolerance for the time to first token that the proxy reports.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Minimum ratio of exchanges with a small error bound. With fewer, the machine was too busy to show the accuracy.
-const MIN_ACCURATE_RATIO: f64 = 0.1;
+/// One in this many exchanges must have a small error bound. With fewer, the machine was too busy to show the accuracy.
+const MIN_ACCURATE: usize = 10;
 
 /// Checks the time to first token that the proxy reports. No source knows the exact value, but two sources bound it.
 ///
@@ -267,7 +267,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     let mut mismatches = Mismatches::default();
     let mut errors = Vec::new();
     for exchange in exchanges.iter().filter(|record| record.record.stream) {
-        let (Some(entry), Some(span)) = (exchange.entry, exchange.client_span()) else {
+        let Some((entry, span)) = exchange.compared() else {
             continue;
         };
         let Some(written) = entry.first_token else {
@@ -297,7 +297,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
     errors.sort_unstable();
     let shown = errors.partition_point(|error| *error <= TOLERANCE);
     // This is not an error: each value is within its bounds, and only the accuracy is unknown.
-    let busy = if ratio(shown, errors.len()) < MIN_ACCURATE_RATIO {
+    let busy = if shown == 0 || shown * MIN_ACCURATE < errors.len() {
         " (the machine was too busy to show the accuracy)"
     } else {
         ""
@@ -311,12 +311,6 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
         TOLERANCE.as_millis()
     );
     Check { name: "time to first token", summary, mismatches }
-}
-
-/// Returns the ratio of `part` to `whole`, or 0 if `whole` is 0.
-#[expect(clippy::cast_precision_loss, reason = "counts of the demo stay far below 2^52")]
-fn ratio(part: usize, whole: usize) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Returns the smallest value that is at least as large as this ratio of the sorted values.

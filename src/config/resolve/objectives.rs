@@ -106,10 +106,6 @@ pub(super) fn state(
 /// - At least 15 tokens per second for 95 % of requests: three times as fast as people read.
 /// - Complete within 60 s for 95 % of requests: the time after which nginx and common load balancers abort a response
 ///   that is not streamed.
-/// - First token within 2 s for 95 %: models and prompts are not known yet. A chat that should feel immediate needs
-///   500 ms.
-/// - At least 15 tokens per second for 95 %: three times as fast as people read.
-/// - Complete within 60 s for 95 %: where nginx and common load balancers abort a response that is not streamed.
 fn defaults() -> Vec<Objective> {
     let objectives = [
         ("availability", Sli::Availability, 0.995),

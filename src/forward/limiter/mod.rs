@@ -8,10 +8,11 @@
 //! permits in use.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
+use crate::lock;
 use crate::route::ConcurrencyLimit;
 
 /// Concurrency limiter of one route. Admits an exchange immediately while there are free permits, otherwise in the
@@ -52,11 +53,9 @@ pub struct Queued {
 pub enum Entry {
     Admitted(Permit),
     Queued(Queued),
+    /// All permits are in use and the queue is full.
+    Full(ConcurrencyLimit),
 }
-
-/// Error: all permits are in use and the queue is full.
-#[derive(Debug)]
-pub struct QueueFull(pub(super) ConcurrencyLimit);
 
 impl ConcurrencyLimiter {
     pub(super) fn new(limit: ConcurrencyLimit) -> Arc<Self> {
@@ -69,14 +68,14 @@ impl ConcurrencyLimiter {
     }
 
     /// Admits an exchange, or queues it if there is no free permit.
-    pub(super) fn enter(self: &Arc<Self>) -> Result<Entry, QueueFull> {
+    pub(super) fn enter(self: &Arc<Self>) -> Entry {
         let mut state = self.state();
         let number = state.next;
         let permit = || Permit { limiter: Arc::clone(self), number };
         let entry = match state.limit {
             Some(limit) if state.running >= limit.max_in_flight => {
                 if state.waiting.len() >= limit.max_queue {
-                    return Err(QueueFull(limit));
+                    return Entry::Full(limit);
                 }
                 let (sender, admitted) = oneshot::channel();
                 state.waiting.insert(number, sender);
@@ -88,7 +87,7 @@ impl ConcurrencyLimiter {
             }
         };
         state.next += 1;
-        Ok(entry)
+        entry
     }
 
     /// Replaces the limit. Running and queued exchanges remain. After the limit is lowered, the next exchange is
@@ -123,9 +122,8 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Locks the state, even if the mutex is poisoned. Every critical section leaves the counts consistent.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

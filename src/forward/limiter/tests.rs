@@ -22,18 +22,14 @@ fn counts(limiter: &ConcurrencyLimiter) -> (usize, usize) {
     (state.running, state.waiting.len())
 }
 
-fn admitted(entry: Result<Entry, QueueFull>) -> Permit {
-    match entry {
-        Ok(Entry::Admitted(permit)) => permit,
-        other => panic!("not admitted: {other:?}"),
-    }
+fn admitted(entry: Entry) -> Permit {
+    let Entry::Admitted(permit) = entry else { panic!("not admitted: {entry:?}") };
+    permit
 }
 
-fn queued(entry: Result<Entry, QueueFull>) -> Queued {
-    match entry {
-        Ok(Entry::Queued(queued)) => queued,
-        other => panic!("not queued: {other:?}"),
-    }
+fn queued(entry: Entry) -> Queued {
+    let Entry::Queued(queued) = entry else { panic!("not queued: {entry:?}") };
+    queued
 }
 
 #[test]
@@ -42,7 +38,7 @@ fn permits_then_queue_then_rejection() {
     let first = admitted(limiter.enter());
     let _second = admitted(limiter.enter());
     let third = queued(limiter.enter());
-    assert!(matches!(limiter.enter(), Err(QueueFull(full)) if full == limit(2, 1)));
+    assert!(matches!(limiter.enter(), Entry::Full(full) if full == limit(2, 1)));
     assert_eq!(counts(&limiter), (2, 1));
     drop(first);
     assert_eq!(counts(&limiter), (2, 0), "the third got the permit of the first");
@@ -95,7 +91,7 @@ fn raised_limit_admits_at_once_and_lowered_limit_waits() {
     assert_eq!(counts(&limiter), (2, 2));
     permits.pop();
     assert_eq!(counts(&limiter), (1, 2));
-    assert!(matches!(limiter.enter(), Err(QueueFull(_))));
+    assert!(matches!(limiter.enter(), Entry::Full(_)));
     permits.pop();
     assert_eq!(counts(&limiter), (1, 1));
     limiter.set_limit(None);
@@ -120,15 +116,15 @@ fn concurrent_use_loses_no_permit() {
         |limiter: &Arc<ConcurrencyLimiter>, stay: &dyn Fn(Permit), number: usize| match limiter
             .enter()
         {
-            Ok(Entry::Admitted(permit)) => stay(permit),
-            Ok(Entry::Queued(queued)) if number.is_multiple_of(3) => drop(queued),
-            Ok(Entry::Queued(queued)) => {
+            Entry::Admitted(permit) => stay(permit),
+            Entry::Queued(queued) if number.is_multiple_of(3) => drop(queued),
+            Entry::Queued(queued) => {
                 while !queued.is_admitted() {
                     std::thread::yield_now();
                 }
                 stay(queued.permit);
             }
-            Err(QueueFull(_)) => std::thread::yield_now(),
+            Entry::Full(_) => std::thread::yield_now(),
         };
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -167,16 +163,16 @@ proptest! {
         for act in acts {
             match act {
                 Act::Enter => match limiter.enter() {
-                    Ok(Entry::Admitted(permit)) => {
+                    Entry::Admitted(permit) => {
                         prop_assert!(within.len() < now.max_in_flight);
                         within.push(permit);
                     }
-                    Ok(Entry::Queued(queued)) => {
+                    Entry::Queued(queued) => {
                         prop_assert!(within.len() >= now.max_in_flight);
                         prop_assert!(line.len() < now.max_queue);
                         line.push(queued);
                     }
-                    Err(QueueFull(_)) => {
+                    Entry::Full(_) => {
                         prop_assert!(within.len() >= now.max_in_flight);
                         prop_assert!(line.len() >= now.max_queue);
                     }

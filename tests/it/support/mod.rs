@@ -11,14 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokengauge::forward::{
-    self, Client, Forwarder, Identity, Propagation, RouteTable, Upstream, identity,
-};
+use tokengauge::forward::{self, Forwarder, Identity, Propagation, RouteTable, Upstream, identity};
 use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
-use tokengauge_listen::{Address, Connections, Listener};
+use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
-    Direction, Ending, ExchangeId, ObserverEvent, ProxyPosition, RequestHead, RouteFacts, Scheme,
+    Direction, Ending, ExchangeId, ObserverEvent, ProxyPosition, RequestHead, RouteFacts,
     TimestampedEvent,
 };
 use tokengauge_types::label::Label;
@@ -199,7 +197,7 @@ impl Setup {
         let identity = Identity::new(self.identity, b"");
         let ways = RouteTable::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
-        let forwarder = Forwarder::new(forward::Dependencies {
+        let forwarder = Forwarder::new(forward::RequestOpener {
             routes: Arc::clone(&ways),
             channel: Arc::clone(&channel),
             unrouted: Arc::new(self::facts("none")),
@@ -209,12 +207,7 @@ impl Setup {
         let address = listener.local_addr().unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
         let (stop, stopped) = oneshot::channel();
         let service = Arc::clone(&forwarder);
-        let handler = move |peer: tokengauge_listen::Peer| {
-            service.service(Client {
-                connection: peer.connection,
-                scheme: if peer.tls { Scheme::Https } else { Scheme::Http },
-            })
-        };
+        let handler = move |peer: Peer| service.service(peer);
         let serving = tokio::spawn(listener.serve(handler, async {
             drop(stopped.await);
         }));
