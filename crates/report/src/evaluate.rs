@@ -130,11 +130,10 @@ impl Runs {
             let rows = of_side(log, side);
             let extent = RunExtent::of(rows.clone()).ok_or_else(|| Error::NoSide {
                 side: side.and_then(Side::name).unwrap_or_default(),
-                is: match request.only.as_slice() {
-                    [] => "its files contain no call of a known API".to_owned(),
-                    [..] => {
-                        format!("its files contain no call that matches {}", selectors(request))
-                    }
+                is: if request.only.is_empty() {
+                    "its files contain no call of a known API".to_owned()
+                } else {
+                    format!("its files contain no call that matches {}", selectors(request))
                 },
             })?;
             let run = Run {

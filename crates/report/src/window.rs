@@ -113,43 +113,47 @@ pub fn find<'r>(
     ramp_down: Trim,
 ) -> Window {
     let searched = warmup == Trim::Auto || ramp_down == Trim::Auto;
-    let steady = if searched {
-        steady_state(rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto)
-    } else {
-        Err("")
-    };
-    let found = steady.unwrap_or(StartRange::ALL);
-    let starts = || sorted_starts(rows.clone());
+    let search = || steady_state(rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto);
+    let steady = searched.then(search).transpose();
+    let found = steady.ok().flatten().unwrap_or(StartRange::ALL);
+    let nth_start = |place| nth_start(rows.clone(), place).unwrap_or(StartRange::ALL.until);
     let from = match warmup {
         Trim::Auto => found.from,
         Trim::None => StartRange::ALL.from,
         Trim::Time(time) => extent.from.saturating_add(nanos(time)),
-        Trim::Requests(count) => nth(&starts(), count).unwrap_or(StartRange::ALL.until),
+        Trim::Requests(count) => nth_start(count),
     };
     let until = match ramp_down {
         Trim::Auto => found.until,
         Trim::None => StartRange::ALL.until,
         Trim::Time(time) => extent.to.saturating_sub(nanos(time)),
         Trim::Requests(0) => StartRange::ALL.until,
-        Trim::Requests(count) => {
-            let left = extent.requests.saturating_sub(count);
-            nth(&starts(), left).unwrap_or(StartRange::ALL.until)
-        }
+        Trim::Requests(count) => nth_start(extent.requests.saturating_sub(count)),
     };
     let bounds = StartRange { from, until };
+    let count = |range: StartRange| rows.clone().filter(|row| range.contains(row)).count() as u64;
+    let (cut_before, counted) = (count(StartRange { from: 0, until: from }), count(bounds));
+    let from = from.clamp(extent.from, extent.to);
+    let to = until.clamp(from, extent.to);
     Window {
         method: method(warmup, ramp_down),
-        ..build_window(rows.clone(), extent, bounds, steady.map(|_| searched))
+        steady: matches!(steady, Ok(Some(_))),
+        not_found: steady.err(),
+        from: time::format(from),
+        to: time::format(to),
+        offset: (from - extent.from) as f64 / 1e9,
+        length: (to - from) as f64 / 1e9,
+        cut_before,
+        cut_after: extent.requests - cut_before - counted,
+        counted,
+        bounds,
     }
 }
 
-fn sorted_starts<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<u64> {
+/// Returns the start of the request at `place` in the order of starts.
+fn nth_start<'r>(rows: impl Iterator<Item = &'r Row>, place: u64) -> Option<u64> {
     let mut starts: Vec<u64> = rows.map(|row| row.start).collect();
     starts.sort_unstable();
-    starts
-}
-
-fn nth(starts: &[u64], place: u64) -> Option<u64> {
     starts.get(usize::try_from(place).ok()?).copied()
 }
 
@@ -164,51 +168,11 @@ fn method(warmup: Trim, ramp_down: Trim) -> String {
         Trim::Time(time) => format!("{} s removed", time.as_secs_f64()),
         Trim::Requests(count) => format!("{count} requests removed"),
     };
+    let ends = format!("start: {}, end: {}", cut(warmup), cut(ramp_down));
     match (warmup, ramp_down) {
         (Trim::Auto, Trim::Auto) => steady::METHOD.to_owned(),
-        (Trim::Auto, _) | (_, Trim::Auto) => format!(
-            "start: {}, end: {}; detected by {}",
-            cut(warmup),
-            cut(ramp_down),
-            steady::METHOD
-        ),
-        (Trim::None | Trim::Time(_) | Trim::Requests(_), _) => {
-            format!("start: {}, end: {}", cut(warmup), cut(ramp_down))
-        }
-    }
-}
-
-fn build_window<'r>(
-    rows: impl Iterator<Item = &'r Row>,
-    extent: RunExtent,
-    bounds: StartRange,
-    steady: Result<bool, &'static str>,
-) -> Window {
-    let (mut before, mut after, mut counted) = (0, 0, 0);
-    for row in rows {
-        let place = if bounds.contains(row) {
-            &mut counted
-        } else if row.start < bounds.from {
-            &mut before
-        } else {
-            &mut after
-        };
-        *place += 1;
-    }
-    let from = bounds.from.clamp(extent.from, extent.to);
-    let to = bounds.until.clamp(from, extent.to);
-    Window {
-        method: String::new(),
-        steady: steady == Ok(true),
-        not_found: steady.err().filter(|why| !why.is_empty()),
-        from: time::format(from),
-        to: time::format(to),
-        offset: (from - extent.from) as f64 / 1e9,
-        length: (to - from) as f64 / 1e9,
-        cut_before: before,
-        cut_after: after,
-        counted,
-        bounds,
+        (Trim::Auto, _) | (_, Trim::Auto) => format!("{ends}; detected by {}", steady::METHOD),
+        (Trim::None | Trim::Time(_) | Trim::Requests(_), _) => ends,
     }
 }
 
