@@ -62,11 +62,8 @@ fn check_container_names(
 ) -> Result<(), InjectError> {
     let choices: Vec<String> =
         lists.iter().flat_map(|list| edit.list(list)).map(pod::name).collect();
-    let unknown = config.containers.iter().flatten().find(|name| !choices.contains(name));
-    match unknown {
-        Some(name) => Err(InjectError::NoSuchContainer { name: name.clone(), choices }),
-        None => Ok(()),
-    }
+    let unknown = config.containers.iter().flatten().find(|name| !choices.contains(name)).cloned();
+    unknown.map_or(Ok(()), |name| Err(InjectError::NoSuchContainer { name, choices }))
 }
 
 /// Environment variables that a container sets, with their values. The value is `None` if the manifest does not
@@ -134,16 +131,15 @@ impl Application<'_> {
         for source in items(container, "/envFrom") {
             let prefix = text(source, "/prefix").unwrap_or_default();
             for (key, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
-                let Some(name) = source.get(key).map(pod::name) else {
-                    continue;
-                };
+                let Some(name) = source.get(key).map(pod::name) else { continue };
                 match self.context.variables(kind, &name, self.pods) {
                     Some(keys) => {
                         variables.extend(keys.iter().map(|key| (format!("{prefix}{key}"), None)));
                     }
-                    None => {
-                        unknown_source = unknown_source.or_else(|| Some(format!("{kind} {name}")));
+                    None if unknown_source.is_none() => {
+                        unknown_source = Some(format!("{kind} {name}"))
                     }
+                    None => {}
                 }
             }
         }
