@@ -12,7 +12,6 @@ use crate::timeline::{Saturation, Timeline};
 use crate::window::{self, RunExtent};
 use crate::{Compare, Group, Report, Request, Run, Subject, UNKNOWN, time};
 
-/// Error of an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -22,12 +21,7 @@ pub enum Error {
     )]
     NoCalls(u64),
     #[error("none of {calls} calls matches {selectors}; {existing}")]
-    NoMatch {
-        calls: u64,
-        selectors: String,
-        /// The values that exist.
-        existing: String,
-    },
+    NoMatch { calls: u64, selectors: String, existing: String },
     #[error("side {side} has no requests: {is}")]
     NoSide { side: &'static str, is: String },
 }

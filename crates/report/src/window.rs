@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::row::{NumericField, Row};
 use crate::slices::{SliceTotals, TimeGrid};
-use crate::statistics::ratio;
+use crate::statistics::mean;
 use crate::{steady, time};
 
 /// Minimum number of requests for a steady-state search. With fewer requests, most time slices would be empty.
@@ -209,27 +209,33 @@ fn latency_cut<'r>(
     grid: TimeGrid,
     slices: usize,
 ) -> Result<usize, &'static str> {
-    let mut sums = vec![(0_u64, 0.0); grid.count];
-    for row in rows {
-        let first = row
-            .value_if_ok(NumericField::First)
-            .or_else(|| row.value_if_ok(NumericField::Duration));
-        if let (Some(first), Some((count, sum))) =
-            (first, sums.get_mut(grid.slice_index(row.start)))
-        {
-            *count += 1;
-            *sum += first;
-        }
-    }
-    let means = sums.into_iter().take(slices).enumerate();
+    let latency = |row: &Row| {
+        row.value_if_ok(NumericField::First).or_else(|| row.value_if_ok(NumericField::Duration))
+    };
+    let slices = values_by_slice(rows, grid, latency).into_iter().take(slices).enumerate();
     let (places, means): (Vec<usize>, Vec<f64>) =
-        means.filter_map(|(place, (count, sum))| Some((place, ratio(sum, count)?))).unzip();
+        slices.filter_map(|(place, values)| Some((place, mean(values.into_iter())?))).unzip();
     if !steady::is_long_enough(&means) {
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
     // If nothing is removed, the empty slices before the first measured slice are kept, too.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
+}
+
+/// Returns the values of the requests that started in each slice.
+pub fn values_by_slice<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    grid: TimeGrid,
+    value: impl Fn(&Row) -> Option<f64>,
+) -> Vec<Vec<f64>> {
+    let mut slices = vec![Vec::new(); grid.count];
+    for row in rows {
+        if let Some(slice) = slices.get_mut(grid.slice_index(row.start)) {
+            slice.extend(value(row));
+        }
+    }
+    slices
 }
 
 /// Returns the number of output tokens in each slice. The tokens of a response are spread evenly from its first to its

@@ -145,9 +145,7 @@ fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
         let side = if subjects.len() > 1 { subject.name } else { "" };
-        let Some(timeline) = &subject.timeline else {
-            continue;
-        };
+        let Some(timeline) = &subject.timeline else { continue };
         for (name, values) in show(timeline) {
             let points = values.into_iter().enumerate();
             let middle = |place: usize| (place as f64 + 0.5) * timeline.slice;
