@@ -90,10 +90,13 @@ pub fn change_manifests(
 
 fn check_selection(objects: &[&Value], only: &[String]) -> Result<(), String> {
     let names: Vec<String> = objects.iter().map(|object| inject::object_name(object)).collect();
-    let missing = only.iter().find(|name| !names.contains(name));
-    missing.map_or(Ok(()), |name| {
-        Err(format!("--only {name}: the input has no such object; it has {}", names.join(", ")))
-    })
+    match only.iter().find(|name| !names.contains(name)) {
+        Some(missing) => Err(format!(
+            "--only {missing}: the input has no such object; it has {}",
+            names.join(", ")
+        )),
+        None => Ok(()),
+    }
 }
 
 impl ManifestFile {

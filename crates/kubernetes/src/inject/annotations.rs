@@ -109,8 +109,10 @@ impl<'a> Annotations<'a> {
     /// Rejects annotations that the flag `--pin` reserves for the operator.
     fn check_pinned(&self, settings: &Settings) -> Result<(), InjectError> {
         let is_pinned = |name: &str| settings.pin.iter().any(|pinned| pinned == name);
-        let pinned = self.values.iter().find(|(name, _)| is_pinned(name));
-        pinned.map_or(Ok(()), |(name, _)| Err(InjectError::PinnedAnnotation { name }))
+        match self.values.iter().find(|(name, _)| is_pinned(name)) {
+            Some((name, _)) => Err(InjectError::PinnedAnnotation { name }),
+            None => Ok(()),
+        }
     }
 
     fn read<T>(
@@ -181,7 +183,10 @@ fn check_placement(object: &Value, template: &Value) -> Result<(), InjectError> 
     let misplaced = all_annotations(object).find(|(key, _)| {
         key.starts_with(PREFIX) && all_annotations(template).all(|(other, _)| other != *key)
     });
-    misplaced.map_or(Ok(()), |(key, _)| Err(InjectError::MisplacedAnnotation { name: key.clone() }))
+    match misplaced {
+        Some((key, _)) => Err(InjectError::MisplacedAnnotation { name: key.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn from_text<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {

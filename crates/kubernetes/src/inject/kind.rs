@@ -128,8 +128,8 @@ pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     let is_list = text(document, "/kind").is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
         Some(items) if is_list => {
-            let places = (0..).map(|index| format!("/items/{index}"));
-            places.zip(items).collect()
+            let pointers = (0..).map(|index| format!("/items/{index}"));
+            pointers.zip(items).collect()
         }
         Some(_) | None => vec![(String::new(), document)],
     }

@@ -62,8 +62,11 @@ fn check_container_names(
 ) -> Result<(), InjectError> {
     let choices: Vec<String> =
         lists.iter().flat_map(|list| edit.list(list)).map(pod::name).collect();
-    let unknown = config.containers.iter().flatten().find(|name| !choices.contains(name)).cloned();
-    unknown.map_or(Ok(()), |name| Err(InjectError::NoSuchContainer { name, choices }))
+    let unknown = config.containers.iter().flatten().find(|name| !choices.contains(name));
+    match unknown {
+        Some(name) => Err(InjectError::NoSuchContainer { name: name.clone(), choices }),
+        None => Ok(()),
+    }
 }
 
 /// Environment variables that a container sets, with their values. The value is `None` if the manifest does not
@@ -136,10 +139,9 @@ impl Application<'_> {
                     Some(keys) => {
                         variables.extend(keys.iter().map(|key| (format!("{prefix}{key}"), None)));
                     }
-                    None if unknown_source.is_none() => {
-                        unknown_source = Some(format!("{kind} {name}"))
+                    None => {
+                        unknown_source = unknown_source.or_else(|| Some(format!("{kind} {name}")));
                     }
-                    None => {}
                 }
             }
         }
