@@ -69,15 +69,11 @@ pub fn change_manifests(
         changed.separate_from(&file.text);
         let mut line = 1;
         for document in documents {
-            changed.change_document(
-                &file.name,
-                line,
-                document,
-                |object| match &settings_and_context {
-                    Some((settings, context)) => inject::inject(object, context, settings),
-                    None => inject::uninject(object),
-                },
-            );
+            let change = |object: &Value| match &settings_and_context {
+                Some((settings, context)) => inject::inject(object, context, settings),
+                None => inject::uninject(object),
+            };
+            changed.change_document(&file.name, line, document, change);
             line += document.text().matches('\n').count();
         }
     }
@@ -149,8 +145,8 @@ impl ChangedManifests {
                 Ok(Change { patch: object_patch, notes, .. }) => {
                     patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
                     self.cluster_objects.extend(ClusterObject::of(object));
-                    self.messages
-                        .extend(notes.iter().map(|note| format!("{prefix}: {}", note.text)));
+                    let messages = notes.iter().map(|note| format!("{prefix}: {}", note.text));
+                    self.messages.extend(messages);
                 }
                 Err(NoChange::Skipped(SkipReason::Controlled)) => {
                     self.cluster_objects.extend(ClusterObject::of(object));

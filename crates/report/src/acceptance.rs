@@ -12,7 +12,6 @@ use serde::Serialize;
 use crate::compare::{Comparison, Interval, Measure, Statistic};
 use crate::table::{Shares, Statistics};
 
-/// Content of an acceptance file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acceptance {
     /// Minimum number of requests, on each side, from which a figure is computed. With fewer requests, the limit is

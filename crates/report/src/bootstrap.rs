@@ -130,9 +130,7 @@ impl Sampler {
             let mut sum = 0.0;
             for _ in 0..stratum.draws {
                 let place = random.below(stratum.values.len());
-                let Some((value, bin)) = stratum.values.get(place) else {
-                    continue;
-                };
+                let Some((value, bin)) = stratum.values.get(place) else { continue };
                 sum += value;
                 if let Some(weight) = weights.get_mut(*bin) {
                     *weight += stratum.weight;
@@ -141,10 +139,9 @@ impl Sampler {
             mean += sum * stratum.weight;
         }
         let drawn = estimates(mean, self.bins.iter().copied().zip(weights.iter().copied()));
-        let pairs = drawn.into_iter().zip(self.estimates);
         let mut scaled = self.estimates;
-        for (slot, (resampled, first)) in scaled.iter_mut().zip(pairs) {
-            *slot = first + self.scale * (resampled - first);
+        for (estimate, resampled) in scaled.iter_mut().zip(drawn) {
+            *estimate += self.scale * (resampled - *estimate);
         }
         scaled
     }
@@ -199,14 +196,8 @@ pub fn resample(
     mut random: Random,
 ) -> Vec<(Estimates, Estimates)> {
     let mut weights = Vec::new();
-    (0..resamples)
-        .map(|_| {
-            (
-                a.resampled_estimates(&mut random, &mut weights),
-                b.resampled_estimates(&mut random, &mut weights),
-            )
-        })
-        .collect()
+    let mut draw = |side: &Sampler| side.resampled_estimates(&mut random, &mut weights);
+    (0..resamples).map(|_| (draw(a), draw(b))).collect()
 }
 
 #[cfg(test)]

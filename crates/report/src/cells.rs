@@ -14,18 +14,8 @@ const NONE: &str = "–";
 /// Cells of one row.
 pub(super) type Cells = Vec<String>;
 
-/// Returns the dimensions for which at least one group has a value.
-pub(super) fn visible_dimensions(report: &Report) -> Vec<&'static str> {
-    let used =
-        |name: &&&'static str| report.groups.iter().any(|group| group.key.contains_key(**name));
-    report.by.iter().filter(used).copied().collect()
-}
-
 /// Returns the title and the rows of each table. The first row is the heading.
-pub(super) fn sections(
-    report: &Report,
-    visible_dimensions: &[&str],
-) -> Vec<(&'static str, Vec<Cells>)> {
+pub(super) fn sections(report: &Report) -> Vec<(&'static str, Vec<Cells>)> {
     type Find = fn(&Statistics) -> Option<Summary>;
     let summaries: [(&'static str, Find, f64); 4] = [
         ("Output TPS (tokens/s)", |of| of.output_tps, 1.0),
@@ -33,37 +23,31 @@ pub(super) fn sections(
         ("Inter-token latency, ITL (ms)", |of| of.itl, 1e3),
         ("Duration (ms)", |of| of.duration, 1e3),
     ];
-    let mut sections = vec![(
-        "Requests",
-        table(
-            report,
-            visible_dimensions,
-            &["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"],
-            requests,
-        ),
-    )];
+    let head = ["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"];
+    let mut sections = vec![("Requests", table(report, &head, requests))];
     for (title, of, scale) in summaries {
         let head = ["n", "mean", "p5", "p50", "p95", "p99"];
-        sections.push((
-            title,
-            table(report, visible_dimensions, &head, |statistics, _| {
-                summary(of(statistics), scale)
-            }),
-        ));
+        let cells = |statistics: &Statistics, _: Option<&_>| summary(of(statistics), scale);
+        sections.push((title, table(report, &head, cells)));
     }
-    let shares =
-        table(report, visible_dimensions, &["n", "finish reasons", "quality"], |of, _| shares(of));
-    sections.push(("Finish reasons and quality", shares));
+    let head = ["n", "finish reasons", "quality"];
+    sections.push(("Finish reasons and quality", table(report, &head, |of, _| shares(of))));
     sections
 }
 
 fn table(
     report: &Report,
-    visible_dimensions: &[&str],
     head: &[&str],
     cells: impl Fn(&Statistics, Option<&Subject>) -> Cells,
 ) -> Vec<Cells> {
-    let first = visible_dimensions.iter().chain(head).map(|cell| (*cell).to_owned());
+    // A dimension for which no group has a value is left out.
+    let has_value = |name: &&str| report.groups.iter().any(|group| group.key.contains_key(*name));
+    let dimensions: Vec<&str> = report.by.iter().copied().filter(has_value).collect();
+    let labels = |group: &Group| -> Cells {
+        let values = dimensions.iter().map(|name| group.key.get(*name).cloned());
+        values.map(|value| value.unwrap_or_else(undefined)).collect()
+    };
+    let first = dimensions.iter().chain(head).map(|cell| (*cell).to_owned());
     let mut rows = vec![first.collect::<Cells>()];
     // A single group has the same figures as the total and is left out.
     let groups = if report.groups.len() > 1 || report.subjects.len() > 1 {
@@ -72,32 +56,20 @@ fn table(
         &[]
     };
     for group in groups.iter().take(MAX_SHOWN_GROUPS) {
-        rows.push(
-            labels(group, visible_dimensions).chain(cells(&group.statistics, None)).collect(),
-        );
+        rows.push([labels(group), cells(&group.statistics, None)].concat());
     }
     for subject in &report.subjects {
-        let only = report.groups.first().filter(|_| groups.is_empty());
-        let mut labels: Cells = match only {
-            Some(group) => labels(group, visible_dimensions).collect(),
-            None => visible_dimensions.iter().map(|_| String::new()).collect(),
+        let mut labels = match report.groups.first().filter(|_| groups.is_empty()) {
+            Some(group) => labels(group),
+            None => {
+                let names = std::iter::once(subject.name).chain(std::iter::repeat(""));
+                names.take(dimensions.len()).map(str::to_owned).collect()
+            }
         };
-        if let Some(name) = labels.first_mut().filter(|_| only.is_none()) {
-            name.push_str(subject.name);
-        }
         labels.extend(cells(&subject.statistics, Some(subject)));
         rows.push(labels);
     }
     rows
-}
-
-fn labels<'g>(
-    group: &'g Group,
-    visible_dimensions: &'g [&str],
-) -> impl Iterator<Item = String> + 'g {
-    visible_dimensions
-        .iter()
-        .map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
@@ -130,14 +102,11 @@ fn summary(summary: Option<Summary>, scale: f64) -> Cells {
 
 fn shares(of: &Statistics) -> Cells {
     let format_shares = |shares: Option<&crate::table::Shares>| {
-        let shares = shares.map(|shares| {
+        shares.map_or_else(undefined, |shares| {
             let above = shares.shares.iter().filter(|(_, share)| **share > 0.0);
-            above
-                .map(|(name, share)| format!("{name} {}", percent(*share)))
-                .collect::<Vec<_>>()
-                .join(", ")
-        });
-        shares.unwrap_or_else(undefined)
+            let above = above.map(|(name, share)| format!("{name} {}", percent(*share)));
+            above.collect::<Vec<_>>().join(", ")
+        })
     };
     let n = of.finish.as_ref().map_or(0, |shares| shares.n);
     vec![n.to_string(), format_shares(of.finish.as_ref()), format_shares(of.quality.as_ref())]
@@ -148,37 +117,33 @@ pub(super) fn comparison_rows(comparison: &Comparison) -> Vec<Cells> {
     let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for measure in &comparison.measures {
-        rows.extend(
-            measure
-                .statistics
-                .iter()
-                .map(|comparison_row| self::comparison_row(measure, comparison_row)),
-        );
+        rows.extend(measure.statistics.iter().map(|row| comparison_row(measure, row)));
     }
     rows
 }
 
-fn comparison_row(of: &MeasureComparison, comparison_row: &StatisticComparison) -> Cells {
+fn comparison_row(of: &MeasureComparison, row: &StatisticComparison) -> Cells {
     let value = |value: f64| figure(&of.id, value);
-    let ends = |interval: Interval, show: &dyn Fn(f64) -> String| {
-        format!("{} … {}", show(interval.low), show(interval.high))
-    };
-    let (change, within) = match comparison_row.change {
-        Some(change) => (signed_percent(change.value), ends(change, &signed_percent)),
+    let (change, within) = match row.change {
+        Some(change) => (signed_percent(change.value), ends(change, signed_percent)),
         None => (undefined(), undefined()),
     };
     vec![
         of.measure.clone(),
-        comparison_row.statistic.as_str().to_owned(),
+        row.statistic.as_str().to_owned(),
         of.n_a.to_string(),
         of.n_b.to_string(),
-        value(comparison_row.a),
-        value(comparison_row.b),
-        value(comparison_row.difference.value),
-        ends(comparison_row.difference, &value),
+        value(row.a),
+        value(row.b),
+        value(row.difference.value),
+        ends(row.difference, value),
         change,
         within,
     ]
+}
+
+fn ends(interval: Interval, show: impl Fn(f64) -> String) -> String {
+    format!("{} … {}", show(interval.low), show(interval.high))
 }
 
 /// Returns the rows of the limit results. The first row is the heading.
@@ -194,17 +159,12 @@ fn verdict(of: &LimitResult) -> Cells {
         LimitBasis::Change => signed_percent(value),
         LimitBasis::Value | LimitBasis::Difference => number(value),
     };
-    let broken = match of.verdict {
-        Verdict::Held | Verdict::Undecided => "",
-        Verdict::Broken => "!",
-    };
+    let broken = if of.verdict == Verdict::Broken { "!" } else { "" };
     vec![
         of.limit.clone(),
         show(of.value),
         of.found.map_or_else(undefined, show),
-        of.interval.map_or_else(undefined, |interval| {
-            format!("{} … {}", show(interval.low), show(interval.high))
-        }),
+        of.interval.map_or_else(undefined, |interval| ends(interval, show)),
         format!("{}{broken}", of.verdict.as_str()),
         of.why.unwrap_or_default().to_owned(),
     ]

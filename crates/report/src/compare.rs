@@ -276,9 +276,10 @@ fn compare_measure(
         .into_iter()
         .partition(|(_, sides)| sides.iter().all(|values| values.len() >= MIN_OBSERVATIONS));
     let size = |buckets: &Observations| {
-        buckets
-            .values()
-            .fold([0, 0], |[sum_a, sum_b], [a, b]| [sum_a + a.len() as u64, sum_b + b.len() as u64])
+        let add = |[sum_a, sum_b]: [u64; 2], [a, b]: &[Vec<f64>; 2]| {
+            [sum_a + a.len() as u64, sum_b + b.len() as u64]
+        };
+        buckets.values().fold([0, 0], add)
     };
     let ([n_a, n_b], [left_out_a, left_out_b]) = (size(&matched), size(&alone));
     let all = (n_a + n_b) as f64;
@@ -290,6 +291,7 @@ fn compare_measure(
     let [a, b] = sides(matched, all);
     let (a, b) = (Sampler::new(&a)?, Sampler::new(&b)?);
     let resampled = resample(&a, &b, settings.resamples, random);
+    let estimates = [a.estimates(), b.estimates()];
     Some(MeasureComparison {
         measure: measure.name(),
         n_a,
@@ -297,12 +299,7 @@ fn compare_measure(
         left_out_a,
         left_out_b,
         buckets,
-        statistics: compare_statistics(
-            measure,
-            [a.estimates(), b.estimates()],
-            &resampled,
-            settings.confidence,
-        ),
+        statistics: compare_statistics(measure, estimates, &resampled, settings.confidence),
         id: measure.clone(),
     })
 }

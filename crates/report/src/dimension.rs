@@ -15,7 +15,6 @@ pub struct Dimension {
     read: ReadValue,
 }
 
-/// Every dimension.
 const DIMENSIONS: [Dimension; 14] = [
     dimension("model", |line| line.labels()?.model.as_deref()),
     dimension("route", |line| line.route()),
@@ -38,7 +37,6 @@ const fn dimension(name: &'static str, read: ReadValue) -> Dimension {
 }
 
 impl Dimension {
-    /// Returns the name on the command line.
     pub const fn as_str(&self) -> &'static str {
         self.name
     }
@@ -64,7 +62,6 @@ impl FromStr for Dimension {
     }
 }
 
-/// Error for an unknown dimension name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("\"{0}\" is not a known dimension; expected one of {list}", list = DIMENSIONS.map(|known| known.name).join(", "))]
 pub struct UnknownDimension(String);
@@ -88,7 +85,6 @@ impl std::fmt::Display for Selector {
     }
 }
 
-/// Error of parsing a [`Selector`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SelectorError {
     #[error("\"{0}\" has no equals sign; write NAME=VALUE, such as variant=a")]

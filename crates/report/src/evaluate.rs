@@ -12,7 +12,6 @@ use crate::timeline::{Saturation, Timeline};
 use crate::window::{self, RunExtent};
 use crate::{Compare, Group, Report, Request, Run, Subject, UNKNOWN, time};
 
-/// Error of an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -22,12 +21,7 @@ pub enum Error {
     )]
     NoCalls(u64),
     #[error("none of {calls} calls matches {selectors}; {existing}")]
-    NoMatch {
-        calls: u64,
-        selectors: String,
-        /// The values that exist.
-        existing: String,
-    },
+    NoMatch { calls: u64, selectors: String, existing: String },
     #[error("side {side} has no requests: {is}")]
     NoSide { side: &'static str, is: String },
 }
@@ -130,11 +124,10 @@ impl Runs {
             let rows = of_side(log, side);
             let extent = RunExtent::of(rows.clone()).ok_or_else(|| Error::NoSide {
                 side: side.and_then(Side::name).unwrap_or_default(),
-                is: match request.only.as_slice() {
-                    [] => "its files contain no call of a known API".to_owned(),
-                    [..] => {
-                        format!("its files contain no call that matches {}", selectors(request))
-                    }
+                is: if request.only.is_empty() {
+                    "its files contain no call of a known API".to_owned()
+                } else {
+                    format!("its files contain no call that matches {}", selectors(request))
                 },
             })?;
             let run = Run {

@@ -212,9 +212,7 @@ impl Row {
     /// Returns a number of a successful request, and `None` for other requests. Otherwise a fast failure would count as
     /// a fast response.
     pub fn value_if_ok(&self, number: NumericField) -> Option<f64> {
-        let Outcome::Ok = self.outcome else {
-            return None;
-        };
+        let Outcome::Ok = self.outcome else { return None };
         self.value(number)
     }
 

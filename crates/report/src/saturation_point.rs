@@ -64,13 +64,9 @@ impl NoSaturationPoint {
 /// ignored.
 pub fn curve(points: &[Point]) -> Vec<Point> {
     let busy = points.iter().filter(|point| point.concurrency > 0.0);
-    let range = busy.clone().fold(None, |range, point| {
-        let (low, high) = range.unwrap_or((point.concurrency, point.concurrency));
-        Some((low.min(point.concurrency), high.max(point.concurrency)))
-    });
-    let Some((low, high)) = range else {
-        return Vec::new();
-    };
+    let concurrencies = busy.clone().map(|point| point.concurrency);
+    let low = concurrencies.clone().fold(f64::INFINITY, f64::min);
+    let high = concurrencies.fold(0.0, f64::max);
     let mut bins = [(0_u64, 0.0, 0.0); BINS];
     for point in busy {
         let share = (point.concurrency - low) / (high - low);

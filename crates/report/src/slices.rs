@@ -21,7 +21,6 @@ impl TimeGrid {
         Some(Self { from, width, count })
     }
 
-    /// Returns the start of slice `index`.
     pub const fn slice_start(&self, index: usize) -> u64 {
         self.from.saturating_add(self.width.saturating_mul(index as u64))
     }

@@ -1,13 +1,12 @@
 //! Renders the report as text for a terminal.
 
-use std::fmt::Write;
-
 use crate::acceptance::AcceptanceResult;
 use crate::cells::{
     Cells, MAX_SHOWN_GROUPS, comparison_rows, number, percent, sections, verdict_rows,
-    visible_dimensions,
 };
-use crate::compare::Comparison;
+use crate::compare::{Comparison, MeasureComparison};
+use crate::read::Input;
+use crate::window::Window;
 use crate::{Report, Run};
 
 /// Renders the text that `tokengauge report` prints.
@@ -27,126 +26,85 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// Appends a formatted line. The result of `writeln!` is ignored, because writing to a string cannot fail.
-macro_rules! line {
-    ($out:expr $(, $($arg:tt)*)?) => {
-        { let _ok = writeln!($out $(, $($arg)*)?); }
-    };
-}
-
 fn head(out: &mut String, report: &Report) {
-    line!(
-        out,
-        "tokengauge {}   configuration: {}   seed: {}",
-        report.tokengauge,
-        report.configuration.join(", "),
-        report.seed
-    );
-    for input in &report.inputs {
-        let side = input.side.map_or(String::new(), |side| format!("{side}: "));
-        line!(out, "{side}{}   {} bytes   sha256:{}", input.path, input.bytes, input.sha256);
+    let Report { tokengauge, configuration, seed, inputs, lines, .. } = report;
+    let configuration = configuration.join(", ");
+    *out += &format!("tokengauge {tokengauge}   configuration: {configuration}   seed: {seed}\n");
+    for Input { path, side, bytes, sha256, .. } in inputs {
+        let side = side.map_or(String::new(), |side| format!("{side}: "));
+        *out += &format!("{side}{path}   {bytes} bytes   sha256:{sha256}\n");
     }
-    line!(out, "{} lines, {} calls", report.lines.read, report.lines.calls);
+    *out += &format!("{} lines, {} calls\n", lines.read, lines.calls);
     for warning in report.warnings() {
-        line!(out, "{warning}");
+        *out += &format!("{warning}\n");
     }
 }
 
-fn run(out: &mut String, run: &Run) {
-    let window = &run.window;
-    let name = run.side.map_or(String::new(), |side| format!(" {side}"));
-    line!(out);
-    line!(out, "Run{name}: {} to {}, {} requests", run.from, run.to, run.requests);
-    match window.not_found {
-        Some(why) => line!(out, "No steady state was found ({why}): all requests are used"),
-        None if window.steady => {
-            line!(out, "Steady state: {} to {} ({:.1} s)", window.from, window.to, window.length)
-        }
-        None => line!(out, "Evaluated: {} to {} ({:.1} s)", window.from, window.to, window.length),
-    }
-    line!(
-        out,
-        "  {} requests counted, {} cut before, {} cut after",
-        window.counted,
-        window.cut_before,
-        window.cut_after
+fn run(out: &mut String, Run { side, from, to, requests, window, saturation }: &Run) {
+    let name = side.map_or(String::new(), |side| format!(" {side}"));
+    *out += &format!("\nRun{name}: {from} to {to}, {requests} requests\n");
+    let Window { from, to, length, counted, cut_before, cut_after, method, .. } = window;
+    *out += &match window.not_found {
+        Some(why) => format!("No steady state was found ({why}): all requests are used\n"),
+        None if window.steady => format!("Steady state: {from} to {to} ({length:.1} s)\n"),
+        None => format!("Evaluated: {from} to {to} ({length:.1} s)\n"),
+    };
+    *out += &format!(
+        "  {counted} requests counted, {cut_before} cut before, {cut_after} cut after\n  by {method}\n"
     );
-    line!(out, "  by {}", window.method);
-    let saturation = &run.saturation;
-    match (saturation.saturation_point, saturation.no_saturation_point) {
-        (Some(point), _) => line!(
-            out,
-            "Saturation point: {:.1} requests in flight, {} output tokens/s ({})",
+    *out += &match (saturation.saturation_point, saturation.no_saturation_point) {
+        (Some(point), _) => format!(
+            "Saturation point: {:.1} requests in flight, {} output tokens/s ({})\n",
             point.concurrency,
             number(point.throughput),
             saturation.method
         ),
-        (None, Some(why)) => {
-            line!(out, "No saturation point: {}", why.as_str())
-        }
-        (None, None) => {}
-    }
+        (None, Some(why)) => format!("No saturation point: {}\n", why.as_str()),
+        (None, None) => String::new(),
+    };
 }
 
 fn tables(out: &mut String, report: &Report) {
-    let visible_dimensions = visible_dimensions(report);
-    for (title, rows) in sections(report, &visible_dimensions) {
-        line!(out);
-        line!(out, "{title}");
+    for (title, rows) in sections(report) {
+        *out += &format!("\n{title}\n");
         aligned(out, &rows);
     }
-    if report.groups.len() > MAX_SHOWN_GROUPS {
-        line!(
-            out,
-            "{} more groups; use --format json to list all",
-            report.groups.len() - MAX_SHOWN_GROUPS
-        );
+    let hidden = report.groups.len().saturating_sub(MAX_SHOWN_GROUPS);
+    if hidden > 0 {
+        *out += &format!("{hidden} more groups; use --format json to list all\n");
     }
-    line!(
-        out,
-        "n: number of requests behind a figure. Times, rates and ITL (time per output token) cover successful requests only."
+    *out += &format!(
+        "n: number of requests behind a figure. Times, rates and ITL (time per output token) cover successful requests \
+         only.\nPercentiles: {}\n",
+        report.percentiles
     );
-    line!(out, "Percentiles: {}", report.percentiles);
 }
 
 fn compared(out: &mut String, comparison: &Comparison) {
-    line!(out);
-    line!(out, "B ({}) against A ({})", comparison.b, comparison.a);
-    line!(
-        out,
-        "  {}; {} confidence, {} resamples, seed {}",
-        comparison.method,
-        percent(comparison.confidence),
-        comparison.resamples,
-        comparison.seed
+    let Comparison { a, b, method, confidence, resamples, seed, measures } = comparison;
+    let confidence = percent(*confidence);
+    *out += &format!(
+        "\nB ({b}) against A ({a})\n  {method}; {confidence} confidence, {resamples} resamples, seed {seed}\n"
     );
     aligned(out, &comparison_rows(comparison));
-    for measure in &comparison.measures {
-        if measure.left_out_a + measure.left_out_b > 0 {
-            line!(
-                out,
-                "  {}: left out {} of A and {} of B without requests of the same length on the other side",
-                measure.measure,
-                measure.left_out_a,
-                measure.left_out_b
+    for MeasureComparison { measure, left_out_a, left_out_b, .. } in measures {
+        if left_out_a + left_out_b > 0 {
+            *out += &format!(
+                "  {measure}: left out {left_out_a} of A and {left_out_b} of B without requests of the same length on \
+                 the other side\n"
             );
         }
     }
-    if comparison.measures.is_empty() {
-        line!(out, "  nothing to compare: no length bucket has five requests on both sides");
+    if measures.is_empty() {
+        *out += "  nothing to compare: no length bucket has five requests on both sides\n";
     }
 }
 
 fn judged(out: &mut String, judgement: &AcceptanceResult) {
-    line!(out);
-    line!(
-        out,
-        "Limits (sha256:{}), on at least {} requests",
-        judgement.sha256,
-        judgement.fewest_requests
-    );
+    let AcceptanceResult { accepted, sha256, fewest_requests, .. } = judgement;
+    *out += &format!("\nLimits (sha256:{sha256}), on at least {fewest_requests} requests\n");
     aligned(out, &verdict_rows(judgement));
-    line!(out, "{}", if judgement.accepted { "ACCEPTED" } else { "REFUSED" });
+    *out += if *accepted { "ACCEPTED\n" } else { "REFUSED\n" };
 }
 
 /// Writes rows with aligned columns. A column of numbers is right-aligned, including its heading.
@@ -157,13 +115,10 @@ fn aligned(out: &mut String, rows: &[Cells]) {
     for row in rows {
         let mut text = String::new();
         for (cell, (width, numeric)) in row.iter().zip(&columns) {
-            let _ok = if *numeric {
-                write!(text, "  {cell:>width$}")
-            } else {
-                write!(text, "  {cell:<width$}")
-            };
+            text +=
+                &if *numeric { format!("  {cell:>width$}") } else { format!("  {cell:<width$}") };
         }
-        line!(out, "{}", text.trim_end());
+        *out += &format!("{}\n", text.trim_end());
     }
 }
 

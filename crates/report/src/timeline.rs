@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::row::{NumericField, Row};
 use crate::saturation_point::{self, NoSaturationPoint, Point};
 use crate::slices::TimeGrid;
-use crate::statistics::{percentile, ratio};
-use crate::window::{self, RunExtent};
+use crate::statistics::{mean, percentile};
+use crate::window::{self, RunExtent, values_by_slice};
 
 /// Number of slices in a plot, limited by the width of a page.
 const SLICES: usize = 120;
@@ -63,14 +63,7 @@ fn percentiles<'r, const N: usize>(
     number: NumericField,
     levels: [f64; N],
 ) -> [Vec<Option<f64>>; N] {
-    let mut slices = vec![Vec::new(); grid.count];
-    for row in rows {
-        if let (Some(value), Some(slice)) =
-            (row.value_if_ok(number), slices.get_mut(grid.slice_index(row.start)))
-        {
-            slice.push(value);
-        }
-    }
+    let mut slices = values_by_slice(rows, grid, |row| row.value_if_ok(number));
     for slice in &mut slices {
         slice.sort_unstable_by(f64::total_cmp);
     }
@@ -78,16 +71,8 @@ fn percentiles<'r, const N: usize>(
 }
 
 fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: TimeGrid) -> Vec<Option<f64>> {
-    let mut counts = vec![(0_u64, 0.0); grid.count];
-    for row in rows {
-        if let (Some(failed), Some((all, errors))) =
-            (row.outcome.is_failure(), counts.get_mut(grid.slice_index(row.start)))
-        {
-            *all += 1;
-            *errors += f64::from(u8::from(failed));
-        }
-    }
-    counts.into_iter().map(|(all, errors)| ratio(errors, all)).collect()
+    let failed = |row: &Row| row.outcome.is_failure().map(|failed| f64::from(u8::from(failed)));
+    values_by_slice(rows, grid, failed).into_iter().map(|slice| mean(slice.into_iter())).collect()
 }
 
 /// Throughput against concurrency, and the point at which throughput stops rising.
@@ -118,15 +103,12 @@ impl Saturation {
             points.map(point).collect()
         });
         let curve = saturation_point::curve(&points);
-        let (saturation_point, no_saturation_point) = match saturation_point::find(&curve) {
-            Ok(saturation_point) => (Some(saturation_point), None),
-            Err(why) => (None, Some(why)),
-        };
+        let found = saturation_point::find(&curve);
         Self {
             method: saturation_point::METHOD,
             curve,
-            saturation_point,
-            no_saturation_point,
+            saturation_point: found.ok(),
+            no_saturation_point: found.err(),
             points,
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::row::{NumericField, Row};
 use crate::slices::{SliceTotals, TimeGrid};
-use crate::statistics::ratio;
+use crate::statistics::mean;
 use crate::{steady, time};
 
 /// Minimum number of requests for a steady-state search. With fewer requests, most time slices would be empty.
@@ -113,43 +113,47 @@ pub fn find<'r>(
     ramp_down: Trim,
 ) -> Window {
     let searched = warmup == Trim::Auto || ramp_down == Trim::Auto;
-    let steady = if searched {
-        steady_state(rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto)
-    } else {
-        Err("")
-    };
-    let found = steady.unwrap_or(StartRange::ALL);
-    let starts = || sorted_starts(rows.clone());
+    let search = || steady_state(rows, extent, warmup == Trim::Auto, ramp_down == Trim::Auto);
+    let steady = searched.then(search).transpose();
+    let found = steady.ok().flatten().unwrap_or(StartRange::ALL);
+    let nth_start = |place| nth_start(rows.clone(), place).unwrap_or(StartRange::ALL.until);
     let from = match warmup {
         Trim::Auto => found.from,
         Trim::None => StartRange::ALL.from,
         Trim::Time(time) => extent.from.saturating_add(nanos(time)),
-        Trim::Requests(count) => nth(&starts(), count).unwrap_or(StartRange::ALL.until),
+        Trim::Requests(count) => nth_start(count),
     };
     let until = match ramp_down {
         Trim::Auto => found.until,
         Trim::None => StartRange::ALL.until,
         Trim::Time(time) => extent.to.saturating_sub(nanos(time)),
         Trim::Requests(0) => StartRange::ALL.until,
-        Trim::Requests(count) => {
-            let left = extent.requests.saturating_sub(count);
-            nth(&starts(), left).unwrap_or(StartRange::ALL.until)
-        }
+        Trim::Requests(count) => nth_start(extent.requests.saturating_sub(count)),
     };
     let bounds = StartRange { from, until };
+    let count = |range: StartRange| rows.clone().filter(|row| range.contains(row)).count() as u64;
+    let (cut_before, counted) = (count(StartRange { from: 0, until: from }), count(bounds));
+    let from = from.clamp(extent.from, extent.to);
+    let to = until.clamp(from, extent.to);
     Window {
         method: method(warmup, ramp_down),
-        ..build_window(rows.clone(), extent, bounds, steady.map(|_| searched))
+        steady: matches!(steady, Ok(Some(_))),
+        not_found: steady.err(),
+        from: time::format(from),
+        to: time::format(to),
+        offset: (from - extent.from) as f64 / 1e9,
+        length: (to - from) as f64 / 1e9,
+        cut_before,
+        cut_after: extent.requests - cut_before - counted,
+        counted,
+        bounds,
     }
 }
 
-fn sorted_starts<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<u64> {
+/// Returns the start of the request at `place` in the order of starts.
+fn nth_start<'r>(rows: impl Iterator<Item = &'r Row>, place: u64) -> Option<u64> {
     let mut starts: Vec<u64> = rows.map(|row| row.start).collect();
     starts.sort_unstable();
-    starts
-}
-
-fn nth(starts: &[u64], place: u64) -> Option<u64> {
     starts.get(usize::try_from(place).ok()?).copied()
 }
 
@@ -164,51 +168,11 @@ fn method(warmup: Trim, ramp_down: Trim) -> String {
         Trim::Time(time) => format!("{} s removed", time.as_secs_f64()),
         Trim::Requests(count) => format!("{count} requests removed"),
     };
+    let ends = format!("start: {}, end: {}", cut(warmup), cut(ramp_down));
     match (warmup, ramp_down) {
         (Trim::Auto, Trim::Auto) => steady::METHOD.to_owned(),
-        (Trim::Auto, _) | (_, Trim::Auto) => format!(
-            "start: {}, end: {}; detected by {}",
-            cut(warmup),
-            cut(ramp_down),
-            steady::METHOD
-        ),
-        (Trim::None | Trim::Time(_) | Trim::Requests(_), _) => {
-            format!("start: {}, end: {}", cut(warmup), cut(ramp_down))
-        }
-    }
-}
-
-fn build_window<'r>(
-    rows: impl Iterator<Item = &'r Row>,
-    extent: RunExtent,
-    bounds: StartRange,
-    steady: Result<bool, &'static str>,
-) -> Window {
-    let (mut before, mut after, mut counted) = (0, 0, 0);
-    for row in rows {
-        let place = if bounds.contains(row) {
-            &mut counted
-        } else if row.start < bounds.from {
-            &mut before
-        } else {
-            &mut after
-        };
-        *place += 1;
-    }
-    let from = bounds.from.clamp(extent.from, extent.to);
-    let to = bounds.until.clamp(from, extent.to);
-    Window {
-        method: String::new(),
-        steady: steady == Ok(true),
-        not_found: steady.err().filter(|why| !why.is_empty()),
-        from: time::format(from),
-        to: time::format(to),
-        offset: (from - extent.from) as f64 / 1e9,
-        length: (to - from) as f64 / 1e9,
-        cut_before: before,
-        cut_after: after,
-        counted,
-        bounds,
+        (Trim::Auto, _) | (_, Trim::Auto) => format!("{ends}; detected by {}", steady::METHOD),
+        (Trim::None | Trim::Time(_) | Trim::Requests(_), _) => ends,
     }
 }
 
@@ -245,27 +209,33 @@ fn latency_cut<'r>(
     grid: TimeGrid,
     slices: usize,
 ) -> Result<usize, &'static str> {
-    let mut sums = vec![(0_u64, 0.0); grid.count];
-    for row in rows {
-        let first = row
-            .value_if_ok(NumericField::First)
-            .or_else(|| row.value_if_ok(NumericField::Duration));
-        if let (Some(first), Some((count, sum))) =
-            (first, sums.get_mut(grid.slice_index(row.start)))
-        {
-            *count += 1;
-            *sum += first;
-        }
-    }
-    let means = sums.into_iter().take(slices).enumerate();
+    let latency = |row: &Row| {
+        row.value_if_ok(NumericField::First).or_else(|| row.value_if_ok(NumericField::Duration))
+    };
+    let slices = values_by_slice(rows, grid, latency).into_iter().take(slices).enumerate();
     let (places, means): (Vec<usize>, Vec<f64>) =
-        means.filter_map(|(place, (count, sum))| Some((place, ratio(sum, count)?))).unzip();
+        slices.filter_map(|(place, values)| Some((place, mean(values.into_iter())?))).unzip();
     if !steady::is_long_enough(&means) {
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
     // If nothing is removed, the empty slices before the first measured slice are kept, too.
     Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
+}
+
+/// Returns the values of the requests that started in each slice.
+pub fn values_by_slice<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    grid: TimeGrid,
+    value: impl Fn(&Row) -> Option<f64>,
+) -> Vec<Vec<f64>> {
+    let mut slices = vec![Vec::new(); grid.count];
+    for row in rows {
+        if let Some(slice) = slices.get_mut(grid.slice_index(row.start)) {
+            slice.extend(value(row));
+        }
+    }
+    slices
 }
 
 /// Returns the number of output tokens in each slice. The tokens of a response are spread evenly from its first to its

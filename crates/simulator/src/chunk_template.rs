@@ -155,14 +155,14 @@ impl ChunkTemplate {
         Bytes::from(body.to_string())
     }
 
-    fn chat(&self, choice: u32, delta: Delta<'_>, finish_reason: Option<&str>) -> Bytes {
+    fn chat(&self, index: u32, delta: Delta<'_>, finish_reason: Option<&str>) -> Bytes {
         let (delta, text) = (Some(delta), None);
-        self.event(&[Choice { index: choice, delta, text, logprobs: (), finish_reason }], None)
+        self.event(&[Choice { index, delta, text, logprobs: (), finish_reason }], None)
     }
 
-    fn text(&self, choice: u32, text: &str, finish_reason: Option<&str>) -> Bytes {
+    fn text(&self, index: u32, text: &str, finish_reason: Option<&str>) -> Bytes {
         let (delta, text) = (None, Some(text));
-        self.event(&[Choice { index: choice, delta, text, logprobs: (), finish_reason }], None)
+        self.event(&[Choice { index, delta, text, logprobs: (), finish_reason }], None)
     }
 
     fn event(&self, choices: &[Choice<'_>], usage: Option<Value>) -> Bytes {
@@ -199,9 +199,7 @@ fn message(script: &Script, choice: u32) -> Value {
     let text = |kind| script.text(choice, kind).map(|part: &Part| part.text.as_str());
     let mut message =
         json!({"role": "assistant", "content": text(PartKind::Text), "refusal": null});
-    let Some(fields) = message.as_object_mut() else {
-        return message;
-    };
+    let Some(fields) = message.as_object_mut() else { return message };
     if let Some(reasoning) = text(PartKind::Reasoning) {
         fields.insert("reasoning_content".to_owned(), json!(reasoning));
     }

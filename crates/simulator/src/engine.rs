@@ -1,12 +1,10 @@
 //! Simulates the inference engine of a model: its batch, its queue, its rate limit and its metrics.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::Response;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::profile::Profile;
@@ -45,9 +43,7 @@ impl Engine {
     /// Counts a request against the rate limit. Returns the state of the limit, if the model has one. An error means
     /// that the limit rejects the request.
     pub fn admit(&self, at: MonotonicInstant) -> Result<Option<RateLimitState>, RateLimitState> {
-        let Some(limit) = &self.limit else {
-            return Ok(None);
-        };
+        let Some(limit) = &self.limit else { return Ok(None) };
         // An update of the limiter cannot panic half-way, so its state is valid even if the lock is poisoned.
         let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
         limit.take(at).map(Some)
@@ -166,17 +162,16 @@ pub struct RateLimitState {
 }
 
 impl RateLimitState {
-    pub fn add_headers_to<B>(self, mut response: Response<B>) -> Response<B> {
+    pub fn add_to(self, headers: &mut HeaderMap) {
         for (name, value) in [
             ("x-ratelimit-limit-requests", self.limit.to_string()),
             ("x-ratelimit-remaining-requests", self.left.to_string()),
             ("x-ratelimit-reset-requests", format!("{}ms", self.reset.as_millis())),
         ] {
             if let Ok(value) = HeaderValue::from_str(&value) {
-                response.headers_mut().insert(HeaderName::from_static(name), value);
+                headers.insert(HeaderName::from_static(name), value);
             }
         }
-        response
     }
 }
 
@@ -189,27 +184,28 @@ const METRICS: [Metric; 5] = [
     ("num_requests_running", "gauge", |it| Some(load(&it.running))),
     ("num_requests_waiting", "gauge", |it| Some(load(&it.waiting))),
     ("kv_cache_usage_perc", "gauge", |it| Some(load(&it.running) / f64::from(it.profile.slots?))),
-    ("prefix_cache_queries_total", "counter", |it| {
-        Some(it.prefix_lookups.load(Ordering::Relaxed) as f64)
-    }),
-    ("prefix_cache_hits_total", "counter", |it| Some(it.found.load(Ordering::Relaxed) as f64)),
+    ("prefix_cache_queries_total", "counter", |it| Some(total(&it.prefix_lookups))),
+    ("prefix_cache_hits_total", "counter", |it| Some(total(&it.found))),
 ];
 
 fn load(requests: &AtomicU32) -> f64 {
     requests.load(Ordering::Relaxed).into()
 }
 
+fn total(tokens: &AtomicU64) -> f64 {
+    tokens.load(Ordering::Relaxed) as f64
+}
+
 /// Returns the metrics of all engines, with the names and format of vLLM's `/metrics`.
 pub fn metrics_page(engines: &[Arc<Engine>]) -> String {
     let mut page = String::new();
     for (name, kind, value) in METRICS {
-        // The result is ignored, because writing to a `String` cannot fail.
-        let _ok = writeln!(page, "# TYPE vllm:{name} {kind}");
+        page += &format!("# TYPE vllm:{name} {kind}\n");
         for engine in engines {
             if let Some(value) = value(engine) {
                 let model = engine.profile.name.replace('\\', r"\\").replace('"', "\\\"");
-                let _ok =
-                    writeln!(page, "vllm:{name}{{engine=\"0\",model_name=\"{model}\"}} {value:?}");
+                let labels = format!("{{engine=\"0\",model_name=\"{model}\"}}");
+                page += &format!("vllm:{name}{labels} {value:?}\n");
             }
         }
     }

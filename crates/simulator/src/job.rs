@@ -35,18 +35,17 @@ impl Job {
         if let Some(status) = self.faults.status {
             return error_response(ApiError::new(status, "simulated failure", None), guard);
         }
-        let allowance = match self.engine.admit(clock::now()) {
-            Ok(allowance) => allowance,
-            Err(spent) => {
+        let (limit, mut response) = match self.engine.admit(clock::now()) {
+            Ok(limit) => (limit, self.response(guard).await),
+            Err(limit) => {
                 let error = ApiError::new(429, "request rate limit exceeded", None);
-                return spent.add_headers_to(error_response(error, guard));
+                (Some(limit), error_response(error, guard))
             }
         };
-        let response = self.response(guard).await;
-        match allowance {
-            Some(allowance) => allowance.add_headers_to(response),
-            None => response,
+        if let Some(limit) = limit {
+            limit.add_to(response.headers_mut());
         }
+        response
     }
 
     async fn response(mut self, mut guard: EntryGuard) -> Response<ResponseBody> {

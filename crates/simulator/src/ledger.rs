@@ -44,7 +44,6 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// How a response ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
     /// The whole response was handed to the socket.

@@ -151,13 +151,10 @@ impl Backend {
         if head.method == Method::GET && path == "/health" {
             return healthy();
         }
-        let api = match Api::of(path) {
-            Some(api) if head.method == Method::POST => api,
-            _ => {
-                let error =
-                    ApiError::new(404, &format!("no such endpoint: {} {path}", head.method), None);
-                return json(StatusCode::NOT_FOUND, FullBody::plain(error.body));
-            }
+        let Some(api) = Api::of(path).filter(|_| head.method == Method::POST) else {
+            let message = format!("no such endpoint: {} {path}", head.method);
+            let error = ApiError::new(404, &message, None);
+            return json(StatusCode::NOT_FOUND, FullBody::plain(error.body));
         };
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         let request_id = request_id(&head.headers, arrival);
@@ -226,9 +223,8 @@ fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
 /// Computes an FNV-1a hash. It is equal on every machine and in every version, unlike the hash of the standard library.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bytes
-        .iter()
-        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(start, mix)
 }
 
 #[cfg(test)]

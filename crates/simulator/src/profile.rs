@@ -201,10 +201,8 @@ impl FromStr for Profile {
     fn from_str(text: &str) -> Result<Self, ProfileError> {
         // A name such as `llama3:8b` can contain a colon, too. Options start after the last colon and contain an equals
         // sign.
-        let (name, options) = match text.rsplit_once(':') {
-            Some((name, options)) if options.contains('=') => (name, options),
-            _ => (text, ""),
-        };
+        let options = text.rsplit_once(':').filter(|(_, options)| options.contains('='));
+        let (name, options) = options.unwrap_or((text, ""));
         if name.is_empty() {
             return Err(ProfileError::NoName);
         }
@@ -226,7 +224,6 @@ impl FromStr for Profile {
     }
 }
 
-/// Error of parsing a model description.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ProfileError {
     #[error("missing model name; write NAME[:key=value,…]")]
@@ -294,16 +291,12 @@ impl FromStr for UsagePolicy {
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, prefill, prefill_per_token, step, step_per_stream, tokens, .. } = self;
+        let (from, to) = (tokens.start(), tokens.end());
         write!(
             f,
-            "{}: prefill {:?} + {:?} per prompt token, step {:?} + {:?} per stream, {} to {} tokens",
-            self.name,
-            self.prefill,
-            self.prefill_per_token,
-            self.step,
-            self.step_per_stream,
-            self.tokens.start(),
-            self.tokens.end()
+            "{name}: prefill {prefill:?} + {prefill_per_token:?} per prompt token, step {step:?} + \
+             {step_per_stream:?} per stream, {from} to {to} tokens"
         )
     }
 }

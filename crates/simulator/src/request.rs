@@ -114,10 +114,10 @@ fn gather(value: &Value, out: &mut String) {
             out.push('\n');
         }
         Value::Array(items) => items.iter().for_each(|item| gather(item, out)),
-        Value::Object(fields) => ["content", "text"]
-            .iter()
-            .filter_map(|name| fields.get(*name))
-            .for_each(|inner| gather(inner, out)),
+        Value::Object(fields) => {
+            let texts = ["content", "text"].into_iter().filter_map(|name| fields.get(name));
+            texts.for_each(|inner| gather(inner, out));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -163,9 +163,7 @@ impl Overrides {
 }
 
 fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u32>, &'static str> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
+    let Some(value) = headers.get(name) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     parsed.map(Some).ok_or(name)
 }
@@ -181,13 +179,12 @@ pub enum Api {
 impl Api {
     /// Returns the endpoint for the end of the path, so that any base path works.
     pub fn of(path: &str) -> Option<Self> {
-        [
-            ("/chat/completions", Self::Chat),
-            ("/completions", Self::Completion),
-            ("/embeddings", Self::Embeddings),
-        ]
-        .into_iter()
-        .find_map(|(end, api)| path.ends_with(end).then_some(api))
+        match path {
+            path if path.ends_with("/chat/completions") => Some(Self::Chat),
+            path if path.ends_with("/completions") => Some(Self::Completion),
+            path if path.ends_with("/embeddings") => Some(Self::Embeddings),
+            _ => None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::chunk_template::{self, ChunkTemplate};
 use crate::ledger::{Ended, EntryGuard};
@@ -14,7 +14,6 @@ use crate::schedule::TokenSchedule;
 use crate::script::{Script, ScriptedWrite};
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// Body of a response.
 #[derive(Debug)]
 pub enum ResponseBody {
     FullBody(Box<FullBody>),
@@ -32,10 +31,7 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = ConnectionCut;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionCut>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         match self.get_mut() {
             Self::FullBody(body) => body.poll(cx),
             Self::StreamBody(stream) => stream.poll(cx),
@@ -52,7 +48,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::FullBody(body) => {
-                SizeHint::with_exact(body.bytes.as_ref().map_or(0, |it| it.len() as u64))
+                SizeHint::with_exact(body.bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
             Self::StreamBody(_) => SizeHint::default(),
         }
@@ -103,9 +99,7 @@ impl FullBody {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> FramePoll {
-        let Some(mut bytes) = self.bytes.take() else {
-            return self.poll_end(cx);
-        };
+        let Some(mut bytes) = self.bytes.take() else { return self.poll_end(cx) };
         if let Some(guard) = &mut self.guard {
             guard.entry.ended = self.ended;
             guard.entry.tokens = self.tokens;
@@ -134,7 +128,6 @@ impl FullBody {
     }
 }
 
-/// A streaming response.
 #[derive(Debug)]
 pub struct StreamBody {
     script: Script,
@@ -192,10 +185,8 @@ impl StreamBody {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Some(&write) = self.script.writes.get(self.next) else {
-            return Poll::Ready(None);
-        };
-        let breaks = matches!(write, ScriptedWrite::Chunk { .. } | ScriptedWrite::Finish { .. })
+        let Some(&write) = self.script.writes.get(self.next) else { return Poll::Ready(None) };
+        let breaks = matches!(write, ScriptedWrite::Chunk { .. } | ScriptedWrite::Finish(_))
             && self.cut.is_some_and(|after| self.steps_before(write) >= after);
         let turn = ready!(self.poll_due(write, cx));
         let bytes = match turn {
@@ -240,8 +231,7 @@ impl StreamBody {
             }
             let wait = ping.map_or(due, |ping| ping.min(due)).since(now);
             let deadline = Instant::now() + wait;
-            let timer =
-                self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
             timer.as_mut().reset(deadline);
             ready!(timer.as_mut().poll(cx));
         }
@@ -249,8 +239,8 @@ impl StreamBody {
 
     fn render(&mut self, write: ScriptedWrite) -> Bytes {
         match write {
-            ScriptedWrite::Role { choice } => self.template.role_chunk(choice),
-            ScriptedWrite::ToolCallStart { choice } => {
+            ScriptedWrite::Role(choice) => self.template.role_chunk(choice),
+            ScriptedWrite::ToolCallStart(choice) => {
                 let name = self.script.tool.as_deref().unwrap_or_default();
                 self.template.tool_call_chunk(choice, name)
             }
@@ -263,9 +253,7 @@ impl StreamBody {
                 self.guard.token();
                 bytes
             }
-            ScriptedWrite::Finish { choice } => {
-                self.template.finish_chunk(choice, self.script.finish)
-            }
+            ScriptedWrite::Finish(choice) => self.template.finish_chunk(choice, self.script.finish),
             ScriptedWrite::Usage => {
                 let usage = self.script.usage();
                 self.guard.entry.reported = Some(usage);

@@ -32,7 +32,6 @@ pub struct Part {
     pub choice: u32,
     pub kind: PartKind,
     pub text: String,
-    /// Number of bytes already sent.
     pub sent: usize,
 }
 
@@ -43,24 +42,18 @@ pub enum PartKind {
     Tool,
 }
 
-/// One write to the connection.
+/// One write to the connection. `Role`, `ToolCallStart` and `Finish` contain the number of the choice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScriptedWrite {
-    Role {
-        choice: u32,
-    },
-    ToolCallStart {
-        choice: u32,
-    },
+    Role(u32),
+    ToolCallStart(u32),
     /// Sends the text of `part` from the end of its previous chunk to byte `end`. The chunk takes `steps` decode steps.
     Chunk {
         part: u32,
         end: u32,
         steps: u32,
     },
-    Finish {
-        choice: u32,
-    },
+    Finish(u32),
     Usage,
     Done,
 }
@@ -87,8 +80,7 @@ impl Script {
             ScriptWriter { profile, api, overrides, most, random, script: &mut script };
         let lines = (0..writer.script.choices).map(|choice| writer.choice(choice)).collect();
         if profile.role_chunk && api == Api::Chat {
-            let roles = (0..script.choices).map(|choice| ScriptedWrite::Role { choice });
-            script.writes.extend(roles);
+            script.writes.extend((0..script.choices).map(ScriptedWrite::Role));
         }
         script.interleave(lines);
         let reports_usage = match profile.usage {
@@ -209,12 +201,12 @@ impl ScriptWriter<'_> {
         let sentences = Sentences::write(self.random, length.min(left));
         if self.script.tool.is_some() {
             self.script.finish = "tool_calls";
-            writes.push(ScriptedWrite::ToolCallStart { choice });
+            writes.push(ScriptedWrite::ToolCallStart(choice));
             writes.extend(self.part(choice, PartKind::Tool, sentences.as_arguments()));
         } else {
             writes.extend(self.part(choice, PartKind::Text, sentences));
         }
-        writes.push(ScriptedWrite::Finish { choice });
+        writes.push(ScriptedWrite::Finish(choice));
         writes
     }
 
@@ -223,12 +215,9 @@ impl ScriptWriter<'_> {
         self.script.parts.push(Part { choice, kind, text: sentences.text, sent: 0 });
         let per_chunk = self.overrides.chunk_tokens;
         let per_chunk = per_chunk.unwrap_or(self.profile.tokens_per_chunk).max(1) as usize;
-        let piece = |chunk: &[usize]| {
-            Some(ScriptedWrite::Chunk {
-                part,
-                end: small(*chunk.last()?),
-                steps: small(chunk.len()),
-            })
+        let piece = |ends: &[usize]| {
+            let (end, steps) = (small(*ends.last()?), small(ends.len()));
+            Some(ScriptedWrite::Chunk { part, end, steps })
         };
         sentences.ends.chunks(per_chunk).filter_map(piece).collect()
     }

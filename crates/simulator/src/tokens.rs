@@ -4,7 +4,6 @@
 //! counts against them. Loading the encoding takes about 50 MB and 0.1 s, but only in processes that simulate a
 //! backend.
 
-/// Returns the number of tokens in `text`.
 pub fn count(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }

@@ -18,18 +18,15 @@ const PREFIX: &str = "tokengauge.dev/";
 /// Former names of annotations, each with its current name. Both are accepted; the current one takes precedence.
 const RENAMED: [(&str, &str); 2] = [("objectives", "slos"), ("drain", "shutdown-grace-period")];
 
-/// Default port on which the sidecar receives requests.
 const DEFAULT_LISTEN_PORT: u16 = 4000;
 
 /// Default port on which the sidecar serves health checks and metrics.
 pub(super) const DEFAULT_ADMIN_PORT: u16 = 4001;
 
-/// Configuration of the sidecar of one pod.
 #[derive(Debug)]
 pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
     pub(super) image: String,
-    /// Whether the pod template has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) listen: u16,
     /// Whether the user chose the listen port. The user must then point the Service to this port.
@@ -78,7 +75,6 @@ impl SidecarConfig {
     }
 }
 
-/// The annotations of a pod template that configure the sidecar.
 struct Annotations<'a> {
     values: Vec<(&'static str, &'a str)>,
 }
@@ -89,9 +85,7 @@ impl<'a> Annotations<'a> {
     fn of(template: &'a Value) -> Result<Self, InjectError> {
         let mut values = Vec::new();
         for (key, value) in all_annotations(template) {
-            let Some(name) = key.strip_prefix(PREFIX) else {
-                continue;
-            };
+            let Some(name) = key.strip_prefix(PREFIX) else { continue };
             if key == record::RECORD_ANNOTATION {
                 continue;
             }

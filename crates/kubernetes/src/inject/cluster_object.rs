@@ -4,6 +4,8 @@
 //! from this output. Pods and Jobs are immutable, and controllers overwrite the objects that they manage. All
 //! statements about kubectl and the API server were tested with kubectl 1.32 and kube-apiserver 1.34.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::kind::{self, Kind, text};
@@ -24,8 +26,8 @@ pub struct ClusterObject {
     method: ReapplyMethod,
 }
 
-/// How to apply a changed object to the cluster from which it was read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// How to apply a changed object to the cluster from which it was read, in the order of the instructions.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum ReapplyMethod {
     /// Run `kubectl replace` with the whole object.
     Replace,
@@ -73,18 +75,14 @@ pub(super) fn is_controlled(object: &Value) -> bool {
 /// Returns one line of instructions per method, with the objects to which the method applies. `command` is
 /// `inject` or `uninject`.
 pub fn reapply_instructions(objects: &[ClusterObject], command: &str) -> Vec<String> {
-    use ReapplyMethod::{Job, Manifest, Owner, Pod, Replace};
-    let line = |method: ReapplyMethod| {
-        let names: Vec<&str> = objects
-            .iter()
-            .filter(|object| object.method == method)
-            .map(|object| object.name.as_str())
-            .collect();
-        (!names.is_empty()).then(|| {
-            format!("from a cluster: {}: {}", list_names(&names), method.instruction(command))
-        })
+    let mut names = BTreeMap::<ReapplyMethod, Vec<&str>>::new();
+    for object in objects {
+        names.entry(object.method).or_default().push(&object.name);
+    }
+    let line = |(method, names): (ReapplyMethod, Vec<&str>)| {
+        format!("from a cluster: {}: {}", list_names(&names), method.instruction(command))
     };
-    [Replace, Manifest, Pod, Job, Owner].into_iter().filter_map(line).collect()
+    names.into_iter().map(line).collect()
 }
 
 impl ReapplyMethod {
@@ -115,11 +113,11 @@ impl ReapplyMethod {
 }
 
 fn list_names(names: &[&str]) -> String {
-    let shown: Vec<&str> = names.iter().take(MAX_NAMES).copied().collect();
-    let shown = shown.join(", ");
-    match names.len().saturating_sub(MAX_NAMES) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+    match names.split_at_checked(MAX_NAMES) {
+        Some((shown, more)) if !more.is_empty() => {
+            format!("{} and {} more", shown.join(", "), more.len())
+        }
+        _ => names.join(", "),
     }
 }
 

@@ -11,7 +11,7 @@ use super::edit::Edit;
 use super::kind::{self, Kind, items, text};
 use super::outcome::{Change, InjectError, NoChange, SkipReason};
 use super::pod::{self, DeclaredPort};
-use super::record::Record;
+use super::record::{self, Record};
 use super::settings::Settings;
 
 /// All objects of the input, and the selection of objects that get a sidecar.
@@ -128,7 +128,6 @@ impl InjectionContext {
         self.updates_sidecars && cluster_object::is_controlled(object)
     }
 
-    /// Returns the workloads that a Service selects.
     fn workloads_behind(&self, service: &Value) -> Vec<&Workload> {
         self.workloads.iter().filter(|workload| workload.pods.is_behind(service)).collect()
     }
@@ -139,7 +138,7 @@ impl InjectionContext {
         services.any(|service| {
             !is_headless(service)
                 && pods.is_behind(service)
-                && !ports_targeting(service, port).is_empty()
+                && ports_targeting(service, port).next().is_some()
         })
     }
 
@@ -152,14 +151,14 @@ impl InjectionContext {
     ) -> Vec<String> {
         let name = port.and_then(|port| port.name.as_deref());
         self.names("Service", |service| {
-            let targets_name = |port: ServicePort<'_>| {
-                name.is_some() && port.target.and_then(Value::as_str) == name
+            let is_target = |target: Option<&Value>| {
+                is_number(target, number)
+                    || name.is_some_and(|name| target.and_then(Value::as_str) == Some(name))
             };
             kind::is_service(service)
                 && is_headless(service)
                 && pods.is_behind(service)
-                && (tcp_ports(service).any(targets_name)
-                    || !ports_targeting(service, number).is_empty())
+                && tcp_ports(service).any(|(_, port)| is_target(target(port)))
         })
     }
 
@@ -191,7 +190,6 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the names of the matching objects of a kind.
     fn names(&self, kind: &str, is_match: impl Fn(&Value) -> bool) -> Vec<String> {
         let objects = self.objects.iter().filter(|object| text(object, "/kind") == Some(kind));
         let matches = objects.filter(|object| is_match(object));
@@ -244,7 +242,7 @@ pub(super) fn redirect_service(
     let mut is_changed = false;
     for takeover in takeovers {
         let Takeover { old, new, .. } = takeover;
-        for port in ports_targeting(&original, old) {
+        for (index, port) in ports_targeting(&original, old) {
             // All workloads behind the Service port need the same takeover. Otherwise, requests to the other
             // workloads would fail.
             let other = workloads.iter().find(|workload| workload.takeover != Some(takeover));
@@ -252,8 +250,9 @@ pub(super) fn redirect_service(
                 let workload = other.name.clone();
                 return Err(InjectError::SharedService { workload, port: old }.into());
             }
-            edit.put(&format!("/spec/ports/{}", port.index), "targetPort", json!(new))?;
-            edit.note(format!("port {} now targets the sidecar ({new}) instead of {old}", port.id));
+            edit.put(&format!("/spec/ports/{index}"), "targetPort", json!(new))?;
+            let id = record::item_id(port);
+            edit.note(format!("port {id} now targets the sidecar ({new}) instead of {old}"));
             is_changed = true;
         }
     }
@@ -282,11 +281,10 @@ fn before_injection(object: &Value) -> Option<Value> {
         return None;
     }
     let mut edit = Edit::new(object, "");
-    let undone = match Record::of(object) {
-        Ok(Some(record)) => edit.undo(&record).is_ok(),
-        Ok(None) | Err(_) => false,
-    };
-    Some(if undone { edit.value().clone() } else { object.clone() })
+    match Record::of(object) {
+        Ok(Some(record)) if edit.undo(&record).is_ok() => Some(edit.value().clone()),
+        Ok(_) | Err(_) => Some(object.clone()),
+    }
 }
 
 fn is_headless(service: &Value) -> bool {
@@ -297,27 +295,17 @@ fn is_number(value: Option<&Value>, number: u16) -> bool {
     value.and_then(Value::as_u64) == Some(number.into())
 }
 
-/// A port of a Service.
-struct ServicePort<'a> {
-    index: usize,
-    /// The name of the port, or its number if the port has no name.
-    id: String,
-    target: Option<&'a Value>,
-    /// The number of the Service port. Kubernetes uses it as the target port if `target` is absent.
-    port: Option<&'a Value>,
+fn tcp_ports(service: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    let ports = items(service, "/spec/ports").iter().enumerate();
+    ports.filter(|(_, port)| pod::is_tcp(port))
 }
 
-fn tcp_ports(service: &Value) -> impl Iterator<Item = ServicePort<'_>> {
-    let ports = items(service, "/spec/ports").iter().enumerate();
-    ports.filter(|(_, port)| pod::is_tcp(port)).map(|(index, port)| ServicePort {
-        index,
-        id: super::record::item_id(port),
-        target: port.get("targetPort").filter(|target| !target.is_null()),
-        port: port.get("port"),
-    })
+/// Returns the target of a Service port. If `targetPort` is absent, Kubernetes uses the number of the port.
+fn target(port: &Value) -> Option<&Value> {
+    port.get("targetPort").filter(|target| !target.is_null()).or(port.get("port"))
 }
 
 /// Returns the ports of a Service that target a port of the pod by number.
-fn ports_targeting(service: &Value, number: u16) -> Vec<ServicePort<'_>> {
-    tcp_ports(service).filter(|port| is_number(port.target.or(port.port), number)).collect()
+fn ports_targeting(service: &Value, number: u16) -> impl Iterator<Item = (usize, &Value)> {
+    tcp_ports(service).filter(move |(_, port)| is_number(target(port), number))
 }

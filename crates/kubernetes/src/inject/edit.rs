@@ -43,7 +43,6 @@ impl Edit {
         super::kind::items(self.template(), pointer)
     }
 
-    /// Adds a note about a change.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(ChangeNote { text: text.into(), is_warning: false });
     }
@@ -258,9 +257,7 @@ impl Edit {
 /// Converts the patch of an object into a patch of its document. `pointer` is the location of the object in the
 /// document.
 pub fn prefix_patch(mut patch: Patch, pointer: &str) -> Patch {
-    let Ok(base) = PointerBuf::parse(pointer) else {
-        return patch;
-    };
+    let Ok(base) = PointerBuf::parse(pointer) else { return patch };
     for operation in &mut patch.0 {
         match operation {
             PatchOperation::Add(AddOperation { path, .. })

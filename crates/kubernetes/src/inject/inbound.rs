@@ -23,14 +23,6 @@ struct Engine {
     declared: Option<DeclaredPort>,
 }
 
-impl Engine {
-    /// Returns whether the existing port declaration stays and is changed to the sidecar's number. True for a
-    /// port with a name or a host port.
-    fn keeps_declaration(&self) -> bool {
-        self.declared.as_ref().is_some_and(|port| port.name.is_some() || port.has_host_port)
-    }
-}
-
 /// Changes the engine's container so that the sidecar takes over its port. Returns the facts about the pod that
 /// the sidecar needs, and the port.
 pub(super) fn take_over_port(
@@ -46,17 +38,7 @@ pub(super) fn take_over_port(
             return Err(InjectError::PortInUse { port, container, annotation });
         }
     }
-    warn_of_clients_by_number(edit, &engine, config.listen, pods, context);
-    let updates_services = if engine.keeps_declaration() {
-        take_over_declaration(edit, config, &engine)?;
-        true
-    } else {
-        take_over_number(edit, config, &engine, pods, context)?
-    };
-    add_pre_stop_hook(edit, config, &engine)?;
-    raise_grace_period(edit, config)?;
-    let takeover = Takeover { old: engine.port, new: config.listen, updates_services };
-    Ok((pod_context(edit, config, &engine), Some(takeover)))
+    PortTakeover { edit, config, pods, context, engine }.run()
 }
 
 fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectError> {
@@ -89,97 +71,163 @@ fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectErro
     }
 }
 
-/// Adds warnings about objects of the input that refer to the engine's port by number.
-fn warn_of_clients_by_number(
-    edit: &mut Edit,
-    engine: &Engine,
-    new: u16,
-    pods: &PodSet,
-    context: &InjectionContext,
-) {
-    let old = engine.port;
-    for service in context.headless_services(pods, engine.declared.as_ref(), old) {
-        edit.warn(format!(
-            "Service {service} is headless: its clients connect to port {old} of the pod directly and bypass the sidecar"
-        ));
-    }
-    for pool in context.pools_by_number(pods, old) {
-        edit.warn(format!(
-            "InferencePool {pool} connects to port {old} of the pod directly and bypasses the sidecar; change its port \
-             to {new}"
-        ));
-    }
-    for policy in context.policies_by_number(pods, old) {
-        edit.warn(format!(
-            "NetworkPolicy {policy} allows port {old} by number; allow {new} too, or no client reaches the sidecar"
-        ));
-    }
+/// The changes to a pod in which the sidecar takes over the engine's port.
+struct PortTakeover<'a> {
+    edit: &'a mut Edit,
+    config: &'a SidecarConfig,
+    pods: &'a PodSet,
+    context: &'a InjectionContext,
+    engine: Engine,
 }
 
-/// Changes the port's declaration to the sidecar's number, and declares the engine's own port without a name.
-fn take_over_declaration(
-    edit: &mut Edit,
-    config: &SidecarConfig,
-    engine: &Engine,
-) -> Result<(), InjectError> {
-    let (old, new) = (engine.port, config.listen);
-    let ports = format!("{}/ports", engine.pointer);
-    let declared = engine.declared.as_ref();
-    let index = declared.map_or(0, |port| port.index);
-    edit.replace(&format!("{ports}/{index}/containerPort"), json!(new))?;
-    edit.insert(&format!("{ports}/-"), vec![json!({ "containerPort": old })])?;
-    let name = declared.and_then(|port| port.name.clone());
-    if let Some(name) = &name {
-        fix_handler_ports(edit, engine, name)?;
+impl PortTakeover<'_> {
+    fn run(mut self) -> Result<(PodContext, Option<Takeover>), InjectError> {
+        self.warn_of_clients_by_number();
+        // An existing declaration with a name or a host port stays and is changed to the sidecar's number.
+        let declared = self.engine.declared.clone();
+        let declared = declared.filter(|port| port.name.is_some() || port.has_host_port);
+        let updates_services = match &declared {
+            Some(port) => self.take_over_declaration(port).map(|()| true)?,
+            None => self.take_over_number()?,
+        };
+        self.add_pre_stop_hook()?;
+        self.raise_grace_period()?;
+        let takeover =
+            Takeover { old: self.engine.port, new: self.config.listen, updates_services };
+        let provider = self.provider();
+        let upstream = self.upstream();
+        let context = PodContext { upstream, provider, declares_listen_port: declared.is_none() };
+        Ok((context, Some(takeover)))
     }
-    let name = name.unwrap_or_else(|| format!("{old} (a hostPort)"));
-    edit.note(format!(
-        "port {name} of container {} now points to the sidecar ({new}), which forwards to {old}; a Service outside \
-         this input that targets {old} by number bypasses the sidecar",
-        engine.container
-    ));
-    Ok(())
-}
 
-/// Takes over a port without a name. The Service must target the number of the sidecar's port. Returns whether
-/// a Service of the input is changed. If false, the user must change the Service.
-fn take_over_number(
-    edit: &mut Edit,
-    config: &SidecarConfig,
-    engine: &Engine,
-    pods: &PodSet,
-    context: &InjectionContext,
-) -> Result<bool, InjectError> {
-    let (old, new) = (engine.port, config.listen);
-    let updates_services = context.has_service_by_number(pods, old);
-    if !updates_services && !config.listen_is_explicit {
-        let headless = context.headless_services(pods, engine.declared.as_ref(), old);
-        let headless = headless.into_iter().next();
-        return Err(InjectError::UnnamedPort { port: old, headless });
+    /// Adds warnings about objects of the input that refer to the engine's port by number.
+    fn warn_of_clients_by_number(&mut self) {
+        let Self { edit, config, pods, context, engine } = self;
+        let (old, new) = (engine.port, config.listen);
+        for service in context.headless_services(pods, engine.declared.as_ref(), old) {
+            edit.warn(format!(
+                "Service {service} is headless: its clients connect to port {old} of the pod directly and bypass the sidecar"
+            ));
+        }
+        for pool in context.pools_by_number(pods, old) {
+            edit.warn(format!(
+                "InferencePool {pool} connects to port {old} of the pod directly and bypasses the sidecar; change its \
+                 port to {new}"
+            ));
+        }
+        for policy in context.policies_by_number(pods, old) {
+            edit.warn(format!(
+                "NetworkPolicy {policy} allows port {old} by number; allow {new} too, or no client reaches the sidecar"
+            ));
+        }
     }
-    let service = if updates_services {
-        format!("the Service in this input now targets {new}")
-    } else {
-        format!("make sure that its Service targets {new}")
-    };
-    edit.note(format!(
-        "the sidecar listens on {new} and forwards to port {old} of container {}; {service}",
-        engine.container
-    ));
-    Ok(updates_services)
+
+    /// Changes the port's declaration to the sidecar's number, and declares the engine's own port without a name.
+    fn take_over_declaration(&mut self, declared: &DeclaredPort) -> Result<(), InjectError> {
+        let Engine { pointer, container, port: old, .. } = &self.engine;
+        let new = self.config.listen;
+        let ports = format!("{pointer}/ports");
+        self.edit.replace(&format!("{ports}/{}/containerPort", declared.index), json!(new))?;
+        self.edit.insert(&format!("{ports}/-"), vec![json!({ "containerPort": old })])?;
+        if let Some(name) = &declared.name {
+            fix_handler_ports(self.edit, &self.engine, name)?;
+        }
+        let name = declared.name.clone().unwrap_or_else(|| format!("{old} (a hostPort)"));
+        self.edit.note(format!(
+            "port {name} of container {container} now points to the sidecar ({new}), which forwards to {old}; a Service \
+             outside this input that targets {old} by number bypasses the sidecar"
+        ));
+        Ok(())
+    }
+
+    /// Takes over a port without a name. The Service must target the number of the sidecar's port. Returns whether
+    /// a Service of the input is changed. If false, the user must change the Service.
+    fn take_over_number(&mut self) -> Result<bool, InjectError> {
+        let Self { edit, config, pods, context, engine } = self;
+        let (old, new) = (engine.port, config.listen);
+        let updates_services = context.has_service_by_number(pods, old);
+        if !updates_services && !config.listen_is_explicit {
+            let headless = context.headless_services(pods, engine.declared.as_ref(), old);
+            let headless = headless.into_iter().next();
+            return Err(InjectError::UnnamedPort { port: old, headless });
+        }
+        let service = if updates_services {
+            format!("the Service in this input now targets {new}")
+        } else {
+            format!("make sure that its Service targets {new}")
+        };
+        edit.note(format!(
+            "the sidecar listens on {new} and forwards to port {old} of container {}; {service}",
+            engine.container
+        ));
+        Ok(updates_services)
+    }
+
+    /// Adds a preStop hook that waits until the sidecar's last stream ends. The kubelet sends SIGTERM to the engine
+    /// when the hook ends.
+    fn add_pre_stop_hook(&mut self) -> Result<(), InjectError> {
+        let Engine { pointer, container, .. } = &self.engine;
+        let hook = self.edit.get(&format!("{pointer}/lifecycle/preStop"));
+        if hook.is_some_and(|hook| !hook.is_null()) {
+            self.edit.note(format!(
+                "container {container} keeps its own preStop hook, and the engine stops when that hook ends; let the \
+                 hook wait for GET /drained on the sidecar's admin port, or open streams may be cut off"
+            ));
+            return Ok(());
+        }
+        let hook = json!({ "httpGet": { "path": "/drained", "port": self.config.admin } });
+        self.edit.put_in(pointer, "lifecycle", "preStop", hook)?;
+        self.edit.note(format!(
+            "container {container} gets a preStop hook that waits until the sidecar has no requests in flight"
+        ));
+        Ok(())
+    }
+
+    fn raise_grace_period(&mut self) -> Result<(), InjectError> {
+        let to = drain_seconds(self.config).saturating_add(GRACE_AFTER_DRAIN);
+        let from = self.edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
+        if from.is_none_or(|from| from < to) {
+            self.edit.put("/spec", "terminationGracePeriodSeconds", json!(to))?;
+            let from = from.map_or_else(|| "the default of 30".to_owned(), |from| from.to_string());
+            self.edit.note(format!("terminationGracePeriodSeconds is raised to {to}, from {from}"));
+        }
+        Ok(())
+    }
+
+    fn provider(&mut self) -> Option<String> {
+        let settings = &self.config.settings;
+        if settings.provider.is_some() || settings.config.is_some() {
+            return settings.provider.clone();
+        }
+        let detected = self.edit.get(&self.engine.pointer).and_then(pod::engine_provider)?;
+        self.edit.note(format!(
+            "container {} looks like {detected}; if it is another engine, set the annotation tokengauge.dev/provider",
+            self.engine.container
+        ));
+        Some(detected.to_owned())
+    }
+
+    fn upstream(&mut self) -> Option<String> {
+        let settings = &self.config.settings;
+        if !settings.upstream.is_empty() {
+            return Some(providers::upstream_flag(&settings.upstream));
+        }
+        let url = format!("http://127.0.0.1:{}", self.engine.port);
+        let Some(name) = &settings.config else { return Some(url) };
+        self.edit.note(format!(
+            "tokengauge.yaml in ConfigMap {name} defines the upstreams, their provider and the engine metrics; its \
+             upstream must be {url}"
+        ));
+        None
+    }
 }
 
 /// Replaces the port name in the engine's probes and hooks with the engine's port number. Probes and hooks then
 /// bypass the sidecar.
 fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(), InjectError> {
     let Engine { pointer, container, port, .. } = engine;
-    let handlers = [
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "lifecycle/postStart",
-        "lifecycle/preStop",
-    ];
+    let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
+    let handlers = probes.into_iter().chain(["lifecycle/postStart", "lifecycle/preStop"]);
     for handler in handlers {
         // gRPC probes support only port numbers, not names.
         for action in ["httpGet", "tcpSocket"] {
@@ -194,68 +242,4 @@ fn fix_handler_ports(edit: &mut Edit, engine: &Engine, name: &str) -> Result<(),
         }
     }
     Ok(())
-}
-
-/// Adds a preStop hook that waits until the sidecar's last stream ends. The kubelet sends SIGTERM to the engine
-/// when the hook ends.
-fn add_pre_stop_hook(
-    edit: &mut Edit,
-    config: &SidecarConfig,
-    engine: &Engine,
-) -> Result<(), InjectError> {
-    let Engine { pointer, container, .. } = engine;
-    let hook = edit.get(&format!("{pointer}/lifecycle/preStop"));
-    if hook.is_some_and(|hook| !hook.is_null()) {
-        edit.note(format!(
-            "container {container} keeps its own preStop hook, and the engine stops when that hook ends; let the hook \
-             wait for GET /drained on the sidecar's admin port, or open streams may be cut off"
-        ));
-        return Ok(());
-    }
-    let hook = json!({ "httpGet": { "path": "/drained", "port": config.admin } });
-    edit.put_in(pointer, "lifecycle", "preStop", hook)?;
-    edit.note(format!(
-        "container {container} gets a preStop hook that waits until the sidecar has no requests in flight"
-    ));
-    Ok(())
-}
-
-fn raise_grace_period(edit: &mut Edit, config: &SidecarConfig) -> Result<(), InjectError> {
-    let to = drain_seconds(config).saturating_add(GRACE_AFTER_DRAIN);
-    let from = edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
-    if from.is_none_or(|from| from < to) {
-        edit.put("/spec", "terminationGracePeriodSeconds", json!(to))?;
-        let from = from.map_or_else(|| "the default of 30".to_owned(), |from| from.to_string());
-        edit.note(format!("terminationGracePeriodSeconds is raised to {to}, from {from}"));
-    }
-    Ok(())
-}
-
-fn pod_context(edit: &mut Edit, config: &SidecarConfig, engine: &Engine) -> PodContext {
-    let settings = &config.settings;
-    let mut provider = settings.provider.clone();
-    if provider.is_none() && settings.config.is_none() {
-        let detected = edit.get(&engine.pointer).and_then(pod::engine_provider);
-        if let Some(detected) = detected {
-            edit.note(format!(
-                "container {} looks like {detected}; if it is another engine, set the annotation \
-                 tokengauge.dev/provider",
-                engine.container
-            ));
-        }
-        provider = detected.map(str::to_owned);
-    }
-    let url = format!("http://127.0.0.1:{}", engine.port);
-    let upstream = if !settings.upstream.is_empty() {
-        Some(providers::upstream_flag(&settings.upstream))
-    } else if let Some(name) = &settings.config {
-        edit.note(format!(
-            "tokengauge.yaml in ConfigMap {name} defines the upstreams, their provider and the engine metrics; its \
-             upstream must be {url}"
-        ));
-        None
-    } else {
-        Some(url)
-    };
-    PodContext { upstream, provider, declares_listen_port: !engine.keeps_declaration() }
 }

@@ -54,7 +54,6 @@ impl Kind {
     }
 }
 
-/// Returns the text at a JSON pointer.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str()
 }
@@ -95,25 +94,24 @@ pub(super) fn unsupported(object: &Value) -> SkipReason {
 }
 
 fn custom_workload(object: &Value) -> Option<SkipReason> {
-    let kind = text(object, "/kind")?;
-    let group = group(object)?;
+    let (kind, group) = (text(object, "/kind")?, group(object)?);
     let spec = object.get("spec")?;
     if !SERVING_KINDS.contains(&kind) && !has_containers(spec, MAX_SEARCH_DEPTH) {
         return None;
     }
-    if group == REMOVED_GROUP {
-        let version = text(object, "/apiVersion")?;
-        return Some(SkipReason::RemovedApi { kind: format!("{kind} in {version}") });
-    }
-    // `KIND.GROUP`, the notation of kubectl.
-    let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-    Some(SkipReason::CustomKind { kind })
+    Some(match group {
+        REMOVED_GROUP => {
+            let version = text(object, "/apiVersion")?;
+            SkipReason::RemovedApi { kind: format!("{kind} in {version}") }
+        }
+        "" => SkipReason::CustomKind { kind: kind.to_owned() },
+        // `KIND.GROUP`, the notation of kubectl.
+        group => SkipReason::CustomKind { kind: format!("{kind}.{group}") },
+    })
 }
 
 fn has_containers(value: &Value, levels: usize) -> bool {
-    let Some(deeper) = levels.checked_sub(1) else {
-        return false;
-    };
+    let Some(deeper) = levels.checked_sub(1) else { return false };
     match value {
         Value::Object(fields) => {
             items(value, "/containers").iter().any(|item| text(item, "/name").is_some())
@@ -129,11 +127,10 @@ fn has_containers(value: &Value, levels: usize) -> bool {
 pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     let is_list = text(document, "/kind").is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
-        Some(items) if is_list => items
-            .iter()
-            .enumerate()
-            .map(|(index, object)| (format!("/items/{index}"), object))
-            .collect(),
+        Some(items) if is_list => {
+            let pointers = (0..).map(|index| format!("/items/{index}"));
+            pointers.zip(items).collect()
+        }
         Some(_) | None => vec![(String::new(), document)],
     }
 }

@@ -134,9 +134,7 @@ impl Application<'_> {
         for source in items(container, "/envFrom") {
             let prefix = text(source, "/prefix").unwrap_or_default();
             for (key, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
-                let Some(name) = source.get(key).map(pod::name) else {
-                    continue;
-                };
+                let Some(name) = source.get(key).map(pod::name) else { continue };
                 match self.context.variables(kind, &name, self.pods) {
                     Some(keys) => {
                         variables.extend(keys.iter().map(|key| (format!("{prefix}{key}"), None)));

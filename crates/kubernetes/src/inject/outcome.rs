@@ -47,7 +47,6 @@ pub enum SkipReason {
          on its pod template and run the webhook (`tokengauge injector`)"
     )]
     CustomKind { kind: String },
-    /// The kind is in an API group that Kubernetes removed.
     #[error("Kubernetes 1.16 removed {kind}; use apiVersion: apps/v1")]
     RemovedApi { kind: String },
     #[error("--only does not select it")]
@@ -70,7 +69,6 @@ pub enum SkipReason {
     NotInjected,
     #[error("it has no containers")]
     NoContainers,
-    /// The pod uses the network of its node, so its ports are ports of the node.
     #[error(
         "hostNetwork is set, so the sidecar's ports would conflict with those of the node; run tokengauge as a gateway \
          instead"
@@ -129,12 +127,10 @@ pub enum InjectError {
     UnknownAnnotation { name: String, nearest: &'static str },
     #[error("tokengauge.dev/{name}: {message}")]
     InvalidAnnotation { name: &'static str, message: String },
-    /// The operator reserves this setting with `--pin`.
     #[error(
         "tokengauge.dev/{name}: the injector does not allow this annotation (--pin); remove it"
     )]
     PinnedAnnotation { name: &'static str },
-    /// The annotation is on the workload itself instead of its pod template.
     #[error(
         "{name} is set on the object itself, where it has no effect; move it to the metadata of the pod template"
     )]
@@ -176,7 +172,6 @@ pub enum InjectError {
     SharedService { workload: String, port: u16 },
     #[error("the pod already has a volume named {name}; rename it")]
     VolumeExists { name: &'static str },
-    /// The annotation that records the changes of an injection is invalid.
     #[error(
         "the annotation tokengauge.dev/injected cannot be read ({message}); start from the original manifest"
     )]

@@ -61,7 +61,6 @@ pub(super) fn name(value: &Value) -> String {
     text(value, "/name").unwrap_or_default().to_owned()
 }
 
-/// Returns whether one of the containers runs a known engine.
 pub(super) fn runs_engine(edit: &Edit) -> bool {
     edit.list("/spec/containers").iter().any(|container| engine_provider(container).is_some())
 }

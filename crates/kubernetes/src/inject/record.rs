@@ -140,7 +140,6 @@ pub(super) fn item_fields(item: &Value) -> Value {
     if fields.is_empty() { Value::Null } else { Value::Object(fields) }
 }
 
-/// Escapes a token of a JSON pointer.
 pub(super) fn escape(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }

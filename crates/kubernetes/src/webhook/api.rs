@@ -75,7 +75,6 @@ impl From<String> for Error {
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Sends requests to the API server.
 #[derive(Debug)]
 pub struct ApiClient {
     server: ApiServer,

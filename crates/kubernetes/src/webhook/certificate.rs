@@ -43,7 +43,6 @@ impl ServingCertificate {
     }
 }
 
-/// Holds the current serving certificate.
 #[derive(Debug, Default)]
 pub struct CertificateResolver(ArcSwapOption<ServingCertificate>);
 

@@ -48,9 +48,7 @@ impl EventRecorder {
 
     /// Queues an event. Drops the event if the queue is full or if the event repeats a recent one.
     pub fn record(&self, event: OwnerEvent) {
-        let Some(queue) = &self.queue else {
-            return;
-        };
+        let Some(queue) = &self.queue else { return };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = recent.insert(&event, clock::now());
         drop(recent);

@@ -37,7 +37,6 @@ use crate::inject::Settings;
 /// chart's `timeoutSeconds`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Configuration of the webhook.
 #[derive(Debug)]
 pub struct Config {
     /// Address of the HTTPS server for reviews.
@@ -53,7 +52,6 @@ pub struct Config {
     pub settings: Settings,
 }
 
-/// Origin of the serving certificate.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
     Files(CertificateFiles),
@@ -69,7 +67,6 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
-/// The running webhook.
 #[derive(Debug)]
 pub struct WebhookServer {
     accepts_reviews: Arc<AtomicBool>,
@@ -110,12 +107,10 @@ impl WebhookServer {
         Ok(Self { accepts_reviews, shutdown_delay, reviews, admin, certificates })
     }
 
-    /// Returns the address of the HTTPS port.
     pub const fn address(&self) -> SocketAddr {
         self.reviews.address
     }
 
-    /// Returns the address of the admin port.
     pub const fn admin_addr(&self) -> SocketAddr {
         self.admin.address
     }

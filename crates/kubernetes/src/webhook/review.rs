@@ -40,7 +40,6 @@ const MAX_UID_BYTES: usize = 128;
 /// the cluster could not start.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// Result of a review.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ReviewOutcome {
     Injected,
@@ -105,30 +104,22 @@ pub struct InvalidReview(String);
 /// Fields of a review that the webhook reads. All fields except `uid` are parsed later and separately, so that
 /// a value of a wrong type does not prevent a response. A duplicate field is an error.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Envelope<'a> {
-    #[serde(rename = "apiVersion", default, borrow)]
     api_version: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     kind: Option<&'a RawValue>,
-    #[serde(borrow)]
     request: Request<'a>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Request<'a> {
     uid: String,
-    #[serde(default, borrow)]
     kind: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     sub_resource: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     operation: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     namespace: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     object: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     dry_run: Option<&'a RawValue>,
 }
 
@@ -249,8 +240,8 @@ impl<'a> Review<'a> {
         if count_values(object) > MAX_VALUES {
             return Err(BypassReason::TooComplex);
         }
-        let pod: Value = serde_json::from_str(object).map_err(|_| BypassReason::Unreadable)?;
-        if pod.is_object() { Ok(pod) } else { Err(BypassReason::Unreadable) }
+        let pod: Option<Value> = serde_json::from_str(object).ok();
+        pod.filter(Value::is_object).ok_or(BypassReason::Unreadable)
     }
 
     /// Returns the namespace of the request. The pod object may omit its namespace.

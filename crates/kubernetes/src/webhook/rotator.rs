@@ -116,9 +116,7 @@ impl CertRotator {
             };
             let stored = existing.as_ref().and_then(StoredCertificates::from_secret);
             let (new, reason) = self_signed::renew(stored.as_ref(), service, now())?;
-            let Some(why) = reason else {
-                return Ok(new);
-            };
+            let Some(why) = reason else { return Ok(new) };
             let secret = new.to_secret(namespace, name, existing.as_ref());
             let (method, path) = match existing {
                 None => (Method::POST, &secrets),

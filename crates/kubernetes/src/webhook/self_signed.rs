@@ -92,9 +92,7 @@ pub fn renew(
     now: OffsetDateTime,
 ) -> Result<(StoredCertificates, Option<RenewalReason>), Error> {
     let replace_all = |reason| Ok((issue_all(service, stored, now)?, Some(reason)));
-    let Some(current) = stored else {
-        return replace_all(NOT_STORED);
-    };
+    let Some(current) = stored else { return replace_all(NOT_STORED) };
     let validity = |pem: &str| first_certificate(pem).and_then(|der| Validity::from_der(&der));
     let validities = validity(&current.cas).zip(validity(&current.certificate));
     let Some((ca, certificate)) = validities.filter(|_| current.is_valid(service, now)) else {
@@ -239,9 +237,7 @@ impl StoredCertificates {
         service: &ServiceName,
         now: OffsetDateTime,
     ) -> Result<Option<Self>, Error> {
-        let Ok(ca_key) = KeyPair::from_pem(&self.ca_key) else {
-            return Ok(None);
-        };
+        let Ok(ca_key) = KeyPair::from_pem(&self.ca_key) else { return Ok(None) };
         let (certificate, key) = issue_certificate(service, ca_key, now)?;
         Ok(Some(Self { certificate, key, ..self.clone() }))
     }

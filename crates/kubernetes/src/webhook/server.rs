@@ -61,7 +61,6 @@ const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 type TextResponse = Response<Full<Bytes>>;
 
-/// A running HTTP server.
 #[derive(Debug)]
 pub struct ServerHandle {
     pub address: SocketAddr,
@@ -248,9 +247,7 @@ impl WebhookService {
         let mut bytes = BytesMut::new();
         let mut permit: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(RequestError::Body)?.into_data() else {
-                continue;
-            };
+            let Ok(data) = frame.map_err(RequestError::Body)?.into_data() else { continue };
             if bytes.len() + data.len() > MAX_BODY_BYTES {
                 return Err(RequestError::TooLarge);
             }

@@ -90,9 +90,7 @@ impl Editor {
     /// Returns the scalar at `path`, and the loss to report if the scalar's notation cannot be restored.
     fn scalar(&self, path: &Pointer) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
-        let Kind::Scalar(value) = &node.kind else {
-            return None;
-        };
+        let Kind::Scalar(value) = &node.kind else { return None };
         let text = self.text.get(node.range.clone())?.to_owned();
         let line = self.original_line(path);
         Some((value.clone(), Loss { line, kind: LossKind::ScalarNotation, text }))
@@ -139,9 +137,7 @@ impl Editor {
 
     /// Applies the splices if the resulting text is parsed as `patched`.
     fn accept(&mut self, splices: &[Splice], patched: &Value) -> bool {
-        let Some(text) = splice(&self.text, splices) else {
-            return false;
-        };
+        let Some(text) = splice(&self.text, splices) else { return false };
         match read(&text, 0) {
             Ok((tree, value)) if value == *patched => {
                 self.record_lost_marks(splices);
@@ -162,9 +158,7 @@ impl Editor {
             let is_cut = |range: &Range<usize>| {
                 splices.iter().any(|(cut, _)| cut.start < range.end && range.start < cut.end)
             };
-            let Some(mark) = marks.next().filter(|mark| is_cut(&mark.range)) else {
-                return true;
-            };
+            let Some(mark) = marks.next().filter(|mark| is_cut(&mark.range)) else { return true };
             let text = self.text.get(mark.range.clone()).unwrap_or_default().to_owned();
             self.losses.push(Loss { line: *line, kind: mark.kind, text });
             false
@@ -261,9 +255,7 @@ impl Editor {
         if original.ends_with('\n') {
             return;
         }
-        let Some(shorter) = self.text.strip_suffix('\n') else {
-            return;
-        };
+        let Some(shorter) = self.text.strip_suffix('\n') else { return };
         let shorter = shorter.strip_suffix('\r').unwrap_or(shorter).to_owned();
         if matches!(read(&shorter, 0), Ok((_, value)) if value == self.value) {
             self.text = shorter;
@@ -292,9 +284,7 @@ impl Editor {
     /// only one place.
     fn expand_aliases(&mut self, path: &Pointer, change: Change) {
         for _ in 0..MAX_EXPANDED_ALIASES {
-            let Some(alias) = self.affected_alias(path, change) else {
-                return;
-            };
+            let Some(alias) = self.affected_alias(path, change) else { return };
             let unchanged = self.value.clone();
             let value = unchanged.pointer(alias.as_str()).unwrap_or(&Value::Null);
             if !self.attempt(&unchanged, |editor| editor.replace(&alias, value)) {
@@ -323,9 +313,7 @@ fn nodes_along<'t>(tree: &'t Tree, path: &Pointer) -> Vec<&'t Node> {
     for token in path.tokens() {
         let collection = nodes.last().and_then(|node| node.collection());
         let child = collection.and_then(|collection| collection.child(&token.decoded()));
-        let Some(child) = child else {
-            break;
-        };
+        let Some(child) = child else { break };
         nodes.push(&child.node);
     }
     nodes
@@ -335,7 +323,6 @@ fn children(node: &Node) -> impl Iterator<Item = &Child> {
     node.collection().into_iter().flat_map(|collection| &collection.children)
 }
 
-/// Collects the anchors inside a node.
 fn collect_anchors(node: &Node, anchors: &mut Vec<usize>) {
     for child in children(node) {
         anchors.extend(child.node.anchor);

@@ -38,7 +38,6 @@ fn syntax_error(error: &ScanError, lines_before: usize) -> Error {
 pub(super) struct Position {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Start of the tag.
     pub(super) tag: Option<usize>,
 }
 

@@ -134,9 +134,7 @@ fn fraction(value: f64) -> Option<String> {
 /// Returns whether parsers of every YAML version read the unquoted text as the same string. A false negative is
 /// harmless, because it only adds quotes.
 pub(super) fn is_plain_string(text: &str) -> bool {
-    let Some(first) = text.chars().next() else {
-        return false;
-    };
+    let Some(first) = text.chars().next() else { return false };
     let is_indicator = "-?:,[]{}#&*!|>'\"%@`=<".contains(first);
     let is_flag = first == '-' && text.trim_start_matches('-').starts_with(char::is_alphabetic);
     let is_harmless = |c: char| {

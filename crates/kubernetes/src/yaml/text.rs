@@ -54,7 +54,6 @@ pub(super) fn line_end(text: &str, at: usize) -> usize {
     }
 }
 
-/// Returns the start of the next line.
 pub(super) fn next_line(text: &str, at: usize) -> usize {
     text.len().min(line_feed(text, at) + 1)
 }

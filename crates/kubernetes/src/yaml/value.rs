@@ -109,9 +109,7 @@ fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
         Value::Object(merged) => entries.extend(merged),
         Value::Array(list) => {
             for value in list.into_iter().rev() {
-                let Value::Object(merged) = value else {
-                    return None;
-                };
+                let Value::Object(merged) = value else { return None };
                 entries.extend(merged);
             }
         }

@@ -122,9 +122,7 @@ pub(super) fn inline(value: &Value) -> String {
 
 /// Writes a number with an exponent. YAML 1.1 requires a fraction and a sign of the exponent.
 fn number(json: &str) -> String {
-    let Some((mantissa, exponent)) = json.split_once('e') else {
-        return json.to_owned();
-    };
+    let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
     let fraction = if mantissa.contains('.') { "" } else { ".0" };
     let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
     format!("{mantissa}{fraction}e{sign}{exponent}")

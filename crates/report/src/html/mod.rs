@@ -5,11 +5,13 @@
 
 mod plot;
 
-use std::fmt::Write;
-
 use crate::acceptance::AcceptanceResult;
-use crate::cells::{comparison_rows, sections, verdict_rows, visible_dimensions};
+use crate::cells::{comparison_rows, sections, verdict_rows};
+use crate::compare::Comparison;
+use crate::read::Input;
 use crate::saturation_point::Point;
+use crate::timeline::Timeline;
+use crate::window::Window;
 use crate::{Report, Run, Subject};
 use plot::{Line, Plot};
 
@@ -31,74 +33,50 @@ pub fn render(report: &Report) -> String {
         self::run(&mut out, run);
     }
     plots(&mut out, report);
-    for (title, rows) in sections(report, &visible_dimensions(report)) {
+    for (title, rows) in sections(report) {
         table(&mut out, title, &rows);
     }
     if let Some(comparison) = &report.comparison {
         table(&mut out, "B against A", &comparison_rows(comparison));
+        let Comparison { a, b, method, confidence, resamples, seed, .. } = comparison;
         let about = format!(
-            "A: {}. B: {}. {}; confidence {}, {} resamples, seed {}.",
-            comparison.a,
-            comparison.b,
-            comparison.method,
-            comparison.confidence,
-            comparison.resamples,
-            comparison.seed
+            "A: {a}. B: {b}. {method}; confidence {confidence}, {resamples} resamples, seed {seed}."
         );
         paragraph(&mut out, &about);
     }
-    paragraph(
-        &mut out,
-        &format!(
-            "Percentiles: {}. Times, rates and ITL (time per output token) cover successful requests only; n is the number of requests behind a figure.",
-            report.percentiles
-        ),
+    let about = format!(
+        "Percentiles: {}. Times, rates and ITL (time per output token) cover successful requests only; n is the number \
+         of requests behind a figure.",
+        report.percentiles
     );
+    paragraph(&mut out, &about);
     out.push_str("</body>\n</html>\n");
     out
 }
 
-/// Appends formatted text. The result of `write!` is ignored, because writing to a string cannot fail.
-macro_rules! put {
-    ($out:expr, $($arg:tt)*) => {
-        { let _ok = write!($out, $($arg)*); }
-    };
-}
-use put;
-
 fn judged(out: &mut String, judgement: &AcceptanceResult) {
     let (class, word) =
         if judgement.accepted { ("held", "Accepted") } else { ("broken", "Refused") };
-    put!(out, "<p class=\"verdict {class}\">{word}</p>\n");
+    *out += &format!("<p class=\"verdict {class}\">{word}</p>\n");
     table(out, "Limits", &verdict_rows(judgement));
-    paragraph(
-        out,
-        &format!(
-            "Minimum requests: {}. SHA-256 of the limits: {}",
-            judgement.fewest_requests, judgement.sha256
-        ),
-    );
+    let AcceptanceResult { fewest_requests, sha256, .. } = judgement;
+    let about = format!("Minimum requests: {fewest_requests}. SHA-256 of the limits: {sha256}");
+    paragraph(out, &about);
 }
 
 fn head(out: &mut String, report: &Report) {
-    let inputs = report.inputs.iter().map(|input| {
-        vec![
-            input.path.clone(),
-            input.side.unwrap_or_default().to_owned(),
-            input.bytes.to_string(),
-            input.sha256.clone(),
-        ]
+    let names = ["file", "side", "bytes", "SHA-256"].map(str::to_owned);
+    let inputs = report.inputs.iter().map(|Input { path, side, bytes, sha256, .. }| {
+        [path.clone(), side.unwrap_or_default().to_owned(), bytes.to_string(), sha256.clone()]
     });
-    let names = ["file", "side", "bytes", "SHA-256"].map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(names).chain(inputs).collect();
+    let rows: Vec<_> = std::iter::once(names).chain(inputs).map(Vec::from).collect();
     table(out, "Input", &rows);
+    let Report { tokengauge, configuration, seed, lines, .. } = report;
     let about = format!(
-        "tokengauge {}. Configuration: {}. Seed: {}. {} lines, {} calls.",
-        report.tokengauge,
-        report.configuration.join(", "),
-        report.seed,
-        report.lines.read,
-        report.lines.calls
+        "tokengauge {tokengauge}. Configuration: {}. Seed: {seed}. {} lines, {} calls.",
+        configuration.join(", "),
+        lines.read,
+        lines.calls
     );
     paragraph(out, &about);
     for warning in report.warnings() {
@@ -106,28 +84,20 @@ fn head(out: &mut String, report: &Report) {
     }
 }
 
-fn run(out: &mut String, run: &Run) {
-    let window = &run.window;
-    let name = run.side.map_or(String::new(), |side| format!(" {side}"));
-    put!(out, "<h2>Run{name}</h2>\n");
+fn run(out: &mut String, Run { side, from, to, requests, window, .. }: &Run) {
+    let name = side.map_or(String::new(), |side| format!(" {side}"));
+    *out += &format!("<h2>Run{name}</h2>\n");
     let found = match window.not_found {
         Some(why) => format!("No steady state was found ({why}): all requests are used."),
         None if window.steady => format!("Steady state from {} to {}.", window.from, window.to),
         None => format!("Evaluated from {} to {}.", window.from, window.to),
     };
-    paragraph(
-        out,
-        &format!(
-            "{} to {}, {} requests. {found} {} counted, {} cut before, {} cut after. By: {}.",
-            run.from,
-            run.to,
-            run.requests,
-            window.counted,
-            window.cut_before,
-            window.cut_after,
-            window.method
-        ),
+    let Window { counted, cut_before, cut_after, method, .. } = window;
+    let about = format!(
+        "{from} to {to}, {requests} requests. {found} {counted} counted, {cut_before} cut before, {cut_after} cut \
+         after. By: {method}."
     );
+    paragraph(out, &about);
 }
 
 /// Writes the plots: throughput, latency and errors over time, then throughput against concurrency.
@@ -136,9 +106,8 @@ fn plots(out: &mut String, report: &Report) {
     let several = report.subjects.len() > 1;
     let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
-    let most = subjects.iter().filter_map(|subject| subject.timeline.as_ref());
-    let seconds =
-        most.map(|timeline| timeline.slice * timeline.throughput.len() as f64).fold(0.0, f64::max);
+    let timelines = subjects.iter().filter_map(|subject| subject.timeline.as_ref());
+    let seconds = timelines.map(|it| it.slice * it.throughput.len() as f64).fold(0.0, f64::max);
     if seconds > 0.0 {
         out.push_str("<h2>Over time</h2>\n<p>Seconds since the first request of the run. The evaluated part is shaded.</p>\n");
         for (title, show) in PANELS {
@@ -153,49 +122,38 @@ fn plots(out: &mut String, report: &Report) {
 /// Lines of a panel: each has a name, and one value per time slice.
 type Lines = Vec<(&'static str, Vec<Option<f64>>)>;
 
-/// Selects the lines that a panel shows for a subject.
-type Show = fn(&Subject) -> Lines;
+/// Selects the lines that a panel shows of a timeline.
+type Show = fn(&Timeline) -> Lines;
 
 const PANELS: &[(&str, Show)] = &[
-    ("Output tokens/s, all streams together", |subject| {
-        of(subject, |timeline| vec![("", timeline.throughput.iter().copied().map(Some).collect())])
+    ("Output tokens/s, all streams together", |it| vec![("", defined(&it.throughput))]),
+    ("Output TPS of one stream, median (tokens/s)", |it| vec![("", it.output_tps_p50.clone())]),
+    ("Time to first token (s)", |it| {
+        vec![("p50", it.ttft_p50.clone()), ("p95", it.ttft_p95.clone())]
     }),
-    ("Output TPS of one stream, median (tokens/s)", |subject| {
-        of(subject, |timeline| vec![("", timeline.output_tps_p50.clone())])
-    }),
-    ("Time to first token (s)", |subject| {
-        of(subject, |timeline| {
-            vec![("p50", timeline.ttft_p50.clone()), ("p95", timeline.ttft_p95.clone())]
-        })
-    }),
-    ("Duration, median (s)", |subject| {
-        of(subject, |timeline| vec![("", timeline.duration_p50.clone())])
-    }),
-    ("Error rate", |subject| of(subject, |timeline| vec![("", timeline.error_rate.clone())])),
-    ("Requests in flight", |subject| {
-        of(subject, |timeline| vec![("", timeline.concurrency.iter().copied().map(Some).collect())])
-    }),
+    ("Duration, median (s)", |it| vec![("", it.duration_p50.clone())]),
+    ("Error rate", |it| vec![("", it.error_rate.clone())]),
+    ("Requests in flight", |it| vec![("", defined(&it.concurrency))]),
 ];
 
-fn of(subject: &Subject, lines: impl Fn(&crate::timeline::Timeline) -> Lines) -> Lines {
-    subject.timeline.as_ref().map(lines).unwrap_or_default()
+fn defined(values: &[f64]) -> Vec<Option<f64>> {
+    values.iter().copied().map(Some).collect()
 }
 
 /// Returns the lines that a panel shows for all subjects.
 fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
-        let slice = subject.timeline.as_ref().map_or(0.0, |timeline| timeline.slice);
         let side = if subjects.len() > 1 { subject.name } else { "" };
-        for (name, values) in show(subject) {
+        let Some(timeline) = &subject.timeline else { continue };
+        for (name, values) in show(timeline) {
             let points = values.into_iter().enumerate();
-            let points = points.map(|(place, value)| Some(((place as f64 + 0.5) * slice, value?)));
-            let words = [side, name].into_iter().filter(|word| !word.is_empty());
+            let middle = |place: usize| (place as f64 + 0.5) * timeline.slice;
             lines.push(Line {
-                name: words.collect::<Vec<_>>().join(" "),
+                name: format!("{side} {name}").trim().to_owned(),
                 colour: number,
                 dashed: name == "p95",
-                points: points.collect(),
+                points: points.map(|(place, value)| Some((middle(place), value?))).collect(),
             });
         }
     }
@@ -203,30 +161,15 @@ fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
 }
 
 fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -> String {
-    let highest = lines
-        .iter()
-        .flat_map(|line| line.points.iter().flatten())
-        .map(|(_, y)| *y)
-        .fold(0.0, f64::max);
-    let plot = Plot {
-        title,
-        x_unit: "s",
-        x_max: seconds,
-        y_max: highest,
-        shaded,
-        lines,
-        ..Plot::default()
-    };
-    plot.render()
+    let points = lines.iter().flat_map(|line| line.points.iter().flatten());
+    let y_max = points.map(|(_, y)| *y).fold(0.0, f64::max);
+    Plot { title, x_unit: "s", x_max: seconds, y_max, shaded, lines, ..Plot::default() }.render()
 }
 
 /// Returns the evaluated part of each run, in seconds since the start of the run.
 fn shaded(report: &Report) -> Vec<(f64, f64)> {
-    report
-        .runs
-        .iter()
-        .map(|run| (run.window.offset, run.window.offset + run.window.length))
-        .collect()
+    let windows = report.runs.iter().map(|run| &run.window);
+    windows.map(|window| (window.offset, window.offset + window.length)).collect()
 }
 
 fn saturation(out: &mut String, run: &Run) {
@@ -237,7 +180,7 @@ fn saturation(out: &mut String, run: &Run) {
         return;
     }
     let name = run.side.map_or(String::new(), |side| format!(", {side}"));
-    put!(out, "<h2>Throughput against concurrency{name}</h2>\n");
+    *out += &format!("<h2>Throughput against concurrency{name}</h2>\n");
     let about = match (saturation.saturation_point, saturation.no_saturation_point) {
         (Some(point), _) => format!(
             "Saturation point at {:.1} requests in flight and {:.0} output tokens/s. By: {}.",
@@ -253,12 +196,7 @@ fn saturation(out: &mut String, run: &Run) {
         x_unit: "in flight",
         x_max: most(|point| point.0),
         y_max: most(|point| point.1),
-        lines: vec![Line {
-            name: "mean".to_owned(),
-            colour: 0,
-            dashed: false,
-            points: curve.collect(),
-        }],
+        lines: vec![Line { name: "mean".to_owned(), points: curve.collect(), ..Line::default() }],
         saturation_point: saturation.saturation_point.as_ref().map(coordinates),
         points,
         ..Plot::default()
@@ -267,12 +205,12 @@ fn saturation(out: &mut String, run: &Run) {
 }
 
 fn table(out: &mut String, title: &str, rows: &[Vec<String>]) {
-    put!(out, "<h2>{}</h2>\n<div class=\"wide\"><table>\n", escaped(title));
+    *out += &format!("<h2>{}</h2>\n<div class=\"wide\"><table>\n", escaped(title));
     for (place, row) in rows.iter().enumerate() {
         let tag = if place == 0 { "th" } else { "td" };
         out.push_str("<tr>");
         for cell in row {
-            put!(out, "<{tag}>{}</{tag}>", escaped(cell));
+            *out += &format!("<{tag}>{}</{tag}>", escaped(cell));
         }
         out.push_str("</tr>\n");
     }
@@ -280,7 +218,7 @@ fn table(out: &mut String, title: &str, rows: &[Vec<String>]) {
 }
 
 fn paragraph(out: &mut String, text: &str) {
-    put!(out, "<p>{}</p>\n", escaped(text));
+    *out += &format!("<p>{}</p>\n", escaped(text));
 }
 
 /// Escapes characters that HTML could read as a tag, an entity or the end of an attribute.

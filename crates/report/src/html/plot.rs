@@ -1,8 +1,6 @@
 //! Draws a line or point plot as SVG text for the HTML page.
 
-use std::fmt::Write;
-
-use super::{escaped, put};
+use super::escaped;
 use crate::cells::number;
 
 const WIDTH: f64 = 900.0;
@@ -17,6 +15,7 @@ const RULES: f64 = 4.0;
 /// Number of line colours in the style sheet.
 const COLOURS: usize = 3;
 
+#[derive(Default)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
@@ -46,35 +45,24 @@ impl Plot<'_> {
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\"><text class=\"title\" x=\"{LEFT}\" y=\"14\">{0}</text>\n",
             escaped(self.title)
         );
+        let height = HEIGHT - TOP - BOTTOM;
         for (from, to) in &self.shaded {
-            let (left, right) = (self.across(*from), self.across(*to));
-            put!(
-                out,
-                "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/>\n",
-                f64::max(right - left, 0.0),
-                HEIGHT - TOP - BOTTOM
+            let left = self.across(*from);
+            let width = f64::max(self.across(*to) - left, 0.0);
+            out += &format!(
+                "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
             );
         }
         self.axes(&mut out);
-        for (x, y) in &self.points {
-            put!(
-                out,
-                "<circle class=\"dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>",
-                self.across(*x),
-                self.down(*y)
-            );
-        }
+        let circle = |class: &str, (x, y): (f64, f64), radius: u8| {
+            let (x, y) = (self.across(x), self.down(y));
+            format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>")
+        };
+        out.extend(self.points.iter().map(|point| circle("dot", *point, 2)));
         for line in &self.lines {
             self.line(&mut out, line);
         }
-        if let Some((x, y)) = self.saturation_point {
-            put!(
-                out,
-                "<circle class=\"knee\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>",
-                self.across(x),
-                self.down(y)
-            );
-        }
+        out.extend(self.saturation_point.map(|point| circle("knee", point, 6)));
         self.legend(&mut out);
         out.push_str("</svg>\n");
         out
@@ -89,26 +77,19 @@ impl Plot<'_> {
     }
 
     fn axes(&self, out: &mut String) {
+        let (right, beside) = (WIDTH - RIGHT, LEFT - 6.0);
         for y in rules(self.y_max) {
-            let down = self.down(y);
-            put!(
-                out,
-                "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{down:.1}\" y2=\"{down:.1}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                down + 4.0,
-                tick(y)
+            let (down, middle, text) = (self.down(y), self.down(y) + 4.0, tick(y));
+            *out += &format!(
+                "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{down:.1}\" y2=\"{down:.1}\"/>\
+                 <text x=\"{beside:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{text}</text>\n"
             );
         }
+        let (below, unit) = (HEIGHT - 6.0, escaped(self.x_unit));
         for x in rules(self.x_max) {
-            put!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} {}</text>\n",
-                self.across(x),
-                HEIGHT - 6.0,
-                tick(x),
-                escaped(self.x_unit)
+            let (across, text) = (self.across(x), tick(x));
+            *out += &format!(
+                "<text x=\"{across:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{text} {unit}</text>\n"
             );
         }
     }
@@ -124,18 +105,16 @@ impl Plot<'_> {
             let (x, y) = (self.across(x), self.down(y));
             if !drawing && line.points.get(place + 1).is_none_or(Option::is_none) {
                 // A single point between two gaps is drawn as a dot.
-                put!(alone, "M{x:.1} {y:.1}h0");
+                alone += &format!("M{x:.1} {y:.1}h0");
             } else {
                 let command = if drawing { 'L' } else { 'M' };
-                put!(path, "{command}{x:.1} {y:.1}");
+                path += &format!("{command}{x:.1} {y:.1}");
                 drawing = true;
             }
         }
-        let dashed = if line.dashed { " dashed" } else { "" };
-        put!(
-            out,
-            "<path class=\"c{0}{dashed}\" d=\"{path}\"/><path class=\"c{0} alone\" d=\"{alone}\"/>\n",
-            line.colour % COLOURS
+        let (colour, dashed) = line.classes();
+        *out += &format!(
+            "<path class=\"c{colour}{dashed}\" d=\"{path}\"/><path class=\"c{colour} alone\" d=\"{alone}\"/>\n"
         );
     }
 
@@ -144,15 +123,20 @@ impl Plot<'_> {
         let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
         for (place, line) in named.enumerate() {
             let right = WIDTH - RIGHT - 70.0 * place as f64;
-            let dashed = if line.dashed { " dashed" } else { "" };
-            put!(
-                out,
-                "<path class=\"c{}{dashed}\" d=\"M{:.1} 10h18\"/><text x=\"{right:.1}\" y=\"14\" text-anchor=\"end\">{}</text>\n",
-                line.colour % COLOURS,
-                right - 62.0,
-                escaped(&line.name)
+            let ((colour, dashed), name) = (line.classes(), escaped(&line.name));
+            *out += &format!(
+                "<path class=\"c{colour}{dashed}\" d=\"M{:.1} 10h18\"/>\
+                 <text x=\"{right:.1}\" y=\"14\" text-anchor=\"end\">{name}</text>\n",
+                right - 62.0
             );
         }
+    }
+}
+
+impl Line {
+    /// Returns the number of the line's colour, and the CSS class of a dashed line.
+    const fn classes(&self) -> (usize, &'static str) {
+        (self.colour % COLOURS, if self.dashed { " dashed" } else { "" })
     }
 }
 

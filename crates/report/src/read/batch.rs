@@ -83,26 +83,18 @@ impl Log {
 
 /// Writes the key of a row's group: one value per dimension. An absent value is an empty string.
 fn group_key(key: &mut String, line: &Line<'_>, side: Side, request: &Request) {
-    if let Compare::Runs = request.compare {
-        key.push_str(side.name().unwrap_or_default());
-        if !request.by.is_empty() {
-            key.push(SEPARATOR);
-        }
-    }
-    for (place, dimension) in request.by.iter().enumerate() {
+    let side = side.name().filter(|_| matches!(request.compare, Compare::Runs));
+    let dimensions = request.by.iter().map(|dimension| dimension.value_of(line));
+    for (place, value) in side.into_iter().map(Some).chain(dimensions).enumerate() {
         if place > 0 {
             key.push(SEPARATOR);
         }
-        if let Some(value) = dimension.value_of(line) {
-            key.extend(sanitized(value));
-        }
+        key.extend(value.into_iter().flat_map(sanitized));
     }
 }
 
 fn intern(interner: &mut StringInterner, text: Option<&str>) -> u16 {
-    let Some(text) = text else {
-        return Row::ABSENT;
-    };
+    let Some(text) = text else { return Row::ABSENT };
     u16::try_from(interner.intern(&bounded(text))).unwrap_or(Row::ABSENT)
 }
 

@@ -166,11 +166,8 @@ fn open(file: &File, duplicate: Option<Duplicate>) -> Result<(File, Content), Re
     Ok((file.clone(), content))
 }
 
-/// Complete lines of one file, at most 1 MiB.
-struct Block {
-    text: Vec<u8>,
-    side: Side,
-}
+/// Complete lines of one file, at most 1 MiB, and the side of the file.
+type Block = (Vec<u8>, Side);
 
 /// Sends the blocks of all sources to the parsers in turn. Returns a summary of each file, and the number of lines that
 /// were too long.
@@ -191,8 +188,7 @@ fn read_blocks(sources: Vec<(File, Content)>, parsers: &[SyncSender<Block>]) -> 
         let broken = loop {
             match blocks.next() {
                 Ok(Some(text)) => {
-                    let sent =
-                        turns.next().map(|parser| parser.send(Block { text, side: file.side }));
+                    let sent = turns.next().map(|parser| parser.send((text, file.side)));
                     // A parser ends only after its sender is dropped, so sending cannot fail.
                     debug_assert!(matches!(sent, Some(Ok(()))));
                 }
@@ -220,8 +216,8 @@ impl Input {
 }
 
 fn parse(blocks: &Receiver<Block>, logs: &SyncSender<(Log, Vec<Row>)>, request: &Request) {
-    while let Ok(block) = blocks.recv() {
-        if logs.send(batch::parse(&block.text, block.side, request)).is_err() {
+    for (text, side) in blocks {
+        if logs.send(batch::parse(&text, side, request)).is_err() {
             return;
         }
     }
@@ -245,11 +241,9 @@ impl Log {
     /// Adds the rows of a block, and replaces their interned ids with the ids of this log.
     fn merge(&mut self, block: &Self, mut rows: Vec<Row>) {
         let groups: Vec<u32> = block.groups.iter().map(|text| self.groups.intern(text)).collect();
-        let [finishes, currencies, buckets] = [
-            intern_all(&block.finishes, &mut self.finishes),
-            intern_all(&block.currencies, &mut self.currencies),
-            intern_all(&block.buckets, &mut self.buckets),
-        ];
+        let finishes = intern_all(&block.finishes, &mut self.finishes);
+        let currencies = intern_all(&block.currencies, &mut self.currencies);
+        let buckets = intern_all(&block.buckets, &mut self.buckets);
         let replace = |ids: &[u16], id: &mut u16| {
             *id = ids.get(usize::from(*id)).copied().unwrap_or(Row::ABSENT);
         };

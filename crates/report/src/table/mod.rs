@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::interner::StringInterner;
 use crate::read::Log;
 use crate::row::{NumericField, Outcome, Quality, Row};
 use crate::statistics::{Summary, ratio};
@@ -189,35 +190,21 @@ impl Sums {
 
     fn into_statistics(self, log: &Log) -> Statistics {
         let outcomes = Outcome::ALL.into_iter().zip(self.outcomes);
-        let with_quality =
-            outcomes.clone().filter_map(|(outcome, times)| Some((outcome.is_failure()?, times)));
-        let failed = with_quality.clone().filter(|(failed, _)| *failed);
+        let decided = outcomes.clone().filter(|(outcome, _)| outcome.is_failure().is_some());
+        let failed = decided.clone().filter(|(outcome, _)| outcome.is_failure() == Some(true));
         let errors: u64 = failed.map(|(_, times)| times).sum();
-        let quality = Quality::ALL.into_iter().zip(self.qualities);
+        let seen = outcomes.filter(|(_, times)| *times > 0);
+        let money = self.money.into_iter();
+        let finishes = self.finishes.iter().map(|(id, times)| (name(&log.finishes, *id), *times));
+        let qualities = Quality::ALL.map(|quality| quality.as_str().to_owned());
         Statistics {
             requests: self.requests,
-            outcomes: outcomes
-                .filter(|(_, times)| *times > 0)
-                .map(|(outcome, times)| (outcome.as_str(), times))
-                .collect(),
-            error_rate: ratio(errors as f64, with_quality.map(|(_, times)| times).sum()),
+            outcomes: seen.map(|(outcome, times)| (outcome.as_str(), times)).collect(),
+            error_rate: ratio(errors as f64, decided.map(|(_, times)| times).sum()),
             tokens: self.tokens,
-            cost: self
-                .money
-                .iter()
-                .map(|(id, money)| (currency(log, *id), money.to_cost()))
-                .collect(),
-            finish: shares(
-                self.finishes.values().sum(),
-                self.finishes.iter().map(|(id, times)| {
-                    let reason = log.finishes.resolve(u32::from(*id));
-                    (reason.unwrap_or_default().to_owned(), *times)
-                }),
-            ),
-            quality: shares(
-                self.with_quality,
-                quality.map(|(quality, times)| (quality.as_str().to_owned(), times)),
-            ),
+            cost: money.map(|(id, sum)| (name(&log.currencies, id), sum.to_cost())).collect(),
+            finish: shares(self.finishes.values().sum(), finishes),
+            quality: shares(self.with_quality, qualities.into_iter().zip(self.qualities)),
             ..Statistics::default()
         }
     }
@@ -234,8 +221,8 @@ impl CostSum {
     }
 }
 
-fn currency(log: &Log, id: u16) -> String {
-    log.currencies.resolve(u32::from(id)).unwrap_or("?").to_owned()
+fn name(interner: &StringInterner, id: u16) -> String {
+    interner.resolve(u32::from(id)).unwrap_or("?").to_owned()
 }
 
 /// Returns each count as a ratio of `n`, or `None` if no request has a value.
