@@ -38,11 +38,11 @@ pub(super) struct ListenerState {
     members: Mutex<HashMap<u64, OpenConnection>>,
     left: Notify,
     /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
-    over_limit: AtomicU64,
+    pub(super) over_limit: AtomicU64,
     /// Number of connections that were closed for new ones.
-    evicted: AtomicU64,
+    pub(super) evicted: AtomicU64,
 }
 
 /// What the listener knows about an open connection.
@@ -74,22 +74,6 @@ pub(super) struct PhaseWatcher {
 }
 
 impl ListenerState {
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn over_limit(&self) -> u64 {
-        self.over_limit.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_over_limit(&self) {
-        self.over_limit.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(super) fn join(
         self: &Arc<Self>,
         client: Option<IpAddr>,
