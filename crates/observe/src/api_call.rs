@@ -17,7 +17,7 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
     self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, Record,
 };
-use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps, rates};
+use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Direction, Ending, Headers, RequestHead, ResponseHead, RouteFacts};
 use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
@@ -397,14 +397,9 @@ impl ApiCall {
             return Rates::default();
         };
         if self.is_streamed() {
-            let tokens = rates::Tokens {
-                output: output.tokens,
-                counted: output.counted,
-                counted_first: output.counted_first,
-            };
             let blocked = self.answer.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
-            return Rates::of_stream(&closing.record.points, tokens, blocked, seen);
+            return Rates::of_stream(&closing.record.points, output, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
         let one = closing.record.websocket.is_none() && complete == Completeness::True;

@@ -14,10 +14,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Implements `ALL`, the variants of an enum in the given order, and `as_str`, which returns a variant's label value.
+/// Defines an enum whose variants are label values. Implements `ALL`, the variants in the given order, and `as_str`,
+/// which returns the label value of a variant.
 #[macro_export]
-macro_rules! label_values {
-    ($type:ident { $($variant:ident = $label:literal),+ $(,)? }) => {
+macro_rules! label_enum {
+    (
+        $(#[$about:meta])*
+        $visibility:vis enum $type:ident { $($(#[$variant_about:meta])* $variant:ident = $label:literal,)+ }
+    ) => {
+        $(#[$about])*
+        $visibility enum $type {
+            $($(#[$variant_about])* $variant,)+
+        }
+
         impl $type {
             pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
 
@@ -102,36 +111,16 @@ impl fmt::Display for Label {
     }
 }
 
-/// The kind of a label value. Each dimension has its own limit on the number of values.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Dimension {
-    ErrorType,
-    FinishReason,
-    Model,
-    Provider,
-    Tenant,
-    Variant,
-}
-
-impl Dimension {
-    pub const ALL: [Self; 6] = [
-        Self::ErrorType,
-        Self::FinishReason,
-        Self::Model,
-        Self::Provider,
-        Self::Tenant,
-        Self::Variant,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ErrorType => "error_type",
-            Self::FinishReason => "finish_reason",
-            Self::Model => "model",
-            Self::Provider => "provider",
-            Self::Tenant => "tenant",
-            Self::Variant => "variant",
-        }
+label_enum! {
+    /// The kind of a label value. Each dimension has its own limit on the number of values.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Dimension {
+        ErrorType = "error_type",
+        FinishReason = "finish_reason",
+        Model = "model",
+        Provider = "provider",
+        Tenant = "tenant",
+        Variant = "variant",
     }
 }
 

@@ -101,7 +101,7 @@ impl Price {
 mod tests {
     use super::*;
     use crate::record::Output;
-    use crate::slo::example::stream;
+    use crate::testing::stream;
     use tokengauge_llm::count::Source;
     use tokengauge_llm::dialect::Usage;
     use tokengauge_types::clock::WallTime;

@@ -33,7 +33,7 @@ use crate::drift::lengths::{Bucket, Lengths, Window};
 use crate::load::{MOST_FLOWS, ModelKey};
 use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Configuration of the comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,17 +99,14 @@ pub struct LengthReading {
     pub current: u64,
 }
 
-/// Direction of a length: input or output.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Direction {
-    Input,
-    Output,
+label_enum! {
+    /// Direction of a length: input or output.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Direction {
+        Input = "input",
+        Output = "output",
+    }
 }
-
-label_values!(Direction {
-    Input = "input",
-    Output = "output",
-});
 
 /// Lengths of every model key, for at most [`MOST_FLOWS`] model keys. Further model keys are not compared, because a
 /// common index would follow the mix of those models.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// First occurrence of each step; `None` if the step did not happen.
 ///
@@ -34,33 +34,22 @@ pub struct Timestamps {
     pub end: Option<MonotonicInstant>,
 }
 
-/// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Stage {
-    Admission,
-    Connect,
-    Upload,
-    Headers,
-    FirstByte,
-    FirstEvent,
-    FirstToken,
-    Reasoning,
-    Decode,
-    Tail,
+label_enum! {
+    /// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Stage {
+        Admission = "admission",
+        Connect = "connect",
+        Upload = "upload",
+        Headers = "headers",
+        FirstByte = "first_byte",
+        FirstEvent = "first_event",
+        FirstToken = "first_token",
+        Reasoning = "reasoning",
+        Decode = "decode",
+        Tail = "tail",
+    }
 }
-
-label_values!(Stage {
-    Admission = "admission",
-    Connect = "connect",
-    Upload = "upload",
-    Headers = "headers",
-    FirstByte = "first_byte",
-    FirstEvent = "first_event",
-    FirstToken = "first_token",
-    Reasoning = "reasoning",
-    Decode = "decode",
-    Tail = "tail",
-});
 
 /// Length of each stage that took place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -31,13 +31,13 @@ const SWITCHING: u16 = 101;
 /// An open exchange, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
-    id: ExchangeId,
-    open: Box<RequestHead>,
+    pub(crate) id: ExchangeId,
+    pub(crate) open: Box<RequestHead>,
     gate: Arc<CardinalityLimiter>,
-    points: Timestamps,
+    pub(crate) points: Timestamps,
     watch: StallClock,
     connected: Option<Box<ConnectTimings>>,
-    connections: Connections,
+    pub(crate) connections: Connections,
     head: Option<Box<ResponseHead>>,
     /// The API call. `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
@@ -45,11 +45,13 @@ pub struct Exchange {
     socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
-    blocked: Duration,
+    /// Total time in which the client did not read, as reported so far.
+    pub(crate) blocked: Duration,
     /// Whether the request waits for a permit of the concurrency limit.
     queued: bool,
-    queue_depth: u32,
-    gap: bool,
+    pub(crate) queue_depth: u32,
+    /// Whether a part of the exchange was not observed.
+    pub(crate) gap: bool,
     /// Body bytes that a limit or the budget left unread, and that were not reported yet.
     unread_bytes: u64,
     broken: bool,
@@ -208,26 +210,6 @@ impl Exchange {
         self.connections = Connections::default();
     }
 
-    pub(super) const fn connections(&mut self) -> &mut Connections {
-        &mut self.connections
-    }
-
-    pub const fn set_queue_depth(&mut self, depth: u32) {
-        self.queue_depth = depth;
-    }
-
-    pub const fn id(&self) -> ExchangeId {
-        self.id
-    }
-
-    pub const fn points(&self) -> &Timestamps {
-        &self.points
-    }
-
-    pub fn open(&self) -> &RequestHead {
-        &self.open
-    }
-
     /// Returns the requested model.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
@@ -351,16 +333,6 @@ impl Exchange {
     /// Returns whether the request body was observed completely.
     pub fn has_whole_request(&self) -> bool {
         self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes)
-    }
-
-    /// Returns whether a part of the exchange was not observed.
-    pub const fn has_gap(&self) -> bool {
-        self.gap
-    }
-
-    /// Returns the total time in which the client did not read, as reported so far.
-    pub const fn blocked(&self) -> Duration {
-        self.blocked
     }
 
     fn response(

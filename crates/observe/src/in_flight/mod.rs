@@ -182,7 +182,7 @@ impl InFlightRequests {
         tcp_info.begin_sweep();
         for request in requests.values_mut() {
             let swept = catch_unwind(AssertUnwindSafe(|| {
-                tcp_info.read(request.exchange.connections(), false);
+                tcp_info.read(&mut request.exchange.connections, false);
                 request.record_time(at, Duration::ZERO, instruments);
                 let unread = request.unread(at);
                 request.check_stall(at, unread, pauses, instruments);
@@ -355,7 +355,7 @@ impl InFlightRequests {
         };
         if matches!(event, ObserverEvent::Admitted) {
             let depth = load.queue_depth_with(&request.route_key, request.state);
-            request.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            request.exchange.queue_depth = u32::try_from(depth).unwrap_or(u32::MAX);
             request.admitted(at, backends);
         }
         let blocked = if let ObserverEvent::Body { blocked, .. } = &event {
@@ -404,7 +404,7 @@ impl InFlightRequests {
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
-        self.tcp_info.read(request.exchange.connections(), true);
+        self.tcp_info.read(&mut request.exchange.connections, true);
         if let Some((upstream, _)) = &request.warmth {
             self.backends.left(at, upstream);
         }

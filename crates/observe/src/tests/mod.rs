@@ -259,8 +259,8 @@ fn tool_arguments_are_a_first_token_but_not_visible() {
 fn usage_pings_and_comments_are_not_tokens() {
     let mut play = Play::stream(STREAMED);
     play.arrival(250, Direction::Response, ": keep-alive\n\n", 0).event(300, &usage(0, 0));
-    assert_eq!(play.exchange.points().token, None);
-    assert_eq!(play.exchange.points().event, Some(at(300)), "a comment is not an event");
+    assert_eq!(play.exchange.points.token, None);
+    assert_eq!(play.exchange.points.event, Some(at(300)), "a comment is not an event");
 }
 
 #[test]

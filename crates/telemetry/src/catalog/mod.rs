@@ -7,6 +7,8 @@
 
 use std::fmt::{self, Write};
 
+use tokengauge_types::label_enum;
+
 /// Declares a table of attributes, and the list of all of them.
 macro_rules! attributes {
     ($(#[$about:meta])* $all:ident; $($name:ident $key:literal $values:expr, $description:literal;)*) => {
@@ -70,22 +72,13 @@ pub struct Metric {
     pub combinations: usize,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    Counter,
-    UpDownCounter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::UpDownCounter => "up-down counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Kind {
+        Counter = "counter",
+        UpDownCounter = "up-down counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
     }
 }
 

@@ -38,7 +38,7 @@ use tokengauge_types::event::{ErrorSource, RouteFacts};
 use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 mod bound;
 mod call;
@@ -62,16 +62,16 @@ pub struct Instruments {
     closings: EndInstrumentsCache,
 }
 
-/// A component of this proxy whose scheduling delay is measured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Component {
-    /// The tokio runtime of the data path.
-    Runtime,
-    /// The observer thread.
-    Observer,
+label_enum! {
+    /// A component of this proxy whose scheduling delay is measured.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Component {
+        /// The tokio runtime of the data path.
+        Runtime = "runtime",
+        /// The observer thread.
+        Observer = "observer",
+    }
 }
-
-label_values!(Component { Runtime = "runtime", Observer = "observer" });
 
 impl Instruments {
     /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` must be the limits of the label
