@@ -6,7 +6,6 @@
 //! whose traces are exported leave exemplars, because a link to another trace would lead nowhere.
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,6 +43,7 @@ pub struct Exemplar {
 pub struct SeriesId(u64);
 
 /// The exemplars of all series.
+#[derive(Debug)]
 pub struct Exemplars {
     hasher: RandomState,
     eligible: ExemplarPolicy,
@@ -191,6 +191,7 @@ impl ExemplarRecorder<'_> {
 }
 
 /// A copy of all exemplars, for one collection.
+#[derive(Debug)]
 pub struct ExemplarSnapshot {
     hasher: RandomState,
     /// Sorted by slot.
@@ -210,18 +211,6 @@ impl ExemplarSnapshot {
         let rest = self.all.get(start..).unwrap_or_default().iter();
         rest.take_while(move |((other, _), _)| Some(*other) == series)
             .map(|((_, bucket), exemplar)| (*bucket, exemplar))
-    }
-}
-
-impl fmt::Debug for Exemplars {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exemplars").field("eligible", &self.eligible).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ExemplarSnapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ExemplarSnapshot").field(&self.all.len()).finish()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parses upstream URLs, and the `/PREFIX=URL` form of the command line.
+//! Parses upstream URLs, the `/PREFIX=URL` form of the command line, and percent-encoding.
 
 use std::fmt;
 use std::str::FromStr;
@@ -157,6 +157,22 @@ impl FromStr for UpstreamTarget {
         let url = url.parse()?;
         Ok(Self { prefix, url })
     }
+}
+
+/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let value = digit()? * 16 + digit()?;
+        decoded.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(decoded).ok()
 }
 
 /// Parses a path prefix and removes a trailing `/`. The result is empty or starts with `/`.

@@ -47,7 +47,8 @@ pub struct HardwareCost {
 }
 
 impl Prices {
-    pub(super) fn price(&self, record: &Record, call: &Call) -> PriceResult {
+    /// Returns the cost of `call`, which belongs to `record`.
+    pub fn price(&self, record: &Record, call: &Call) -> PriceResult {
         if self.models.is_empty() {
             return PriceResult::Free;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::load::ModelKey;
+use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label_enum;
@@ -20,9 +20,6 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// Longest time for which a value is reported without a newer value. Afterwards the value is outdated, because other
 /// users consume the same account.
 const LONGEST: Duration = Duration::from_secs(300);
-
-/// Largest number of model keys, the same as in load. The key with the oldest value is evicted.
-const MOST_FLOWS: usize = super::MOST_FLOWS;
 
 label_enum! {
     /// Kind of usage that a provider limits.
@@ -56,7 +53,8 @@ pub struct RateLimitReading {
     pub allowance: RateLimit,
 }
 
-/// Latest value of every rate limit.
+/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. Beyond, the key with the oldest value is
+/// evicted.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 

@@ -263,7 +263,7 @@ impl InFlightRequests {
     pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
-            self.sinks.instruments.register_budget(&budget.name, &unit);
+            self.sinks.instruments.record_spend((&budget.name, &unit), 0.0);
         }
         self.costs = costs;
     }
@@ -442,7 +442,7 @@ impl InFlightRequests {
 /// Records the cost of a call, and subtracts it from the matching budgets.
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
-    let cost = match costs.price(record, call) {
+    let cost = match costs.prices.price(record, call) {
         PriceResult::At(cost) => Some(cost),
         PriceResult::Free => None,
         PriceResult::Unpriced => {

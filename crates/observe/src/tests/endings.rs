@@ -176,7 +176,7 @@ impl Stage {
     }
 
     pub(super) fn metrics(&self) -> String {
-        prometheus::text(&self.collector.scrape())
+        prometheus::Format::Text.render(&self.collector.scrape())
     }
 }
 

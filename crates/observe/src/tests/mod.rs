@@ -627,7 +627,7 @@ fn panic_in_a_sink_affects_one_exchange() {
         say(ObserverEvent::End(Ending::ClientDisconnected));
     }
     assert_eq!((seen.load(Ordering::Relaxed), requests.in_flight()), (2, 0));
-    let metrics = prometheus::text(&collector.scrape());
+    let metrics = prometheus::Format::Text.render(&collector.scrape());
     let panics =
         metrics.lines().find(|line| line.contains("parse_errors") && line.contains("\"panic\""));
     assert!(panics.is_some_and(|line| line.ends_with(" 1")), "{panics:?}");

@@ -137,7 +137,7 @@ impl Play {
 
     /// Returns the values of the matching series that are not 0.
     fn values(&self, parts: &[&str]) -> Vec<String> {
-        let text = prometheus::text(&self.collector.scrape());
+        let text = prometheus::Format::Text.render(&self.collector.scrape());
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let found = lines.filter(|line| parts.iter().all(|part| line.contains(part)));
         let values = found.filter_map(|line| line.rsplit_once(' '));

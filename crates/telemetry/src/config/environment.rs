@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::endpoint::{Endpoint, percent_decoded, redacted};
+use crate::config::endpoint::{Endpoint, redacted};
 use crate::config::{
     BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
     SignalConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
+use tokengauge_types::url::percent_decoded;
 
 impl Config {
     /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.

@@ -163,18 +163,14 @@ impl Instruments {
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Exports the spending from a budget as 0 until the first call.
-    pub fn register_budget(&self, name: &Label, unit: &Label) {
-        self.record_spend((name, unit), 0.0);
-    }
-
     /// Records a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.own.unpriced.add(1, &live.base);
     }
 
-    /// Records the amount that a call took from a budget, in the budget's unit.
+    /// Records the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget before
+    /// the first call.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
         self.set.own.budget_used.add(amount, &attributes);

@@ -24,11 +24,6 @@ pub use format::Format;
 pub use naming::{Kind, label_name, name};
 pub use page::MetricsPage;
 
-/// Renders all metrics in the Prometheus text format.
-pub fn text(snapshot: &MetricsSnapshot) -> String {
-    Format::Text.render(snapshot)
-}
-
 impl Format {
     /// Renders all metrics.
     pub fn render(self, snapshot: &MetricsSnapshot) -> String {
@@ -332,7 +327,7 @@ b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="+Inf"} 2
 b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 "##;
-        assert_eq!(text(&snapshot()), expected);
+        assert_eq!(Format::Text.render(&snapshot()), expected);
     }
 
     #[test]
@@ -354,7 +349,8 @@ b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 # EOF
 "##;
-        let (open, plain) = (Format::OpenMetrics.render(&snapshot()), text(&snapshot()));
+        let (open, plain) =
+            (Format::OpenMetrics.render(&snapshot()), Format::Text.render(&snapshot()));
         assert_eq!(open, expected);
         let series = |text: &str| -> Vec<String> {
             let samples = text.lines().filter(|line| !line.starts_with('#'));

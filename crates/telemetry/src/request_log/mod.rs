@@ -78,16 +78,6 @@ struct LineCounters {
     dropped: DropCounters,
 }
 
-impl LineCounters {
-    fn count_written(&self, lines: usize) {
-        self.written.fetch_add(lines as u64, Ordering::Relaxed);
-    }
-
-    fn count_dropped(&self, reason: DropReason, lines: usize) {
-        self.dropped.add(reason, lines);
-    }
-}
-
 impl RequestLog {
     /// Opens the log. Each line contains `fingerprint`, the hash of the configuration.
     ///

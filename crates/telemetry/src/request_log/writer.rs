@@ -1,6 +1,7 @@
 //! The thread that writes log lines, and the buffer in which lines wait for it.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,10 +82,10 @@ impl Writer {
         let buffer = &self.buffer;
         let mut state = buffer.state();
         if state.stopping {
-            return buffer.counters.count_dropped(DropReason::Shutdown, 1);
+            return buffer.counters.dropped.add(DropReason::Shutdown, 1);
         }
         if state.lines.len() + line.len() > MAX_WAITING_BYTES {
-            return buffer.counters.count_dropped(DropReason::QueueFull, 1);
+            return buffer.counters.dropped.add(DropReason::QueueFull, 1);
         }
         let before = state.lines.len();
         state.lines.extend_from_slice(line);
@@ -118,7 +119,7 @@ impl Writer {
             .unwrap_or_else(PoisonError::into_inner);
         let left = state.line_count + state.in_progress;
         (state.line_count, state.in_progress) = (0, 0);
-        buffer.counters.count_dropped(DropReason::Shutdown, left);
+        buffer.counters.dropped.add(DropReason::Shutdown, left);
         left == 0
     }
 }
@@ -186,8 +187,8 @@ impl Buffer {
         let mut state = self.state();
         if state.in_progress >= all {
             state.in_progress -= all;
-            self.counters.count_written(all - unwritten);
-            self.counters.count_dropped(DropReason::Failed, unwritten);
+            self.counters.written.fetch_add((all - unwritten) as u64, Ordering::Relaxed);
+            self.counters.dropped.add(DropReason::Failed, unwritten);
         }
         drop(state);
         failure.update(&result, unwritten);

@@ -20,7 +20,6 @@ use crate::config::{Config, Temporality};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
 use crate::otlp::{BuildError, Transport, logs, metrics};
-use crate::prometheus::Format;
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
@@ -99,11 +98,6 @@ impl Telemetry {
     /// Takes a snapshot of all metrics for a scrape.
     pub fn scrape(&self) -> MetricsSnapshot {
         self.metrics_reader.scrape()
-    }
-
-    /// Renders all current metrics.
-    pub fn prometheus(&self, format: Format) -> String {
-        format.render(&self.scrape())
     }
 
     /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in
