@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
 use super::exchanges::Exchanges;
+use tokengauge_types::sync::lock;
 
 /// Phases of a listener. A listener only moves to later phases.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -82,7 +83,7 @@ impl ListenerState {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let waker = Waker::noop().clone();
         let connection = OpenConnection { waker, client, exchanges: Arc::clone(exchanges) };
-        self.members().insert(id, connection);
+        lock(&self.members).insert(id, connection);
         let watcher = PhaseWatcher {
             state: Arc::clone(self),
             id,
@@ -97,7 +98,7 @@ impl ListenerState {
     /// for a request. A client can therefore not exclude others with connections that it does not use. Visits every
     /// connection, so it is called only at the limit.
     pub(super) fn close_longest_waiting(&self) {
-        let members = self.members();
+        let members = lock(&self.members);
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for connection in members.values() {
             *counts.entry(connection.client).or_default() += 1;
@@ -115,13 +116,13 @@ impl ListenerState {
 
     /// Replaces the waker of a connection, unless the connection has left.
     fn set_waker(&self, id: u64, waker: &Waker) {
-        if let Some(connection) = self.members().get_mut(&id) {
+        if let Some(connection) = lock(&self.members).get_mut(&id) {
             connection.waker.clone_from(waker);
         }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
-        let members = self.members();
+        let members = lock(&self.members);
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let wakers: Vec<Waker> = members.values().map(|member| member.waker.clone()).collect();
         drop(members);
@@ -129,7 +130,7 @@ impl ListenerState {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.members().len()
+        lock(&self.members).len()
     }
 
     /// Waits until no connection is open.
@@ -151,10 +152,6 @@ impl ListenerState {
             3 => Phase::Finishing,
             _ => Phase::Cut,
         }
-    }
-
-    fn members(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -206,7 +203,7 @@ impl Drop for PhaseWatcher {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.state.members().remove(&self.id);
+        lock(&self.state.members).remove(&self.id);
         self.state.left.notify_waiters();
     }
 }

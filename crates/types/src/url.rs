@@ -38,29 +38,26 @@ impl FromStr for Url {
                 "remove the query or fragment: queries of clients are forwarded unchanged",
             ));
         }
+        let wrong = |what: &'static str| ValueError::new(what, EXAMPLE);
         let uri: Uri = text
             .parse()
             .map_err(|error| ValueError::new(format!("not a URL ({error})"), EXAMPLE))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            Some(_) => {
-                return Err(ValueError::new("the URL is neither http:// nor https://", EXAMPLE));
-            }
-            None => return Err(ValueError::new("the URL has no scheme", EXAMPLE)),
+            Some(_) => return Err(wrong("the URL is neither http:// nor https://")),
+            None => return Err(wrong("the URL has no scheme")),
         };
         let host = uri.host().unwrap_or_default();
         if host.is_empty() {
-            return Err(ValueError::new("the URL has no host", EXAMPLE));
+            return Err(wrong("the URL has no host"));
         }
         let port_text = uri.authority().map_or("", |authority| authority.as_str());
         let has_port = port_text.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let port = match uri.port_u16() {
-            Some(0) => return Err(ValueError::new("port 0 cannot be connected to", EXAMPLE)),
+            Some(0) => return Err(wrong("port 0 cannot be connected to")),
             Some(port) => port,
-            None if has_port => {
-                return Err(ValueError::new("the URL's port is not a number up to 65535", EXAMPLE));
-            }
+            None if has_port => return Err(wrong("the URL's port is not a number up to 65535")),
             None if tls => 443,
             None => 80,
         };

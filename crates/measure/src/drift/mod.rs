@@ -48,7 +48,6 @@ pub struct Config {
 /// Baseline with which the latest exchanges are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
-    /// Comparison is off.
     Off,
     /// The first [`Config::exchanges`] exchanges of each model key since the process start.
     First,
@@ -56,7 +55,10 @@ pub enum Baseline {
     /// not make a day shorter or longer.
     Yesterday,
     /// A saved baseline from a file.
-    File { path: PathBuf, saved: Arc<SavedBaseline> },
+    File {
+        path: PathBuf,
+        saved: Arc<SavedBaseline>,
+    },
 }
 
 impl Default for Config {

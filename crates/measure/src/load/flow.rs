@@ -10,7 +10,6 @@ use tokengauge_types::rolling_window::RollingWindow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Number of slots in the longest window.
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
 /// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of

@@ -133,7 +133,6 @@ pub struct StalledStreams {
 }
 
 impl StalledStreams {
-    /// Adds one stream.
     pub fn add(&mut self, idle: Duration, stalled: bool) {
         self.stalled += u64::from(stalled);
         self.longest = self.longest.max(Some(idle));

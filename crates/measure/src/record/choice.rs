@@ -37,7 +37,6 @@ label_enum! {
         Complete = "complete",
         /// The choice succeeded and generated nothing.
         Empty = "empty",
-        /// The model refused.
         Refused = "refused",
         /// The provider filtered the content.
         Filtered = "filtered",

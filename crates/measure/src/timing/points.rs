@@ -60,11 +60,6 @@ impl Stages {
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         Stage::ALL.into_iter().zip(&self.0).filter_map(|(stage, length)| Some((stage, (*length)?)))
     }
-
-    /// Returns the sum of the stages: end − accept.
-    pub fn total(&self) -> Duration {
-        self.iter().map(|(_, length)| length).sum()
-    }
 }
 
 impl Timestamps {
@@ -133,6 +128,10 @@ impl Timestamps {
 mod tests {
     use super::*;
 
+    fn total(stages: &Stages) -> Duration {
+        stages.iter().map(|(_, length)| length).sum()
+    }
+
     fn at(millis: u64) -> Option<MonotonicInstant> {
         Some(MonotonicInstant::from_millis(millis))
     }
@@ -161,7 +160,7 @@ mod tests {
         let expected: Vec<_> =
             Stage::ALL.into_iter().zip([10, 20, 30, 40, 50, 60, 70, 80, 90, 100]).collect();
         assert_eq!(lengths, expected);
-        assert_eq!(stages.total(), full().duration().unwrap());
+        assert_eq!(total(&stages), full().duration().unwrap());
     }
 
     #[test]
@@ -172,7 +171,7 @@ mod tests {
             stage,
             Stage::FirstEvent | Stage::FirstToken | Stage::Reasoning | Stage::Decode
         )));
-        assert_eq!(stages.total(), Duration::from_millis(550));
+        assert_eq!(total(&stages), Duration::from_millis(550));
     }
 
     #[test]
@@ -180,7 +179,7 @@ mod tests {
         let points = Timestamps { uploaded: at(220), ..full() };
         let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
-        assert_eq!(points.stages().total(), Duration::from_millis(550));
+        assert_eq!(total(&points.stages()), Duration::from_millis(550));
     }
 
     #[test]
@@ -215,7 +214,7 @@ mod tests {
                 last: point(),
                 end: at(1_000),
             };
-            assert_eq!(points.stages().total(), Duration::from_millis(900), "{points:?}");
+            assert_eq!(total(&points.stages()), Duration::from_millis(900), "{points:?}");
         }
     }
 }

@@ -49,7 +49,6 @@ pub struct Stall {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stalls {
     pub count: u32,
-    /// Total duration of the stalls.
     pub total: Duration,
     /// The first [`MOST_KEPT`] stalls.
     pub first: Vec<Stall>,
@@ -96,7 +95,6 @@ pub struct StallClock {
     own: Duration,
     /// Arrivals without a token since `since`.
     arrivals: u32,
-    /// The stall in progress.
     current: Option<Stall>,
     stalls: Stalls,
 }
@@ -107,7 +105,6 @@ impl StallClock {
         self.since
     }
 
-    /// Returns whether a stall is in progress.
     pub const fn is_stalled(&self) -> bool {
         self.current.is_some()
     }

@@ -210,14 +210,12 @@ impl Exchange {
         self.connections = Connections::default();
     }
 
-    /// Returns the requested model.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
     }
 
-    /// Returns the rate limits in the response headers.
     pub fn quota(&self) -> Option<RateLimits> {
-        self.call.as_ref()?.quota()
+        self.call.as_ref()?.quota
     }
 
     /// Returns the observed facts of the WebSocket.
@@ -395,7 +393,6 @@ impl Exchange {
     }
 }
 
-/// Reports a stall that has ended.
 fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(LiveSample)) {
     if let Some(stall) = ended {
         out(LiveSample::Resumed(stall));

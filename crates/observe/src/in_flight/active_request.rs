@@ -51,7 +51,6 @@ pub(super) struct ActiveRequest {
     pub(super) identity: Option<load::RequestKey>,
 }
 
-/// Bound instruments of one series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesInstruments {
     live: Arc<LiveInstruments>,

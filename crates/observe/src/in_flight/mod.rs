@@ -208,7 +208,6 @@ impl InFlightRequests {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
 
-    /// Returns the load and the objectives at `at`.
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
@@ -268,7 +267,6 @@ impl InFlightRequests {
         self.costs = costs;
     }
 
-    /// Returns the configured budgets.
     fn budgets(&self) -> Vec<BudgetReading> {
         let budgets = self.costs.budgets.iter();
         let reading = budgets.map(|budget| BudgetReading {

@@ -35,6 +35,15 @@ label_enum! {
 impl Propagator {
     /// Default propagators of the OpenTelemetry specification.
     pub const DEFAULT: [Self; 2] = [Self::TraceContext, Self::Baggage];
+
+    fn read(self, headers: &HeaderMap) -> Option<Caller> {
+        match self {
+            Self::TraceContext => tracecontext::read(headers),
+            Self::B3 => b3::read_single(headers),
+            Self::B3Multi => b3::read_multi(headers),
+            Self::Baggage => None,
+        }
+    }
 }
 
 /// Decides whether a trace is sampled.
@@ -128,17 +137,6 @@ impl Propagation {
             .contains(&Propagator::Baggage)
             .then(|| baggage::conversation(headers))
             .flatten()
-    }
-}
-
-impl Propagator {
-    fn read(self, headers: &HeaderMap) -> Option<Caller> {
-        match self {
-            Self::TraceContext => tracecontext::read(headers),
-            Self::B3 => b3::read_single(headers),
-            Self::B3Multi => b3::read_multi(headers),
-            Self::Baggage => None,
-        }
     }
 }
 

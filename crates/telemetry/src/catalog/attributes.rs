@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// One attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
     pub key: &'static str,

@@ -55,7 +55,6 @@ pub use attributes::Attribute;
 /// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
 
-/// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub name: &'static str,

@@ -68,7 +68,6 @@ label_enum! {
     pub enum Component {
         /// The tokio runtime of the data path.
         Runtime = "runtime",
-        /// The observer thread.
         Observer = "observer",
     }
 }
@@ -116,7 +115,6 @@ impl Instruments {
         }
     }
 
-    /// Records the start of an exchange.
     pub fn record_start(&self, route: &RouteFacts) {
         self.lane(&lane_of(route)).started.add(1);
     }

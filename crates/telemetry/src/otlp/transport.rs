@@ -223,7 +223,6 @@ pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildErro
     Ok(map)
 }
 
-/// Returns the gRPC method that receives the signal.
 fn grpc_method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",

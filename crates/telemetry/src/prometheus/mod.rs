@@ -25,7 +25,6 @@ pub use naming::{Kind, label_name, name};
 pub use page::MetricsPage;
 
 impl Format {
-    /// Renders all metrics.
     pub fn render(self, snapshot: &MetricsSnapshot) -> String {
         self.page(snapshot).collect()
     }
@@ -50,33 +49,31 @@ impl Format {
         writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
-    fn write_family_head(self, family: &FamilyHead<'_>, out: &mut impl Write) -> fmt::Result {
-        let (name, kind) = (&family.name, family.kind);
+    /// Writes the comments that precede the series of a metric, which the formats call a family.
+    fn write_family_head(
+        self,
+        metric: &Metric,
+        (name, kind): (&str, Kind),
+        out: &mut impl Write,
+    ) -> fmt::Result {
+        let help = metric.description();
         match self {
             Self::Text => {
-                writeln!(out, "# HELP {name} {}", escaped(family.help, false))?;
+                writeln!(out, "# HELP {name} {}", escaped(help, false))?;
                 writeln!(out, "# TYPE {name} {}", kind.as_str())?;
             }
             Self::OpenMetrics => {
                 // In OpenMetrics, the name of a counter family does not include the `_total` of its samples.
                 let base = name.strip_suffix("_total").unwrap_or(name);
-                writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
+                writeln!(out, "# HELP {base} {}", escaped(help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
-                if let Some(unit) = naming::unit_of(base, family.unit, kind) {
+                if let Some(unit) = naming::unit_of(base, metric.unit(), kind) {
                     writeln!(out, "# UNIT {base} {unit}")?;
                 }
             }
         }
         Ok(())
     }
-}
-
-/// The comments that precede the series of a metric, which the formats call a family.
-struct FamilyHead<'a> {
-    name: &'a str,
-    help: &'a str,
-    unit: &'a str,
-    kind: Kind,
 }
 
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use crate::self_telemetry;
 use crate::span::encoder::TraceRequestEncoder;
 use crate::span::{self, EncodedSpan};
 use crate::{MetricsReader, MetricsSnapshot};
+use tokengauge_types::sync::lock;
 
 /// Time that a shutdown waits for the thread in addition to its limit, because a busy core can schedule the thread
 /// late.
@@ -95,7 +96,6 @@ impl Telemetry {
         self.logs.as_ref()
     }
 
-    /// Takes a snapshot of all metrics for a scrape.
     pub fn scrape(&self) -> MetricsSnapshot {
         self.metrics_reader.scrape()
     }
@@ -133,7 +133,6 @@ impl Queues {
     }
 }
 
-/// A handle to the export thread.
 #[derive(Debug)]
 struct ExportThread {
     stop: watch::Sender<Option<Duration>>,
@@ -170,7 +169,7 @@ impl ExportThread {
     fn stop(&self, limit: Duration) -> bool {
         // If `stop` is called several times, the limit of the first call applies.
         self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(limit).is_none());
-        let delivered = self.end.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let delivered = lock(&self.end.delivered);
         let (delivered, _) = self
             .end
             .changed
@@ -182,7 +181,7 @@ impl ExportThread {
 
 impl ThreadEnd {
     fn set(&self, delivered: bool) {
-        let mut slot = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.delivered);
         slot.get_or_insert(delivered);
         self.changed.notify_all();
     }

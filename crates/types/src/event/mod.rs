@@ -41,6 +41,16 @@ pub enum Direction {
     Response,
 }
 
+impl Direction {
+    /// Returns the peer that sends in this direction: `client` or `upstream`.
+    pub const fn sender(self) -> &'static str {
+        match self {
+            Self::Request => "client",
+            Self::Response => "upstream",
+        }
+    }
+}
+
 /// One event of one exchange, and the time at which it occurred.
 #[derive(Debug)]
 pub struct TimestampedEvent {
