@@ -5,8 +5,6 @@
 //! Prometheus add them. Counters count a `{thing}`, and only gauges have the unit 1. A metric therefore has the same
 //! Prometheus name over OTLP and in a scrape.
 
-use std::fmt::{self, Write};
-
 use tokengauge_types::label_enum;
 
 /// Declares a table of attributes, and the list of all of them.
@@ -119,55 +117,10 @@ pub fn metric(name: &str) -> Option<&'static Metric> {
     metrics().find(|metric| metric.name == name)
 }
 
-/// Returns the tables of `docs/reference/telemetry.md` in Markdown.
-pub fn tables() -> String {
-    let mut text = String::new();
-    // Writing to a `String` cannot fail.
-    let _ok: fmt::Result = write_tables(&mut text);
-    text
-}
-
-fn write_tables(out: &mut String) -> fmt::Result {
-    for (title, all) in [
-        ("Standard metrics", semconv::ALL),
-        ("Own metrics", tokengauge::ALL),
-        ("The proxy's own health", health::ALL),
-    ] {
-        writeln!(
-            out,
-            "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
-        )?;
-        for metric in all {
-            let keys: Vec<_> =
-                metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
-            let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
-            writeln!(
-                out,
-                "| `{}` | {}, `{}` | {} | {keys} |",
-                metric.name,
-                metric.kind.as_str(),
-                metric.unit,
-                metric.description
-            )?;
-        }
-        writeln!(out)?;
-    }
-    for (title, all) in [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)] {
-        writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
-        for attribute in all {
-            writeln!(
-                out,
-                "| `{}` | {} | {} |",
-                attribute.key, attribute.description, attribute.values
-            )?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt::{self, Write};
+
     use std::collections::BTreeSet;
 
     use super::*;
@@ -235,6 +188,68 @@ mod tests {
                 );
             }
         }
+    }
+
+    fn shown(values: attributes::Values) -> String {
+        match values {
+            attributes::Values::Closed(values) => {
+                values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
+            }
+            attributes::Values::Gated => "from traffic; bounded, further ones are `other`".into(),
+            attributes::Values::Configured => "from the configuration".into(),
+            attributes::Values::Any => "any".into(),
+        }
+    }
+
+    /// Returns the tables of `docs/reference/telemetry.md` in Markdown.
+    fn tables() -> String {
+        let mut text = String::new();
+        // Writing to a `String` cannot fail.
+        let _ok: fmt::Result = write_tables(&mut text);
+        text
+    }
+
+    fn write_tables(out: &mut String) -> fmt::Result {
+        for (title, all) in [
+            ("Standard metrics", semconv::ALL),
+            ("Own metrics", tokengauge::ALL),
+            ("The proxy's own health", health::ALL),
+        ] {
+            writeln!(
+                out,
+                "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
+            )?;
+            for metric in all {
+                let keys: Vec<_> =
+                    metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
+                let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
+                writeln!(
+                    out,
+                    "| `{}` | {}, `{}` | {} | {keys} |",
+                    metric.name,
+                    metric.kind.as_str(),
+                    metric.unit,
+                    metric.description
+                )?;
+            }
+            writeln!(out)?;
+        }
+        for (title, all) in
+            [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)]
+        {
+            writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
+            for attribute in all {
+                writeln!(
+                    out,
+                    "| `{}` | {} | {} |",
+                    attribute.key,
+                    attribute.description,
+                    shown(attribute.values)
+                )?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokengauge_measure::record::Record;
 
-pub use schema::{schema, table};
+pub use schema::schema;
 pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
