@@ -17,7 +17,7 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::client_stream::{ClientStream, ConnectionGuards, Transport};
-use super::delivery::{Http1, Http2, Protocol};
+use super::delivery::{Http1, Http2};
 use super::exchanges::{Exchanges, Leftover};
 use super::limit::Limit;
 use super::replay::ReplayStream;
@@ -185,23 +185,16 @@ impl Server {
         let Client { guards, exchanges, watcher } = client;
         let stream = TokioIo::new(ClientStream::new(stream, Arc::clone(&exchanges), guards));
         let timer = WaitTimer::new(self.limits, http2);
+        let (counted, requests) = (Arc::clone(&exchanges), self.requests.clone());
         if http2 {
-            let service = self.service::<H, Http2>(service, &exchanges);
+            let service = CountingService::<_, Http2>::new(service, counted, requests);
             let connection = Box::pin(self.http2.serve_connection(stream, service));
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         } else {
-            let service = self.service::<H, Http1>(service, &exchanges);
+            let service = CountingService::<_, Http1>::new(service, counted, requests);
             let connection = self.http1.serve_connection(stream, service).with_upgrades();
             tokio::spawn(Serving::new(connection, watcher, exchanges, timer));
         }
-    }
-
-    fn service<H: Handler, P: Protocol>(
-        &self,
-        service: H::Service,
-        exchanges: &Arc<Exchanges>,
-    ) -> CountingService<H::Service, P> {
-        CountingService::new(service, Arc::clone(exchanges), self.requests.clone())
     }
 }
 

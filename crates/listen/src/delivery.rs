@@ -7,11 +7,12 @@
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use tokengauge_types::sync::lock;
 use tokio::time::{Sleep, sleep};
 
 /// Any error of a body.
@@ -184,11 +185,6 @@ impl HeldError {
         }
         Poll::Ready(self.error.take())
     }
-}
-
-/// Locks a mutex even if it is poisoned, because every critical section is a single step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

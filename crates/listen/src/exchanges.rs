@@ -4,12 +4,13 @@
 //! a stream.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::delivery::FlushSignal;
 use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::sync::lock;
 
 /// State that a connection shares with its exchanges. The counters of started and completed exchanges wrap around,
 /// because only their equality is tested.
@@ -181,7 +182,7 @@ impl ActiveExchange {
     /// Keeps the permit until the stream of the connection closes.
     pub(super) fn keep_permit(&mut self) {
         self.connection.is_upgraded.store(true, Ordering::Release);
-        let mut upgraded = self.connection.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut upgraded = lock(&self.connection.upgraded);
         *upgraded = self.permit.take();
     }
 

@@ -28,6 +28,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -220,9 +221,9 @@ impl Listener {
             max_connections,
             requests: requests.in_use(),
             max_requests: requests.max(),
-            refused: state.refused(),
-            over_limit: state.over_limit(),
-            evicted: state.evicted(),
+            refused: state.refused.load(Ordering::Relaxed),
+            over_limit: state.over_limit.load(Ordering::Relaxed),
+            evicted: state.evicted.load(Ordering::Relaxed),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Limits of a listener: connections, and requests in flight.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::time::Instant;
 
 use super::Address;
+use tokengauge_types::sync::lock;
 
 /// Minimum time between two log lines about the same limit. A listener at its limit reaches it thousands of times
 /// per second.
@@ -19,7 +20,6 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 /// A number of permits. Logs when no permit is left.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// The configuration key.
     key: &'static str,
     /// What happens to clients at the limit, for the log.
     effect: &'static str,
@@ -86,7 +86,7 @@ impl Limit {
 
     fn log(&self) {
         let now = Instant::now();
-        let mut last = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last_logged);
         if last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
             return;
         }

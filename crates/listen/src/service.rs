@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ where
         let request = ReceivedBody::of(request, *body_timeout, connection);
         let inner = is_allowed.then(|| self.inner.call(request));
         if !is_allowed {
-            state.count_over_limit();
+            state.over_limit.fetch_add(1, Ordering::Relaxed);
         }
         CountingFuture { inner, active: Some(active), version, protocol: PhantomData }
     }

@@ -126,7 +126,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
             if !is_dead(path) {
                 return Err(error);
             }
-            SocketFile { path: path.to_owned(), id: FileId::of(&metadata) }.remove()?;
+            SocketFile { path: path.to_owned(), id: identity(&metadata) }.remove()?;
             UnixListener::bind(path)
         }
         bound => bound,
@@ -138,34 +138,26 @@ fn is_dead(path: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Identity of a file, whatever its path.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
-    }
+/// Returns the device and the inode of a file, which identify the file whatever its path.
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 /// The file of a Unix socket. Dropping this value removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    id: FileId,
+    id: (u64, u64),
 }
 
 impl SocketFile {
     fn of(path: &Path) -> io::Result<Self> {
-        let id = FileId::of(&std::fs::symlink_metadata(path)?);
+        let id = identity(&std::fs::symlink_metadata(path)?);
         Ok(Self { path: path.to_owned(), id })
     }
 
     fn remove(&self) -> io::Result<()> {
-        if FileId::of(&std::fs::symlink_metadata(&self.path)?) == self.id {
+        if identity(&std::fs::symlink_metadata(&self.path)?) == self.id {
             std::fs::remove_file(&self.path)?;
         }
         Ok(())

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
 use super::exchanges::Exchanges;
+use tokengauge_types::sync::lock;
 
 /// Phases of a listener. A listener only moves to later phases.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -38,11 +39,11 @@ pub(super) struct ListenerState {
     members: Mutex<HashMap<u64, OpenConnection>>,
     left: Notify,
     /// Number of requests with invalid headers. hyper answers them itself, so no exchange reports them.
-    refused: AtomicU64,
+    pub(super) refused: AtomicU64,
     /// Number of requests beyond the limit of the listener.
-    over_limit: AtomicU64,
+    pub(super) over_limit: AtomicU64,
     /// Number of connections that were closed for new ones.
-    evicted: AtomicU64,
+    pub(super) evicted: AtomicU64,
 }
 
 /// What the listener knows about an open connection.
@@ -74,22 +75,6 @@ pub(super) struct PhaseWatcher {
 }
 
 impl ListenerState {
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn over_limit(&self) -> u64 {
-        self.over_limit.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn evicted(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_over_limit(&self) {
-        self.over_limit.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(super) fn join(
         self: &Arc<Self>,
         client: Option<IpAddr>,
@@ -98,7 +83,7 @@ impl ListenerState {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let waker = Waker::noop().clone();
         let connection = OpenConnection { waker, client, exchanges: Arc::clone(exchanges) };
-        self.members().insert(id, connection);
+        lock(&self.members).insert(id, connection);
         let watcher = PhaseWatcher {
             state: Arc::clone(self),
             id,
@@ -113,7 +98,7 @@ impl ListenerState {
     /// for a request. A client can therefore not exclude others with connections that it does not use. Visits every
     /// connection, so it is called only at the limit.
     pub(super) fn close_longest_waiting(&self) {
-        let members = self.members();
+        let members = lock(&self.members);
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for connection in members.values() {
             *counts.entry(connection.client).or_default() += 1;
@@ -131,13 +116,13 @@ impl ListenerState {
 
     /// Replaces the waker of a connection, unless the connection has left.
     fn set_waker(&self, id: u64, waker: &Waker) {
-        if let Some(connection) = self.members().get_mut(&id) {
+        if let Some(connection) = lock(&self.members).get_mut(&id) {
             connection.waker.clone_from(waker);
         }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
-        let members = self.members();
+        let members = lock(&self.members);
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let wakers: Vec<Waker> = members.values().map(|member| member.waker.clone()).collect();
         drop(members);
@@ -145,7 +130,7 @@ impl ListenerState {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.members().len()
+        lock(&self.members).len()
     }
 
     /// Waits until no connection is open.
@@ -167,10 +152,6 @@ impl ListenerState {
             3 => Phase::Finishing,
             _ => Phase::Cut,
         }
-    }
-
-    fn members(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,7 +203,7 @@ impl Drop for PhaseWatcher {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.state.members().remove(&self.id);
+        lock(&self.state.members).remove(&self.id);
         self.state.left.notify_waiters();
     }
 }

@@ -9,3 +9,6 @@ pub mod load;
 pub mod record;
 pub mod slo;
 pub mod timing;
+
+#[cfg(test)]
+mod testing;

@@ -17,12 +17,11 @@ use tokengauge_llm::frame::ParseError;
 use tokengauge_measure::record::{
     self, Call, Completeness, LengthBuckets, MetricLabels, Outcome, Output, Record,
 };
-use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps, rates};
+use tokengauge_measure::timing::{LiveSample, Rates, Stalls, Timestamps};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{Direction, Ending, Headers, RequestHead, ResponseHead, RouteFacts};
 use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
 
-/// A call of a known API.
 #[derive(Debug)]
 pub(super) struct ApiCall {
     api: Api,
@@ -37,7 +36,8 @@ pub(super) struct ApiCall {
     pub(super) answer: ObservedResponse,
     /// Metric labels. They are final once the response headers have confirmed the model.
     series: Option<MetricLabels>,
-    quota: Option<RateLimits>,
+    /// Rate limits in the response headers.
+    pub(super) quota: Option<RateLimits>,
     tokenizers: Tokenizers,
     budget: RequestBudget,
     /// The captured request body, if content is captured.
@@ -124,7 +124,6 @@ impl ApiCall {
         self.answer.facts.failed || self.is_finished(false)
     }
 
-    /// Returns whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.body.as_ref().and_then(BodyReader::is_stream).unwrap_or(false)
     }
@@ -134,11 +133,6 @@ impl ApiCall {
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let is_read = self.body.as_ref().map_or(!answered, |body| !body.is_unread());
         self.is_stream() && is_read && !self.is_lost() && !self.is_stream_over()
-    }
-
-    /// Returns the rate limits in the response headers.
-    pub(super) const fn quota(&self) -> Option<RateLimits> {
-        self.quota
     }
 
     /// Returns whether a part of the response body was not parsed.
@@ -239,7 +233,6 @@ impl ApiCall {
         self.session.as_deref().is_some_and(Realtime::is_accepted)
     }
 
-    /// Returns whether the model is final.
     pub(super) fn has_final_model(&self) -> bool {
         self.asked().is_some()
             || self.answer.facts.model.is_some()
@@ -397,14 +390,9 @@ impl ApiCall {
             return Rates::default();
         };
         if self.is_streamed() {
-            let tokens = rates::Tokens {
-                output: output.tokens,
-                counted: output.counted,
-                counted_first: output.counted_first,
-            };
             let blocked = self.answer.timing.blocked_in_decode();
             let seen = complete != Completeness::Unobserved;
-            return Rates::of_stream(&closing.record.points, tokens, blocked, seen);
+            return Rates::of_stream(&closing.record.points, output, blocked, seen);
         }
         // A session consists of many responses with silence between them, so it has no rate.
         let one = closing.record.websocket.is_none() && complete == Completeness::True;

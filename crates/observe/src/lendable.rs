@@ -5,8 +5,9 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use tokengauge_types::sync::lock;
 
 #[derive(Debug)]
 pub(crate) struct Lendable<T> {
@@ -36,7 +37,7 @@ impl<T> Lendable<T> {
 
     /// Waits for the value for at most `limit`.
     pub(crate) fn lend_within(&self, limit: Duration) -> Option<Lent<'_, T>> {
-        let slot = self.slot();
+        let slot = lock(&self.slot);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited = self.returned.wait_timeout_while(slot, limit, |slot| slot.is_none());
         let (mut slot, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +62,7 @@ impl<T> Lendable<T> {
 
     /// Waits until the value is back and no other thread waits for it.
     pub(crate) fn lend_last(&self) -> Lent<'_, T> {
-        let mut slot = self.slot();
+        let mut slot = lock(&self.slot);
         loop {
             if !self.is_wanted()
                 && let Some(value) = slot.take()
@@ -75,10 +76,6 @@ impl<T> Lendable<T> {
     /// Returns whether a thread waits for the value.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Option<T>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +95,7 @@ impl<T> DerefMut for Lent<'_, T> {
 
 impl<T> Drop for Lent<'_, T> {
     fn drop(&mut self) {
-        *self.from.slot() = self.value.take();
+        *lock(&self.from.slot) = self.value.take();
         self.from.returned.notify_all();
     }
 }

@@ -63,7 +63,7 @@ impl Observation {
 
     /// Returns all metrics in the Prometheus text format. They include all events that were reported before the call.
     pub fn prometheus(&self) -> String {
-        prometheus::text(&self.collector.scrape())
+        prometheus::Format::Text.render(&self.collector.scrape())
     }
 
     /// Applies all events that were reported before the call. When this function returns, the callback has received all

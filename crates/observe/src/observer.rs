@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::lendable::Lendable;
 use crate::tee::ObservationChannel;
 use tokengauge_telemetry::{ObserverHealth, StateSnapshot, self_telemetry};
 use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::sync::lock;
 use tokio::time::MissedTickBehavior;
 
 /// Time between two drains while a request is open. A timed wake takes 20–55 µs of CPU, as much as relaying a chunk.
@@ -302,9 +303,4 @@ impl ObserverState {
         backlog
             .drain(requests, DrainContext { channel, clock: &clock::now, beat: &beat, interrupt })
     }
-}
-
-/// Locks a mutex even if it is poisoned, because the guarded state is consistent between two events.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

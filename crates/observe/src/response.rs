@@ -25,7 +25,6 @@ pub(super) struct ObservedResponse {
     pub(super) capture: Option<Box<ResponseCapture>>,
 }
 
-/// The content of one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContent {
     /// Whether the current frame is a well-formed message. The end marker does not count.

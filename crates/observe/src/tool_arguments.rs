@@ -9,7 +9,6 @@ const DEEPEST: u32 = 128;
 /// Maximum number of tool calls of one response whose arguments are checked. Arguments of further calls count as valid.
 const MOST_CALLS: usize = 256;
 
-/// The arguments of all calls of a response.
 #[derive(Debug, Default)]
 pub(super) struct ToolArguments(Vec<Call>);
 
@@ -88,7 +87,6 @@ enum State {
     Broken,
 }
 
-/// The position in a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Number {
     Minus,

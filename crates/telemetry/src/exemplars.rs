@@ -6,10 +6,9 @@
 //! whose traces are exported leave exemplars, because a link to another trace would lead nowhere.
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use opentelemetry::KeyValue;
 use rustc_hash::FxHashMap;
@@ -20,6 +19,7 @@ use crate::sampling::Sampler;
 use crate::span;
 use tokengauge_measure::record::Record;
 use tokengauge_types::clock::WallTime;
+use tokengauge_types::sync::lock;
 
 /// Maximum number of slots in one generation. A slot is a bucket of a series, or a counter. One kind of call fills
 /// about a hundred slots: 25 series with 4 buckets each. The latest 70 kinds of calls therefore keep their exemplars. A
@@ -43,7 +43,7 @@ pub struct Exemplar {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SeriesId(u64);
 
-/// The exemplars of all series.
+#[derive(Debug)]
 pub struct Exemplars {
     hasher: RandomState,
     eligible: ExemplarPolicy,
@@ -109,7 +109,7 @@ impl Exemplars {
             return ExemplarRecorder::none();
         };
         ExemplarRecorder(Some(ActiveRecorder {
-            places: self.places(),
+            places: lock(&self.places),
             exemplar: Exemplar {
                 trace_id: record.trace.trace_id,
                 span_id: span::innermost_span_id(record),
@@ -121,13 +121,9 @@ impl Exemplars {
 
     /// Copies the current exemplars.
     pub fn snapshot(&self) -> ExemplarSnapshot {
-        let mut all = self.places().all();
+        let mut all = lock(&self.places).all();
         all.sort_unstable_by_key(|(place, _)| *place);
         ExemplarSnapshot { hasher: self.hasher.clone(), all }
-    }
-
-    fn places(&self) -> MutexGuard<'_, ExemplarStore> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,6 +187,7 @@ impl ExemplarRecorder<'_> {
 }
 
 /// A copy of all exemplars, for one collection.
+#[derive(Debug)]
 pub struct ExemplarSnapshot {
     hasher: RandomState,
     /// Sorted by slot.
@@ -210,18 +207,6 @@ impl ExemplarSnapshot {
         let rest = self.all.get(start..).unwrap_or_default().iter();
         rest.take_while(move |((other, _), _)| Some(*other) == series)
             .map(|((_, bucket), exemplar)| (*bucket, exemplar))
-    }
-}
-
-impl fmt::Debug for Exemplars {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exemplars").field("eligible", &self.eligible).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ExemplarSnapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ExemplarSnapshot").field(&self.all.len()).finish()
     }
 }
 

@@ -10,16 +10,18 @@ use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::health;
 pub use crate::config::Signal;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
-/// Why an item was never delivered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum DropReason {
-    QueueFull,
-    Failed,
-    /// The collector accepted an export without these items.
-    Rejected,
-    Shutdown,
+label_enum! {
+    /// Why an item was never delivered.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum DropReason {
+        QueueFull = "queue_full",
+        Failed = "failed",
+        /// The collector accepted an export without these items.
+        Rejected = "rejected",
+        Shutdown = "shutdown",
+    }
 }
 
 #[derive(Debug, Default)]
@@ -125,10 +127,3 @@ impl DropCounters {
         }
     }
 }
-
-label_values!(DropReason {
-    QueueFull = "queue_full",
-    Failed = "failed",
-    Rejected = "rejected",
-    Shutdown = "shutdown",
-});

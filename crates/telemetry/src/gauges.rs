@@ -1,12 +1,12 @@
 //! Exports gauges, and counters that other components maintain. Their values come from the snapshot that the metrics
 //! reader takes before each collection.
 
+use std::slice;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
-use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift::{Direction, ModelDrift};
 use tokengauge_measure::engine::{self, ScrapeResult};
 use tokengauge_measure::load::{
@@ -21,10 +21,8 @@ use crate::builders::Observed;
 use crate::catalog::attributes as key;
 use crate::catalog::{Attribute, Metric, health, tokengauge};
 use crate::export_counters::DropReason;
-use crate::process::ProcessStats;
-use crate::request_log::LineCounts;
 use crate::series_limits::MOST_ROUTES;
-use crate::snapshot::{BudgetReading, StateSnapshot, UpstreamCounts};
+use crate::snapshot::StateSnapshot;
 
 /// The snapshot for the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
@@ -55,6 +53,16 @@ struct Group<R> {
     most: usize,
     /// Returns the attributes of a reading, or `None` if the reading is not exported.
     base: fn(&R) -> Option<Vec<KeyValue>>,
+}
+
+impl<R> Group<R> {
+    /// Creates a group whose number of readings is limited elsewhere.
+    const fn of(
+        readings: fn(&StateSnapshot) -> &[R],
+        base: fn(&R) -> Option<Vec<KeyValue>>,
+    ) -> Self {
+        Self { readings, most: usize::MAX, base }
+    }
 }
 
 impl Registrar<'_> {
@@ -196,16 +204,15 @@ impl Registrar<'_> {
     }
 
     fn objectives(&self) {
-        let objectives: Group<slo::Reading> = Group {
-            readings: |snapshot| &snapshot.slo,
-            most: usize::MAX,
-            base: |reading| {
+        let objectives = Group::of(
+            |snapshot| &snapshot.slo,
+            |reading| {
                 Some(sorted(vec![
                     label(key::SLO, &reading.objective.name),
                     word(key::SLI, reading.objective.indicator.as_str()),
                 ]))
             },
-        };
+        );
         let results = (key::RESULT, ["good", "bad"]);
         self.labelled(&tokengauge::SLO_EVENTS, &objectives, results, |reading| {
             [Some(reading.good), Some(reading.bad)]
@@ -229,11 +236,10 @@ impl Registrar<'_> {
 
     /// Registers the metrics of backends: values that engines report, warm-up states, and the results of scrapes.
     fn backends(&self) {
-        let upstreams: Group<engine::Reading> = Group {
-            readings: |snapshot| &snapshot.backends,
-            most: usize::MAX,
-            base: |reading| Some(vec![label(key::UPSTREAM, &reading.upstream)]),
-        };
+        let upstreams = Group::of(
+            |snapshot| &snapshot.backends,
+            |reading| Some(vec![label(key::UPSTREAM, &reading.upstream)]),
+        );
         let states = (key::WARMUP_STATE, WarmupState::ALL.map(WarmupState::as_str));
         self.labelled(&tokengauge::BACKEND_WARMUP_STATE, &upstreams, states, |reading| {
             WarmupState::ALL.map(|state| Some(u64::from(state == reading.warm?)))
@@ -264,33 +270,30 @@ impl Registrar<'_> {
 
     /// Reuse of upstream connections.
     fn upstreams(&self) {
-        let upstreams: Group<UpstreamCounts> = Group {
-            readings: |snapshot| &snapshot.upstreams,
-            most: usize::MAX,
-            base: |counts| Some(vec![label(key::UPSTREAM, &counts.upstream)]),
-        };
+        let upstreams = Group::of(
+            |snapshot| &snapshot.upstreams,
+            |counts| Some(vec![label(key::UPSTREAM, &counts.upstream)]),
+        );
         self.one_each(&tokengauge::UPSTREAM_STALE, &upstreams, |counts| Some(counts.stale));
         self.one_each(&tokengauge::UPSTREAM_RETRIES, &upstreams, |counts| Some(counts.retries));
     }
 
     fn budgets(&self) {
-        let budgets: Group<BudgetReading> = Group {
-            readings: |snapshot| &snapshot.budgets,
-            most: usize::MAX,
-            base: |budget| Some(of_budget(&budget.name, &budget.unit)),
-        };
+        let budgets = Group::of(
+            |snapshot| &snapshot.budgets,
+            |budget| Some(of_budget(&budget.name, &budget.unit)),
+        );
         self.one_each(&tokengauge::BUDGET_LIMIT, &budgets, |budget| Some(budget.limit));
         self.one_each(&tokengauge::BUDGET_WINDOW, &budgets, |budget| {
             Some(budget.window.as_secs_f64())
         });
-        let prices: Group<TokenPrice> = Group {
-            readings: |snapshot| &snapshot.token_prices,
-            most: usize::MAX,
-            base: |price| {
+        let prices = Group::of(
+            |snapshot| &snapshot.token_prices,
+            |price| {
                 let currency = label(key::CURRENCY, &price.currency);
                 Some(sorted(vec![currency, label(key::ROUTE, &price.route)]))
             },
-        };
+        );
         self.one_each(&tokengauge::COST_PER_MILLION_TOKENS, &prices, |price| Some(price.amount));
     }
 
@@ -309,11 +312,8 @@ impl Registrar<'_> {
         });
         self.value(&health::SELF_CONNECTIONS_EVICTED, |snapshot| Some(snapshot.clients.evicted));
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
-        let request_log: Group<LineCounts> = Group {
-            readings: |snapshot| std::slice::from_ref(&snapshot.request_log),
-            most: 1,
-            base: |_| Some(Vec::new()),
-        };
+        let request_log =
+            Group::of(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));
         let reasons = (key::DROP_REASON, DropReason::ALL.map(DropReason::as_str));
         self.labelled(&health::SELF_UNLOGGED, &request_log, reasons, |counts| {
             // No one rejects lines of a file.
@@ -330,11 +330,8 @@ impl Registrar<'_> {
     /// Registers the metrics of the process: CPU, memory and shutdown. Values that the kernel does not report are
     /// absent.
     fn process(&self) {
-        let process: Group<ProcessStats> = Group {
-            readings: |snapshot| std::slice::from_ref(&snapshot.process),
-            most: 1,
-            base: |_| Some(Vec::new()),
-        };
+        let process =
+            Group::of(|snapshot| slice::from_ref(&snapshot.process), |_| Some(Vec::new()));
         let modes = (key::CPU_MODE, ["user", "system"]);
         self.labelled(&health::CPU_TIME, &process, modes, |process| {
             let times = process.cpu.map(|time| [time.user, time.system]);

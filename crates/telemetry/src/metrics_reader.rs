@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -29,8 +29,8 @@ use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
 use crate::series_limits::MOST_POINTS;
 use crate::snapshot::SnapshotSource;
+use tokengauge_types::sync::lock;
 
-/// A snapshot of all metrics.
 #[derive(Debug)]
 pub struct MetricsSnapshot {
     pub metrics: ResourceMetrics,
@@ -119,7 +119,7 @@ impl MetricsReader {
     }
 
     fn snapshot(&self, reader: &SharedReader) -> MetricsSnapshot {
-        let _one_at_a_time = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.collecting);
         // Gauges and counters belong to the same instant, because nothing is recorded during the call. Every exemplar
         // belongs to an exchange that the metrics count.
         self.readings.with(|mut snapshot| {

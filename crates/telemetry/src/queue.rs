@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use crate::config::BatchConfig;
 use crate::export_counters::{DropReason, ExportCounters, Signal};
+use tokengauge_types::sync::lock;
 
 /// Maximum number of queued bytes, regardless of the number of items. With captured content, a single item can have
 /// hundreds of kilobytes.
@@ -54,7 +55,7 @@ impl<T> Queue<T> {
     /// Adds an item of `bytes` bytes to the queue. If the queue is full or closed, the item is dropped and counted.
     /// Never waits for an export.
     pub fn offer(&self, item: T, bytes: usize) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         if let Some(reason) = self.refusal_for(&waiting) {
             return self.count_dropped(reason, 1);
         }
@@ -71,7 +72,7 @@ impl<T> Queue<T> {
 
     /// Returns the reason why an item would be dropped now, or `None` if the queue would accept it.
     pub fn refusal(&self) -> Option<DropReason> {
-        self.refusal_for(&self.waiting())
+        self.refusal_for(&lock(&self.waiting))
     }
 
     pub fn count_dropped(&self, reason: DropReason, items: usize) {
@@ -80,7 +81,7 @@ impl<T> Queue<T> {
 
     /// Removes the next batch from the queue and counts it as in flight. Returns an empty batch if the queue is empty.
     pub fn take(&self) -> Vec<T> {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         let mut batch = Vec::new();
         let mut taken = 0;
         while batch.len() < self.batch.size && taken < FULL_BATCH_BYTES {
@@ -102,7 +103,7 @@ impl<T> Queue<T> {
 
     /// Closes the queue. Undelivered items are counted as dropped. Returns their number.
     pub fn close(&self) -> usize {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         self.closed.store(true, Ordering::Relaxed);
         let left = waiting.items.len() + self.in_flight.load(Ordering::Relaxed);
         waiting.items.clear();
@@ -117,9 +118,5 @@ impl<T> Queue<T> {
         }
         let full = waiting.items.len() >= self.batch.queue || waiting.bytes >= MAX_WAITING_BYTES;
         full.then_some(DropReason::QueueFull)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

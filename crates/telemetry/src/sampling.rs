@@ -36,8 +36,8 @@ impl Default for Sampler {
     }
 }
 
-/// The decision to keep a trace, with its reason.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The decision to keep a trace, with its reason. The default is the decision of a sampler that keeps all traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingDecision {
     pub reason: SamplingReason,
     /// Whether the caller did not sample the trace. Spans of the caller then do not exist.
@@ -46,10 +46,11 @@ pub struct SamplingDecision {
 
 /// Why a trace is kept. If several reasons apply, the first one is recorded. The first three apply when a request
 /// starts, and the others only when the exchange has ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SamplingReason {
     /// The caller sampled the trace.
     Parent,
+    #[default]
     AlwaysOn,
     /// The trace id is within the configured ratio.
     Ratio(f64),
@@ -128,13 +129,6 @@ impl SamplingReason {
             Outcome::Ok | Outcome::Cancelled if stalled(record) => Some(Self::Stall),
             Outcome::Ok | Outcome::Cancelled => missed_an_objective(record).then_some(Self::Slo),
         }
-    }
-}
-
-impl Default for SamplingDecision {
-    /// Returns the decision of a sampler that keeps all traces.
-    fn default() -> Self {
-        Self { reason: SamplingReason::AlwaysOn, against_parent: false }
     }
 }
 

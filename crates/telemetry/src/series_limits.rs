@@ -17,6 +17,7 @@ use crate::catalog::{self, Metric};
 use tokengauge_measure::load::RouteKey;
 use tokengauge_measure::record::MetricLabels;
 use tokengauge_types::label::{Label, OTHER};
+use tokengauge_types::sync::lock;
 
 /// Maximum number of points of all instruments: 223 kinds of calls with all their points, such as 100 models that
 /// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot. A
@@ -44,7 +45,6 @@ pub enum FoldStep {
 /// Instruments that a combination adds points to.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum SeriesGroup {
-    /// The instruments of a route.
     Route,
     /// The instruments of calls with the same labels, with one response model.
     Call,
@@ -189,7 +189,7 @@ impl SeriesLimiter {
         own: &impl Hash,
     ) -> bool {
         let hash = self.hash(&(group, labels, own));
-        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut admitted = lock(&self.admitted);
         if admitted.hashes.contains(&hash) {
             return true;
         }

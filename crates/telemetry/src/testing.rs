@@ -9,7 +9,6 @@ use tokengauge_measure::record::{
     Call, ChoiceStatus, Completeness, ConnectionSample, Cost, Http, LengthBucket, LengthBuckets,
     MetricLabels, Network, Outcome, Output, Record, Verdict, WarmupState,
 };
-use tokengauge_measure::timing::rates::Tokens;
 use tokengauge_measure::timing::{Rates, Stalls, Timestamps};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
@@ -180,7 +179,6 @@ fn output() -> Output {
 /// Returns a successful streamed chat with 101 tokens, 1 of them in the first chunk.
 pub fn streamed() -> Record {
     let points = points();
-    let tokens = Tokens { output: 101.0, counted: 101, counted_first: 1 };
     Record {
         points,
         stages: points.stages(),
@@ -212,7 +210,7 @@ pub fn streamed() -> Record {
             quota: Some(quota()),
             output: Some(output()),
             tokenizer: Some(Label::known("o200k_base")),
-            rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
+            rates: Rates::of_stream(&points, &output(), Duration::ZERO, true),
             complete: Completeness::True,
             queue_depth: 3,
             warm: Some(WarmupState::Warming),

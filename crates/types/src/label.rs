@@ -9,15 +9,25 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::sync::lock;
 use serde::Serialize;
 
-/// Implements `ALL`, the variants of an enum in the given order, and `as_str`, which returns a variant's label value.
+/// Defines an enum whose variants are label values. Implements `ALL`, the variants in the given order, and `as_str`,
+/// which returns the label value of a variant.
 #[macro_export]
-macro_rules! label_values {
-    ($type:ident { $($variant:ident = $label:literal),+ $(,)? }) => {
+macro_rules! label_enum {
+    (
+        $(#[$about:meta])*
+        $visibility:vis enum $type:ident { $($(#[$variant_about:meta])* $variant:ident = $label:literal,)+ }
+    ) => {
+        $(#[$about])*
+        $visibility enum $type {
+            $($(#[$variant_about])* $variant,)+
+        }
+
         impl $type {
             pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
 
@@ -102,36 +112,16 @@ impl fmt::Display for Label {
     }
 }
 
-/// The kind of a label value. Each dimension has its own limit on the number of values.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Dimension {
-    ErrorType,
-    FinishReason,
-    Model,
-    Provider,
-    Tenant,
-    Variant,
-}
-
-impl Dimension {
-    pub const ALL: [Self; 6] = [
-        Self::ErrorType,
-        Self::FinishReason,
-        Self::Model,
-        Self::Provider,
-        Self::Tenant,
-        Self::Variant,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ErrorType => "error_type",
-            Self::FinishReason => "finish_reason",
-            Self::Model => "model",
-            Self::Provider => "provider",
-            Self::Tenant => "tenant",
-            Self::Variant => "variant",
-        }
+label_enum! {
+    /// The kind of a label value. Each dimension has its own limit on the number of values.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Dimension {
+        ErrorType = "error_type",
+        FinishReason = "finish_reason",
+        Model = "model",
+        Provider = "provider",
+        Tenant = "tenant",
+        Variant = "variant",
     }
 }
 
@@ -224,10 +214,6 @@ struct LabelValues {
 }
 
 impl LabelSet {
-    fn values(&self) -> MutexGuard<'_, LabelValues> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -273,7 +259,7 @@ impl CardinalityLimiter {
         });
         let limiter = Self { sets };
         for (dimension, label) in reserved {
-            limiter.set(dimension).values().admitted.insert(label);
+            lock(&limiter.set(dimension).values).admitted.insert(label);
         }
         limiter
     }
@@ -282,7 +268,7 @@ impl CardinalityLimiter {
     /// [`OTHER`] and counts the refusal.
     pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
         let set = self.set(dimension);
-        let mut values = set.values();
+        let mut values = lock(&set.values);
         if let Some(known) = values.admitted.get(text.as_str()) {
             return known.clone();
         }
@@ -298,7 +284,7 @@ impl CardinalityLimiter {
     /// Returns the label for `text` if the value is already admitted. Never admits a new value, because no upstream has
     /// accepted this name yet.
     pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
-        self.set(dimension).values().admitted.get(text.as_str()).cloned()
+        lock(&self.set(dimension).values).admitted.get(text.as_str()).cloned()
     }
 
     /// Returns the number of refused values per dimension since the process started.
@@ -310,7 +296,7 @@ impl CardinalityLimiter {
     pub fn admitted(&self) -> [Admitted; Dimension::ALL.len()] {
         Dimension::ALL.map(|dimension| {
             let set = self.set(dimension);
-            let mut values: Vec<Label> = set.values().admitted.iter().cloned().collect();
+            let mut values: Vec<Label> = lock(&set.values).admitted.iter().cloned().collect();
             values.sort_unstable();
             Admitted {
                 dimension: dimension.as_str(),
@@ -443,7 +429,7 @@ mod tests {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
         assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 75, 0, 0, 0]);
-        assert!(gate.set(Dimension::Model).values().waiting.len() <= 100);
+        assert!(lock(&gate.set(Dimension::Model).values).waiting.len() <= 100);
     }
 
     #[test]

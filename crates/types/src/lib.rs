@@ -7,6 +7,7 @@ pub mod event;
 pub mod label;
 pub mod notifier;
 pub mod rolling_window;
+pub mod sync;
 pub mod tcp;
 pub mod url;
 pub mod value;

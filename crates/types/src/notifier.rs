@@ -4,8 +4,9 @@
 //! notifier only records such a wake, and the current poll runs another round. If each wake went to the scheduler, the
 //! scheduler would requeue the task and wake an idle worker thread once per chunk.
 
+use crate::sync::lock;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 /// No poll is running, and no wake has occurred since the last poll. The inner future needs no poll.
@@ -37,7 +38,7 @@ impl Notifier {
 
     /// Begins a poll for the task that `outer` wakes. Returns whether the inner future must be polled.
     pub fn enter(&self, outer: &Waker) -> bool {
-        let mut known = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.outer);
         if !known.will_wake(outer) {
             known.clone_from(outer);
         }
@@ -81,7 +82,7 @@ impl Wake for Notifier {
         };
         let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, mark_woken);
         if matches!(before, Ok(QUIET | DUE)) {
-            self.outer.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+            lock(&self.outer).wake_by_ref();
         }
     }
 }

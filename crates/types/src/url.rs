@@ -1,4 +1,4 @@
-//! Parses upstream URLs, and the `/PREFIX=URL` form of the command line.
+//! Parses upstream URLs, the `/PREFIX=URL` form of the command line, and percent-encoding.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,29 +38,26 @@ impl FromStr for Url {
                 "remove the query or fragment: queries of clients are forwarded unchanged",
             ));
         }
+        let wrong = |what: &'static str| ValueError::new(what, EXAMPLE);
         let uri: Uri = text
             .parse()
             .map_err(|error| ValueError::new(format!("not a URL ({error})"), EXAMPLE))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            Some(_) => {
-                return Err(ValueError::new("the URL is neither http:// nor https://", EXAMPLE));
-            }
-            None => return Err(ValueError::new("the URL has no scheme", EXAMPLE)),
+            Some(_) => return Err(wrong("the URL is neither http:// nor https://")),
+            None => return Err(wrong("the URL has no scheme")),
         };
         let host = uri.host().unwrap_or_default();
         if host.is_empty() {
-            return Err(ValueError::new("the URL has no host", EXAMPLE));
+            return Err(wrong("the URL has no host"));
         }
         let port_text = uri.authority().map_or("", |authority| authority.as_str());
         let has_port = port_text.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let port = match uri.port_u16() {
-            Some(0) => return Err(ValueError::new("port 0 cannot be connected to", EXAMPLE)),
+            Some(0) => return Err(wrong("port 0 cannot be connected to")),
             Some(port) => port,
-            None if has_port => {
-                return Err(ValueError::new("the URL's port is not a number up to 65535", EXAMPLE));
-            }
+            None if has_port => return Err(wrong("the URL's port is not a number up to 65535")),
             None if tls => 443,
             None => 80,
         };
@@ -157,6 +154,22 @@ impl FromStr for UpstreamTarget {
         let url = url.parse()?;
         Ok(Self { prefix, url })
     }
+}
+
+/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let value = digit()? * 16 + digit()?;
+        decoded.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(decoded).ok()
 }
 
 /// Parses a path prefix and removes a trailing `/`. The result is empty or starts with `/`.

@@ -83,7 +83,7 @@ impl Rig {
 
     /// Returns all metrics in the text format.
     pub fn metrics(&self) -> String {
-        self.telemetry.prometheus(Format::Text)
+        Format::Text.render(&self.telemetry.scrape())
     }
 
     /// Waits until every exchange has ended. Returns all exported spans, and all metrics in the text format.
@@ -96,7 +96,7 @@ impl Rig {
         })
         .await;
         assert_eq!(observer.with_current_state(|requests, _| requests.in_flight()), 0);
-        let metrics = telemetry.prometheus(Format::Text);
+        let metrics = Format::Text.render(&telemetry.scrape());
         let ending = tokio::task::spawn_blocking(move || {
             observer.stop(Duration::from_secs(30));
             telemetry.shutdown(FLUSH)

@@ -42,7 +42,7 @@ pub fn of(record: &Record) -> Value {
             summary.insert(key.to_owned(), value);
         }
     };
-    put("outcome", json!(record.outcome));
+    put("outcome", json!(record.outcome.as_str()));
     put("fault", json!(record.fault.as_str()));
     put("error_type", json!(record.error_type));
     let anomalies: Map<String, Value> = record
@@ -64,7 +64,7 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
     put("operation", json!(call.series.operation.as_str()));
     put("provider", json!(call.series.provider.as_str()));
     put("streamed", json!(call.streamed));
-    put("complete", json!(call.complete));
+    put("complete", json!(call.complete.as_str()));
     put("request", json!(call.request));
     put("response_id", json!(call.response_id));
     put("response_model", json!(call.response_model));

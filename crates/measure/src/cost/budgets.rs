@@ -80,7 +80,7 @@ impl Budget {
 mod tests {
     use super::*;
     use crate::record::Cost;
-    use crate::slo::example::stream;
+    use crate::testing::stream;
     use tokengauge_llm::count::Source;
     use tokengauge_llm::dialect::Usage;
     use tokengauge_types::label::Name;

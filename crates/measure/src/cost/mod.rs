@@ -11,7 +11,7 @@ pub use budgets::{Budget, BudgetLimit};
 pub use day::Day;
 pub use prices::{HardwareCost, Price, Prices};
 
-use crate::record::{Call, Cost, Record};
+use crate::record::{Cost, Record};
 use tokengauge_types::label::Label;
 
 /// Prices and budgets.
@@ -41,11 +41,6 @@ pub struct TokenPrice {
 }
 
 impl Costs {
-    /// Returns the cost of `call`, which belongs to `record`.
-    pub fn price(&self, record: &Record, call: &Call) -> PriceResult {
-        self.prices.price(record, call)
-    }
-
     /// Returns the amount that `record` spends from each budget that covers it. The caller sets the cost of the call
     /// before.
     pub fn spent<'a>(

@@ -47,7 +47,8 @@ pub struct HardwareCost {
 }
 
 impl Prices {
-    pub(super) fn price(&self, record: &Record, call: &Call) -> PriceResult {
+    /// Returns the cost of `call`, which belongs to `record`.
+    pub fn price(&self, record: &Record, call: &Call) -> PriceResult {
         if self.models.is_empty() {
             return PriceResult::Free;
         }
@@ -101,7 +102,7 @@ impl Price {
 mod tests {
     use super::*;
     use crate::record::Output;
-    use crate::slo::example::stream;
+    use crate::testing::stream;
     use tokengauge_llm::count::Source;
     use tokengauge_llm::dialect::Usage;
     use tokengauge_types::clock::WallTime;

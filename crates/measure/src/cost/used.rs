@@ -64,7 +64,7 @@ const fn number(tokens: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::record::Output;
-    use crate::slo::example::stream;
+    use crate::testing::stream;
     use tokengauge_llm::dialect::Usage;
 
     /// Returns total and source of a call with a prompt of 4,000 bytes.

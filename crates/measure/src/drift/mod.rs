@@ -33,7 +33,7 @@ use crate::drift::lengths::{Bucket, Lengths, Window};
 use crate::load::{MOST_FLOWS, ModelKey};
 use crate::record::{Call, Completeness, Outcome, Record};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Configuration of the comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,6 @@ pub struct Config {
 /// Baseline with which the latest exchanges are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Baseline {
-    /// Comparison is off.
     Off,
     /// The first [`Config::exchanges`] exchanges of each model key since the process start.
     First,
@@ -56,7 +55,10 @@ pub enum Baseline {
     /// not make a day shorter or longer.
     Yesterday,
     /// A saved baseline from a file.
-    File { path: PathBuf, saved: Arc<SavedBaseline> },
+    File {
+        path: PathBuf,
+        saved: Arc<SavedBaseline>,
+    },
 }
 
 impl Default for Config {
@@ -99,17 +101,14 @@ pub struct LengthReading {
     pub current: u64,
 }
 
-/// Direction of a length: input or output.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Direction {
-    Input,
-    Output,
+label_enum! {
+    /// Direction of a length: input or output.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Direction {
+        Input = "input",
+        Output = "output",
+    }
 }
-
-label_values!(Direction {
-    Input = "input",
-    Output = "output",
-});
 
 /// Lengths of every model key, for at most [`MOST_FLOWS`] model keys. Further model keys are not compared, because a
 /// common index would follow the mix of those models.

@@ -42,7 +42,6 @@ pub enum BaselineError {
     TooFew,
 }
 
-/// Version of the format.
 const VERSION: u64 = 1;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

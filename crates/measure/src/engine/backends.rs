@@ -61,7 +61,6 @@ pub struct Reading {
     pub implausible: u64,
 }
 
-/// All observed backends.
 #[derive(Debug, Default)]
 pub struct Backends {
     all: Vec<Known>,

@@ -11,74 +11,58 @@ mod names;
 mod numbers;
 pub mod warm;
 
-#[cfg(test)]
-mod fixtures;
-
 pub use backends::{Backend, Backends, Reading};
 pub use numbers::{EngineMetrics, EngineReading, PrefixCacheUsage, read};
 
 use serde::{Deserialize, Serialize};
 
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
-/// An inference engine whose metrics can be read. `names.rs` and `docs/reference/engine-metrics.md` list the metric
-/// names of each engine.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    Vllm,
-    Sglang,
-    Tgi,
-    TensorrtLlm,
-    LlamaCpp,
-    Triton,
-    Nim,
+label_enum! {
+    /// An inference engine whose metrics can be read. `names.rs` and `docs/reference/engine-metrics.md` list the metric
+    /// names of each engine.
+    // Detection tries the engines in this order. Triton comes late because its page may also contain the metrics of the
+    // engine that it runs. NIM comes late because its metric names have no prefix.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Engine {
+        Vllm = "vllm",
+        Sglang = "sglang",
+        Tgi = "tgi",
+        TensorrtLlm = "tensorrt_llm",
+        LlamaCpp = "llama_cpp",
+        Triton = "triton",
+        Nim = "nim",
+    }
 }
 
-// Detection tries the engines in this order. Triton comes late because its page may also contain the metrics of the
-// engine that it runs. NIM comes late because its metric names have no prefix.
-label_values!(Engine {
-    Vllm = "vllm",
-    Sglang = "sglang",
-    Tgi = "tgi",
-    TensorrtLlm = "tensorrt_llm",
-    LlamaCpp = "llama_cpp",
-    Triton = "triton",
-    Nim = "nim",
-});
-
-/// Result of one scrape.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ScrapeResult {
-    Ok,
-    /// The connection failed: a DNS, address or TLS error, or a connection that closed before the end of the response.
-    Unreachable,
-    /// The response was incomplete when the time limit expired.
-    Timeout,
-    /// The endpoint sent a redirect. The proxy does not follow redirects. A redirect could leak credentials or return
-    /// the metrics of another server.
-    Redirect,
-    /// The response has an error status: neither 2xx nor a redirect.
-    HttpError,
-    /// The body is larger than [`LARGEST_BODY`].
-    TooLarge,
-    /// The body contains no sample.
-    NotMetrics,
-    /// The body contains samples, but no metric name of the engine.
-    UnknownEngine,
+label_enum! {
+    /// Result of one scrape.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum ScrapeResult {
+        Ok = "ok",
+        /// The connection failed: a DNS, address or TLS error, or a connection that closed before the end of the
+        /// response.
+        Unreachable = "unreachable",
+        /// The response was incomplete when the time limit expired.
+        Timeout = "timeout",
+        /// The endpoint sent a redirect. The proxy does not follow redirects. A redirect could leak credentials or
+        /// return the metrics of another server.
+        Redirect = "redirect",
+        /// The response has an error status: neither 2xx nor a redirect.
+        HttpError = "http_error",
+        /// The body is larger than [`LARGEST_BODY`].
+        TooLarge = "too_large",
+        /// The body contains no sample.
+        NotMetrics = "not_metrics",
+        /// The body contains samples, but no metric name of the engine.
+        UnknownEngine = "unknown_engine",
+    }
 }
-
-label_values!(ScrapeResult {
-    Ok = "ok",
-    Unreachable = "unreachable",
-    Timeout = "timeout",
-    Redirect = "redirect",
-    HttpError = "http_error",
-    TooLarge = "too_large",
-    NotMetrics = "not_metrics",
-    UnknownEngine = "unknown_engine",
-});
 
 /// Maximum size of a metrics page in bytes. vLLM with all of its histograms writes 200 KiB for each rank, and Triton
 /// about as much for each model. The limit leaves room for 40 ranks or models.
 pub const LARGEST_BODY: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -73,7 +73,6 @@ pub struct Machine {
     asleep: bool,
 }
 
-/// Process of the engine.
 #[derive(Clone, Copy, Debug)]
 struct Process {
     started: WallTime,

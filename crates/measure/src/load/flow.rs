@@ -1,5 +1,6 @@
 //! Throughput of one model key and of all together by the second, and statistics of the latest exchanges.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
@@ -9,13 +10,12 @@ use tokengauge_types::rolling_window::RollingWindow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Number of slots in the longest window.
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
 /// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of
 /// [`Recent`].
 #[derive(Debug)]
-pub(super) struct Track {
+pub struct ModelLoad {
     /// Output tokens counted chunk by chunk.
     streamed: RollingWindow<f64>,
     /// Output tokens of non-streaming responses, spread over the duration of each.
@@ -26,7 +26,7 @@ pub(super) struct Track {
     latest: MonotonicInstant,
 }
 
-impl Track {
+impl ModelLoad {
     pub(super) fn new() -> Self {
         let slots = || RollingWindow::new(SECOND, FULL_SLOTS.try_into().unwrap_or(usize::MAX));
         Self {
@@ -38,7 +38,8 @@ impl Track {
         }
     }
 
-    pub(super) fn output(&mut self, at: MonotonicInstant, tokens: u64) {
+    /// Records output tokens of a stream at the time of their chunk.
+    pub fn output(&mut self, at: MonotonicInstant, tokens: u64) {
         self.latest = self.latest.max(at);
         let number = self.streamed.number(at);
         if let Some(slot) = self.streamed.slot(number) {
@@ -46,27 +47,20 @@ impl Track {
         }
     }
 
-    pub(super) fn output_spread(
-        &mut self,
-        from: MonotonicInstant,
-        to: MonotonicInstant,
-        tokens: u64,
-    ) {
-        self.latest = self.latest.max(to);
-        spread(&mut self.whole, from, to, tokens as f64);
+    /// Records output tokens of a non-streaming response, spread evenly over sent…end.
+    pub fn output_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
+        self.latest = self.latest.max(over.end);
+        spread(&mut self.whole, over, tokens as f64);
     }
 
-    pub(super) fn input_spread(
-        &mut self,
-        from: MonotonicInstant,
-        to: MonotonicInstant,
-        tokens: u64,
-    ) {
-        self.latest = self.latest.max(to);
-        spread(&mut self.input, from, to, tokens as f64);
+    /// Records input tokens, spread evenly over sent…token, or over sent…end without a token.
+    pub fn input_spread(&mut self, over: Range<MonotonicInstant>, tokens: u64) {
+        self.latest = self.latest.max(over.end);
+        spread(&mut self.input, over, tokens as f64);
     }
 
-    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
+    /// Records that an exchange of the model key ended.
+    pub fn ended(&mut self, at: MonotonicInstant, ended: FinishedRequest) {
         self.latest = self.latest.max(at);
         self.recent.ended(at, ended);
     }
@@ -91,14 +85,10 @@ impl Track {
     }
 }
 
-/// Spreads `tokens` evenly over `from`…`to`. Tokens before the oldest kept slot are dropped, not added to the kept
+/// Spreads `tokens` evenly over a time. Tokens before the oldest kept slot are dropped, not added to the kept
 /// slots.
-fn spread(
-    slots: &mut RollingWindow<f64>,
-    from: MonotonicInstant,
-    to: MonotonicInstant,
-    tokens: f64,
-) {
+fn spread(slots: &mut RollingWindow<f64>, over: Range<MonotonicInstant>, tokens: f64) {
+    let Range { start: from, end: to } = over;
     let last = slots.number(to);
     let length = to.since(from);
     if length.is_zero() {
@@ -122,9 +112,9 @@ fn spread(
 ///
 /// The peak is the highest second of the same output as the means, from the first full second on. A maximum over part
 /// of a window is still true, but a mean over part of a window would not be the window's mean.
-pub(super) fn throughput(at: MonotonicInstant, tracks: &[&Track]) -> [Throughput; 2] {
+pub(super) fn throughput(at: MonotonicInstant, tracks: &[&ModelLoad]) -> [Throughput; 2] {
     let now = at.since(MonotonicInstant::ZERO).as_secs();
-    let means = |sum: &dyn Fn(&Track, u64) -> f64| {
+    let means = |sum: &dyn Fn(&ModelLoad, u64) -> f64| {
         // `Iterator::sum` starts at -0.
         let all = |seconds| tracks.iter().fold(0.0, |all, track| all + sum(track, seconds));
         let mean = |seconds: u64| (now >= seconds).then(|| all(seconds) / seconds as f64);
@@ -172,13 +162,13 @@ mod tests {
         }
     }
 
-    fn at(track: &Track, moment: MonotonicInstant) -> ModelReading {
+    fn at(track: &ModelLoad, moment: MonotonicInstant) -> ModelReading {
         track.reading(moment, &flow(), &mut Segment::default())
     }
 
     #[test]
     fn a_window_ends_at_the_last_full_second() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(100), 50);
         let ten = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output.ten_seconds;
         assert_eq!(ten(100_999_999_999), Some(0.0), "its second is filling");
@@ -189,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_window_is_reported_once_it_is_covered() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(3), 600);
         let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output;
         assert_eq!(told(999_999_999).latest, None);
@@ -204,14 +194,14 @@ mod tests {
 
     #[test]
     fn the_peak_is_the_highest_full_second_of_the_output() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_millis(5_000), 30);
         track.output(MonotonicInstant::from_millis(5_999), 40);
         track.output(MonotonicInstant::from_millis(6_000), 69);
         track.output(MonotonicInstant::from_millis(7_000), 500);
         let whole = MonotonicInstant::from_millis(6_500);
-        track.output_spread(whole, whole, 31);
-        track.input_spread(whole, whole, 9_000);
+        track.output_spread(whole..whole, 31);
+        track.input_spread(whole..whole, 9_000);
         let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos));
         assert_eq!(told(999_999_999).output.peak, None);
         assert_eq!(told(6_999_999_999).output.peak, Some(70.0));
@@ -224,10 +214,9 @@ mod tests {
 
     #[test]
     fn a_complete_response_is_spread_evenly_over_its_duration() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output_spread(
-            MonotonicInstant::from_millis(100_500),
-            MonotonicInstant::from_secs(102),
+            MonotonicInstant::from_millis(100_500)..MonotonicInstant::from_secs(102),
             300,
         );
         let ten = |secs| at(&track, MonotonicInstant::from_secs(secs)).output.ten_seconds;
@@ -238,8 +227,8 @@ mod tests {
 
     #[test]
     fn input_and_output_are_separate() {
-        let mut track = Track::new();
-        track.input_spread(MonotonicInstant::from_secs(20), MonotonicInstant::from_secs(21), 70);
+        let mut track = ModelLoad::new();
+        track.input_spread(MonotonicInstant::from_secs(20)..MonotonicInstant::from_secs(21), 70);
         let reading = at(&track, MonotonicInstant::from_secs(22));
         assert_eq!(reading.input.ten_seconds, Some(7.0));
         assert_eq!(reading.output.ten_seconds, Some(0.0));
@@ -247,18 +236,18 @@ mod tests {
 
     #[test]
     fn amounts_before_the_kept_history_are_cut_off() {
-        let mut track = Track::new();
-        track.output_spread(MonotonicInstant::ZERO, MonotonicInstant::from_secs(3_600), 36_000);
+        let mut track = ModelLoad::new();
+        track.output_spread(MonotonicInstant::ZERO..MonotonicInstant::from_secs(3_600), 36_000);
         let reading = at(&track, MonotonicInstant::from_secs(3_600));
         assert_eq!(reading.output.five_minutes, Some(10.0));
         let end_of_time = MonotonicInstant::from_nanos(u64::MAX);
-        track.output_spread(MonotonicInstant::ZERO, end_of_time, 1);
+        track.output_spread(MonotonicInstant::ZERO..end_of_time, 1);
         assert!(at(&track, end_of_time).output.five_minutes < Some(1e-6));
     }
 
     #[test]
     fn a_clock_jump_of_hours_leaves_empty_windows() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(100), 50);
         track.output(MonotonicInstant::from_secs(50_000), 10);
         let reading = at(&track, MonotonicInstant::from_secs(50_001));
@@ -267,12 +256,12 @@ mod tests {
 
     #[test]
     fn no_mean_exceeds_the_peak() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         for second in 0..20 {
             let (from, to) =
                 (MonotonicInstant::from_secs(second), MonotonicInstant::from_secs(second + 1));
             track.output(from, 40);
-            track.output_spread(from, to, 50);
+            track.output_spread(from..to, 50);
         }
         let output = at(&track, MonotonicInstant::from_secs(20)).output;
         assert_eq!(
@@ -283,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_idle_when_its_last_token_has_left_the_longest_window() {
-        let mut track = Track::new();
+        let mut track = ModelLoad::new();
         track.output(MonotonicInstant::from_secs(100), 1);
         let last = MonotonicInstant::from_nanos(400_999_999_999);
         assert!(!track.is_idle(last));
@@ -294,14 +283,14 @@ mod tests {
     #[test]
     fn any_recorded_value_keeps_a_flow_active() {
         let now = MonotonicInstant::from_secs(1_000);
-        let uses: [fn(&mut Track, MonotonicInstant); 4] = [
+        let uses: [fn(&mut ModelLoad, MonotonicInstant); 4] = [
             |track, at| track.output(at, 1),
-            |track, at| track.output_spread(at, at, 1),
-            |track, at| track.input_spread(at, at, 1),
+            |track, at| track.output_spread(at..at, 1),
+            |track, at| track.input_spread(at..at, 1),
             |track, at| track.ended(at, FinishedRequest::default()),
         ];
         for (index, used) in uses.into_iter().enumerate() {
-            let mut track = Track::new();
+            let mut track = ModelLoad::new();
             assert!(track.is_idle(now));
             used(&mut track, now);
             assert!(!track.is_idle(now), "{index}");
@@ -317,7 +306,7 @@ mod tests {
             let mut chunks = chunks;
             chunks.sort_unstable();
             chunks.retain(|(millis, _)| *millis <= read);
-            let mut track = Track::new();
+            let mut track = ModelLoad::new();
             for &(millis, tokens) in &chunks {
                 track.output(MonotonicInstant::from_millis(millis), tokens);
             }
@@ -336,8 +325,8 @@ mod tests {
         #[test]
         fn spreading_keeps_the_sum(from in 0_u64..290_000, length in 0_u64..290_000, tokens in 0_u64..100_000) {
             let to = (from + length).min(299_999);
-            let mut track = Track::new();
-            track.output_spread(MonotonicInstant::from_millis(from), MonotonicInstant::from_millis(to), tokens);
+            let mut track = ModelLoad::new();
+            track.output_spread(MonotonicInstant::from_millis(from)..MonotonicInstant::from_millis(to), tokens);
             let told = at(&track, MonotonicInstant::from_secs(300)).output.five_minutes.unwrap() * 300.0;
             prop_assert!((told - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", told, tokens);
         }
@@ -345,12 +334,12 @@ mod tests {
 
     #[test]
     fn the_total_peak_is_the_highest_second_of_the_summed_flows() {
-        let (mut one, mut other) = (Track::new(), Track::new());
+        let (mut one, mut other) = (ModelLoad::new(), ModelLoad::new());
         one.output(MonotonicInstant::from_secs(5), 100);
         one.output(MonotonicInstant::from_secs(6), 60);
         other.output(MonotonicInstant::from_secs(6), 70);
         other.output(MonotonicInstant::from_secs(7), 90);
-        other.input_spread(MonotonicInstant::from_secs(8), MonotonicInstant::from_secs(9), 30);
+        other.input_spread(MonotonicInstant::from_secs(8)..MonotonicInstant::from_secs(9), 30);
         let at = MonotonicInstant::from_secs(10);
         let [total_input, total_output] = throughput(at, &[&one, &other]);
         assert_eq!(total_output.peak, Some(130.0), "not 100 + 90");

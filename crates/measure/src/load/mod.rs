@@ -12,6 +12,7 @@ mod quota;
 mod recent;
 mod retries;
 
+pub use self::flow::ModelLoad;
 pub use self::quota::{LimitType, RateLimitReading, RateLimitTracker};
 pub use self::retries::{RequestKey, Retries, RetrySignal};
 
@@ -20,36 +21,31 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::load::flow::{Track, throughput};
+use crate::load::flow::throughput;
 use crate::load::recent::Segment;
 use crate::record::MetricLabels;
 use crate::timing::OutputRateRange;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
-/// Phase of an exchange in flight.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RequestPhase {
-    /// Waiting for a permit of the proxy's own concurrency limit.
-    Queued,
-    /// A stream before its first token.
-    Waiting,
-    /// A stream after its first token.
-    Streaming,
-    /// Any exchange that is not a streamed generation: non-streaming responses, embeddings, plain HTTP. Not part of the
-    /// queue depth.
-    Unstreamed,
+label_enum! {
+    /// Phase of an exchange in flight.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RequestPhase {
+        /// Waiting for a permit of the proxy's own concurrency limit.
+        Queued = "queued",
+        /// A stream before its first token.
+        Waiting = "waiting",
+        /// A stream after its first token.
+        Streaming = "streaming",
+        /// Any exchange that is not a streamed generation: non-streaming responses, embeddings, plain HTTP. Not part of
+        /// the queue depth.
+        Unstreamed = "unstreamed",
+    }
 }
-
-label_values!(RequestPhase {
-    Queued = "queued",
-    Waiting = "waiting",
-    Streaming = "streaming",
-    Unstreamed = "unstreamed",
-});
 
 /// Labels of the in-flight gauges. They are known when an exchange begins.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -116,19 +112,16 @@ pub struct RouteReading {
     pub backend_waiting: Option<u64>,
 }
 
-/// Precision of a queue depth.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Precision {
-    /// Requests queued in the proxy + requests waiting in the engine, as the engine reports them.
-    Exact,
-    /// Requests queued in the proxy + streams before their first token, which includes prefill.
-    UpperBound,
+label_enum! {
+    /// Precision of a queue depth.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Precision {
+        /// Requests queued in the proxy + requests waiting in the engine, as the engine reports them.
+        Exact = "exact",
+        /// Requests queued in the proxy + streams before their first token, which includes prefill.
+        UpperBound = "upper_bound",
+    }
 }
-
-label_values!(Precision {
-    Exact = "exact",
-    UpperBound = "upper_bound",
-});
 
 /// Streams that are waiting for a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -140,7 +133,6 @@ pub struct StalledStreams {
 }
 
 impl StalledStreams {
-    /// Adds one stream.
     pub fn add(&mut self, idle: Duration, stalled: bool) {
         self.stalled += u64::from(stalled);
         self.longest = self.longest.max(Some(idle));
@@ -263,7 +255,7 @@ pub struct Load {
     /// Index of each model key. Indices are permanent, so that a [`ModelId`] cannot go stale; only idle tracks are
     /// freed.
     places: FxHashMap<ModelKey, ModelId>,
-    flows: Vec<(ModelKey, Option<Box<Track>>)>,
+    flows: Vec<(ModelKey, Option<Box<ModelLoad>>)>,
 }
 
 impl Load {
@@ -290,51 +282,11 @@ impl Load {
         }
     }
 
-    /// Records output tokens of a stream at the time of their chunk.
-    pub fn output(&mut self, at: MonotonicInstant, flow: ModelId, tokens: u64) {
-        if let Some(track) = self.track(flow) {
-            track.output(at, tokens);
-        }
-    }
-
-    /// Records output tokens of a non-streaming response, spread evenly over sent…end.
-    pub fn output_spread(
-        &mut self,
-        from: MonotonicInstant,
-        to: MonotonicInstant,
-        flow: ModelId,
-        tokens: u64,
-    ) {
-        if let Some(track) = self.track(flow) {
-            track.output_spread(from, to, tokens);
-        }
-    }
-
-    /// Records input tokens, spread evenly over sent…token, or over sent…end without a token.
-    pub fn input_spread(
-        &mut self,
-        from: MonotonicInstant,
-        to: MonotonicInstant,
-        flow: ModelId,
-        tokens: u64,
-    ) {
-        if let Some(track) = self.track(flow) {
-            track.input_spread(from, to, tokens);
-        }
-    }
-
-    /// Records that an exchange of the model key ended.
-    pub fn ended(&mut self, at: MonotonicInstant, flow: ModelId, ended: FinishedRequest) {
-        if let Some(track) = self.track(flow) {
-            track.ended(at, ended);
-        }
-    }
-
     /// Returns all known route keys, and all model keys that were active within the longest window. Frees the tracks of
     /// idle model keys.
     pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
-        let tell = |(flow, track): &mut (ModelKey, Option<Box<Track>>)| {
+        let tell = |(flow, track): &mut (ModelKey, Option<Box<ModelLoad>>)| {
             if track.as_ref().is_some_and(|track| track.is_idle(at)) {
                 *track = None;
             }
@@ -343,7 +295,7 @@ impl Load {
         };
         let flows = self.flows.iter_mut().filter_map(tell).collect();
         let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
-        let tracks: Vec<&Track> = tracks.collect();
+        let tracks: Vec<&ModelLoad> = tracks.collect();
         // Means add up, but model keys peak at different times.
         let [input, output] = throughput(at, &tracks);
         Reading {
@@ -354,16 +306,17 @@ impl Load {
         }
     }
 
+    /// Returns the token counts of a model key. `None` if the handle belongs to another [`Load`].
+    pub fn model(&mut self, flow: ModelId) -> Option<&mut ModelLoad> {
+        let (_, model) = self.flows.get_mut(flow.0)?;
+        Some(model.get_or_insert_with(|| Box::new(ModelLoad::new())))
+    }
+
     fn place(&mut self, flow: ModelKey) -> ModelId {
         let id = ModelId(self.flows.len());
         self.flows.push((flow.clone(), None));
         self.places.insert(flow, id);
         id
-    }
-
-    fn track(&mut self, flow: ModelId) -> Option<&mut Track> {
-        let (_, track) = self.flows.get_mut(flow.0)?;
-        Some(track.get_or_insert_with(|| Box::new(Track::new())))
     }
 }
 
@@ -406,13 +359,9 @@ mod tests {
         let (large_id, small_id) = (load.flow(&large), load.flow(&small));
         assert_eq!(load.flow(&large), large_id);
         assert!(load.reading(MonotonicInstant::ZERO).flows.is_empty());
-        load.output(MonotonicInstant::from_secs(10), large_id, 20);
-        load.input_spread(
-            MonotonicInstant::from_secs(10),
-            MonotonicInstant::from_secs(11),
-            small_id,
-            30,
-        );
+        load.model(large_id).unwrap().output(MonotonicInstant::from_secs(10), 20);
+        let second = MonotonicInstant::from_secs(10)..MonotonicInstant::from_secs(11);
+        load.model(small_id).unwrap().input_spread(second, 30);
         let flows = load.reading(MonotonicInstant::from_secs(12)).flows;
         assert_eq!([&flows[0].flow, &flows[1].flow], [&large, &small]);
         assert_eq!(flows[0].output.ten_seconds, Some(2.0));
@@ -423,16 +372,13 @@ mod tests {
     fn an_idle_flow_is_removed_and_its_handle_stays_valid() {
         let mut load = Load::default();
         let id = load.flow(&flow("large", ProxyPosition::Outbound));
-        load.output(MonotonicInstant::from_secs(10), id, 20);
+        load.model(id).unwrap().output(MonotonicInstant::from_secs(10), 20);
         assert_eq!(load.reading(MonotonicInstant::from_secs(310)).flows.len(), 1);
         assert!(load.reading(MonotonicInstant::from_secs(311)).flows.is_empty());
-        load.output_spread(
-            MonotonicInstant::from_secs(400),
-            MonotonicInstant::from_secs(400),
-            id,
-            50,
-        );
-        load.ended(MonotonicInstant::from_secs(400), id, FinishedRequest::default());
+        let at = MonotonicInstant::from_secs(400);
+        let model = load.model(id).unwrap();
+        model.output_spread(at..at, 50);
+        model.ended(at, FinishedRequest::default());
         let flows = load.reading(MonotonicInstant::from_secs(401)).flows;
         assert_eq!(flows[0].output.ten_seconds, Some(5.0));
         assert_eq!(flows[0].recent.finished, 1);
@@ -448,7 +394,7 @@ mod tests {
         for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
             let id = load.flow(&flow(model, ProxyPosition::Outbound));
             for _ in 0..count {
-                load.ended(MonotonicInstant::from_secs(1), id, ended(millis));
+                load.model(id).unwrap().ended(MonotonicInstant::from_secs(1), ended(millis));
             }
         }
         let recent = load.reading(MonotonicInstant::from_secs(2)).total.recent;
@@ -463,7 +409,7 @@ mod tests {
         for number in 0..10 * MOST_FLOWS {
             for position in ProxyPosition::ALL {
                 let id = load.flow(&flow(&number.to_string(), position));
-                load.output(MonotonicInstant::from_secs(1), id, 1);
+                load.model(id).unwrap().output(MonotonicInstant::from_secs(1), 1);
             }
         }
         let flows = load.reading(MonotonicInstant::from_secs(10)).flows;

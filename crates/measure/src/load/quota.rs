@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::load::ModelKey;
+use crate::load::{MOST_FLOWS, ModelKey};
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Shortest time for which a value is reported, even if its limit was reset before. Providers that refill
 /// continuously report resets within milliseconds, and gauges are not scraped that often. Until the next response the
@@ -21,25 +21,17 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// users consume the same account.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Largest number of model keys, the same as in load. The key with the oldest value is evicted.
-const MOST_FLOWS: usize = super::MOST_FLOWS;
-
-/// Kind of usage that a provider limits.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LimitType {
-    Requests,
-    /// Input and output tokens together.
-    Tokens,
-    InputTokens,
-    OutputTokens,
+label_enum! {
+    /// Kind of usage that a provider limits.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum LimitType {
+        Requests = "requests",
+        /// Input and output tokens together.
+        Tokens = "tokens",
+        InputTokens = "input_tokens",
+        OutputTokens = "output_tokens",
+    }
 }
-
-label_values!(LimitType {
-    Requests = "requests",
-    Tokens = "tokens",
-    InputTokens = "input_tokens",
-    OutputTokens = "output_tokens",
-});
 
 impl LimitType {
     pub const fn of(self, quota: &RateLimits) -> RateLimit {
@@ -61,7 +53,8 @@ pub struct RateLimitReading {
     pub allowance: RateLimit,
 }
 
-/// Latest value of every rate limit.
+/// Latest value of every rate limit, for at most [`MOST_FLOWS`] model keys. Beyond, the key with the oldest value is
+/// evicted.
 #[derive(Debug, Default)]
 pub struct RateLimitTracker(FxHashMap<ModelKey, [Option<Said>; LimitType::ALL.len()]>);
 

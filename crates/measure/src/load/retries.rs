@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RequestHead;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Longest backoff of common SDKs and job queues. An id that appears again later marks a different request.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -31,19 +31,15 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// second over the whole window, and takes at most 400 KiB.
 const MOST: usize = 8_192;
 
-/// Signal that identifies a retry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RetrySignal {
-    RetryCount,
-    IdempotencyKey,
-    RequestId,
+label_enum! {
+    /// Signal that identifies a retry.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum RetrySignal {
+        RetryCount = "retry_count",
+        IdempotencyKey = "idempotency_key",
+        RequestId = "request_id",
+    }
 }
-
-label_values!(RetrySignal {
-    RetryCount = "retry_count",
-    IdempotencyKey = "idempotency_key",
-    RequestId = "request_id",
-});
 
 /// Identifies a request that has an id, for a later report of its failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

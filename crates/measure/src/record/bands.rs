@@ -1,39 +1,24 @@
 //! Length buckets for comparing like with like. A long prompt takes longer until its first token, and a short response
 //! says little about a rate.
 
-use serde::Serialize;
-
 use crate::record::Output;
 use tokengauge_llm::dialect::{RequestFacts, Usage};
 
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
-/// Length in tokens. Each edge is four times the previous one. The range covers everything from one turn of a chat to a
-/// document.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-pub enum LengthBucket {
-    #[serde(rename = "<128")]
-    Below128,
-    #[serde(rename = "128-512")]
-    From128,
-    #[serde(rename = "512-2k")]
-    From512,
-    #[serde(rename = "2k-8k")]
-    From2K,
-    #[serde(rename = "8k-32k")]
-    From8K,
-    #[serde(rename = ">=32k")]
-    From32K,
+label_enum! {
+    /// Length in tokens. Each edge is four times the previous one. The range covers everything from one turn of a chat
+    /// to a document.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum LengthBucket {
+        Below128 = "<128",
+        From128 = "128-512",
+        From512 = "512-2k",
+        From2K = "2k-8k",
+        From8K = "8k-32k",
+        From32K = ">=32k",
+    }
 }
-
-label_values!(LengthBucket {
-    Below128 = "<128",
-    From128 = "128-512",
-    From512 = "512-2k",
-    From2K = "2k-8k",
-    From8K = "8k-32k",
-    From32K = ">=32k",
-});
 
 impl LengthBucket {
     /// Returns the bucket of a number of tokens. Each edge belongs to the bucket above it; k is 1,024.

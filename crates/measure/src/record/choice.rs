@@ -1,7 +1,7 @@
 //! Status of a choice. It shows whether higher speed comes with lower quality.
 
 use tokengauge_types::label::Name;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Finish reasons that mark filtered content, of all providers: OpenAI, Google, Cohere.
 const FILTERED: [&str; 12] = [
@@ -30,30 +30,22 @@ pub struct ChoiceContent {
     pub broken_arguments: bool,
 }
 
-/// Status of a choice. If several statuses match, the last one in this order applies.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ChoiceStatus {
-    Complete,
-    /// The choice succeeded and generated nothing.
-    Empty,
-    /// The model refused.
-    Refused,
-    /// The provider filtered the content.
-    Filtered,
-    /// A tool's arguments begin as a JSON object but are not valid JSON.
-    ToolJsonInvalid,
-    /// The choice has no finish reason.
-    Unfinished,
+label_enum! {
+    /// Status of a choice. If several statuses match, the last one in this order applies.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum ChoiceStatus {
+        Complete = "complete",
+        /// The choice succeeded and generated nothing.
+        Empty = "empty",
+        Refused = "refused",
+        /// The provider filtered the content.
+        Filtered = "filtered",
+        /// A tool's arguments begin as a JSON object but are not valid JSON.
+        ToolJsonInvalid = "tool_json_invalid",
+        /// The choice has no finish reason.
+        Unfinished = "unfinished",
+    }
 }
-
-label_values!(ChoiceStatus {
-    Complete = "complete",
-    Empty = "empty",
-    Refused = "refused",
-    Filtered = "filtered",
-    ToolJsonInvalid = "tool_json_invalid",
-    Unfinished = "unfinished",
-});
 
 impl ChoiceStatus {
     /// Returns the status of a choice with finish reason `reason`. The proxy uses the reason `error` for a choice

@@ -30,7 +30,7 @@ use tokengauge_types::event::{
     RequestHead, ResponseHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// All facts about one exchange after its end.
 #[derive(Clone, Debug)]
@@ -181,81 +181,59 @@ pub struct Cost {
     pub source: Source,
 }
 
-/// Whether the counted tokens are the complete response.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Completeness {
-    True,
-    /// The response was cut off.
-    Cut,
-    /// The observer missed part of the response.
-    Unobserved,
+label_enum! {
+    /// Whether the counted tokens are the complete response.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Completeness {
+        True = "true",
+        /// The response was cut off.
+        Cut = "cut",
+        /// The observer missed part of the response.
+        Unobserved = "unobserved",
+    }
 }
 
-label_values!(Completeness {
-    True = "true",
-    Cut = "cut",
-    Unobserved = "unobserved",
-});
-
-/// Warm-up state of the backend of a call.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WarmupState {
-    /// The backend had to load before it could respond.
-    Cold,
-    /// The backend responded but was not yet warmed up.
-    Warming,
-    Warm,
+label_enum! {
+    /// Warm-up state of the backend of a call.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum WarmupState {
+        /// The backend had to load before it could respond.
+        Cold = "cold",
+        /// The backend responded but was not yet warmed up.
+        Warming = "warming",
+        Warm = "warm",
+    }
 }
 
-label_values!(WarmupState {
-    Cold = "cold",
-    Warming = "warming",
-    Warm = "warm",
-});
-
-/// Outcome of an exchange.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    Ok,
-    /// An error status, an error in the body or the stream, or a failed upstream.
-    Error,
-    /// The client disconnected.
-    Cancelled,
-    /// A time limit of this proxy expired.
-    Timeout,
-    /// A stream that began but ended without the provider's end marker.
-    Truncated,
-    /// This proxy rejected the request.
-    Rejected,
+label_enum! {
+    /// Outcome of an exchange.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Outcome {
+        Ok = "ok",
+        /// An error status, an error in the body or the stream, or a failed upstream.
+        Error = "error",
+        /// The client disconnected.
+        Cancelled = "cancelled",
+        /// A time limit of this proxy expired.
+        Timeout = "timeout",
+        /// A stream that began but ended without the provider's end marker.
+        Truncated = "truncated",
+        /// This proxy rejected the request.
+        Rejected = "rejected",
+    }
 }
 
-label_values!(Outcome {
-    Ok = "ok",
-    Error = "error",
-    Cancelled = "cancelled",
-    Timeout = "timeout",
-    Truncated = "truncated",
-    Rejected = "rejected",
-});
-
-/// Verdict of one SLO on one exchange.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Good,
-    Bad,
-    /// The exchange is in scope but does not count: the client caused the error, or the SLI is undefined.
-    Excluded,
+label_enum! {
+    /// Verdict of one SLO on one exchange.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Verdict {
+        Good = "good",
+        Bad = "bad",
+        /// The exchange is in scope but does not count: the client caused the error, or the SLI is undefined.
+        Excluded = "excluded",
+    }
 }
-
-label_values!(Verdict {
-    Good = "good",
-    Bad = "bad",
-    Excluded = "excluded",
-});
 
 /// Labels of every per-call metric. All values are bounded.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::record::{Call, Record, WarmupState};
 use crate::slo::{Sli, seconds};
 use tokengauge_types::event::{Ending, RejectReason};
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Too Many Requests: the only status below 500 by which a backend reports that it is overloaded.
 pub(super) const TOO_MANY_REQUESTS: u16 = 429;
@@ -27,37 +28,21 @@ pub struct CountingRules {
     pub exclude: Vec<Exclusion>,
 }
 
-/// Class of failures that the operator can exclude.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    serde::Deserialize,
-    Eq,
-    schemars::JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Exclusion {
-    /// The upstream responded with 429, for example because its caller exceeds its quota.
-    RateLimited,
-    /// This proxy's concurrency limit rejected the request.
-    Overload,
-    /// This proxy was shutting down and rejected the request, or cut the stream at the end of the grace period.
-    Shutdown,
-    /// The backend was cold or warming up. The exchange does not count, good or bad.
-    Warming,
+label_enum! {
+    /// Class of failures that the operator can exclude.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Exclusion {
+        /// The upstream responded with 429, for example because its caller exceeds its quota.
+        RateLimited = "rate_limited",
+        /// This proxy's concurrency limit rejected the request.
+        Overload = "overload",
+        /// This proxy was shutting down and rejected the request, or cut the stream at the end of the grace period.
+        Shutdown = "shutdown",
+        /// The backend was cold or warming up. The exchange does not count, good or bad.
+        Warming = "warming",
+    }
 }
-
-label_values!(Exclusion {
-    RateLimited = "rate_limited",
-    Overload = "overload",
-    Shutdown = "shutdown",
-    Warming = "warming",
-});
 
 impl Exclusion {
     fn covers(self, record: &Record) -> bool {

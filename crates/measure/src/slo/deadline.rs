@@ -56,8 +56,8 @@ impl Objective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slo::example::{at, objective};
     use crate::slo::{CountingRules, Exclusion};
+    use crate::testing::{at, objective};
     use tokengauge_types::label::Label;
 
     const SECOND: Duration = Duration::from_secs(1);

@@ -317,8 +317,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::slo::example::{objective, stream};
     use crate::slo::{CountingRules, Scope};
+    use crate::testing::{objective, stream};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 

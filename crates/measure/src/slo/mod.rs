@@ -7,8 +7,6 @@ mod budget;
 mod counting;
 mod coverage;
 mod deadline;
-#[cfg(test)]
-pub(crate) mod example;
 mod indicator;
 mod ledger;
 mod preset;

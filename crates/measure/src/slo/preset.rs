@@ -2,34 +2,30 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::slo::Sli;
 use crate::timing::rates;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
-/// A kind of use, each with its own promises.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Preset {
-    /// People who read while it is written.
-    Chat,
-    /// Answers that are spoken while they are written.
-    Voice,
-    /// Assistants in an editor.
-    Code,
-    /// Jobs that nobody waits for.
-    Batch,
-    /// Programs that take many steps, each of which waits for the one before.
-    Agent,
+label_enum! {
+    /// A kind of use, each with its own promises.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize, ValueEnum)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Preset {
+        /// People who read while it is written.
+        Chat = "chat",
+        /// Answers that are spoken while they are written.
+        Voice = "voice",
+        /// Assistants in an editor.
+        Code = "code",
+        /// Jobs that nobody waits for.
+        Batch = "batch",
+        /// Programs that take many steps, each of which waits for the one before.
+        Agent = "agent",
+    }
 }
 
 /// One SLO of a preset.
@@ -50,14 +46,6 @@ const MOSTLY: f64 = 0.95;
 
 /// One stream in a hundred may stall. Stalls are rarer than slow exchanges and worse, because users abandon the stream.
 const SELDOM_STALLED: f64 = 0.99;
-
-label_values!(Preset {
-    Chat = "chat",
-    Voice = "voice",
-    Code = "code",
-    Batch = "batch",
-    Agent = "agent",
-});
 
 impl Preset {
     pub const fn promises(self) -> &'static [PresetObjective] {

@@ -88,7 +88,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slo::example::stream;
+    use crate::testing::stream;
 
     fn matches(scope: &Scope, record: &Record) -> bool {
         let subject = Subject::of(record, record.call.as_ref().unwrap());

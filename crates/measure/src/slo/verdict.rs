@@ -206,8 +206,8 @@ mod tests {
     use super::*;
     use crate::record::WarmupState;
     use crate::record::{Output, ResponseSummary, settle};
-    use crate::slo::example::{at, objective, stream};
     use crate::slo::{CountingRules, Exclusion};
+    use crate::testing::{at, objective, stream};
     use crate::timing::{Stall, StallKind, StallPhase, Stalls};
     use tokengauge_llm::dialect::Operation;
     use tokengauge_types::clock::MonotonicInstant;

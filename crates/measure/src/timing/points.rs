@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// First occurrence of each step; `None` if the step did not happen.
 ///
@@ -34,33 +34,22 @@ pub struct Timestamps {
     pub end: Option<MonotonicInstant>,
 }
 
-/// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Stage {
-    Admission,
-    Connect,
-    Upload,
-    Headers,
-    FirstByte,
-    FirstEvent,
-    FirstToken,
-    Reasoning,
-    Decode,
-    Tail,
+label_enum! {
+    /// The time between two consecutive timestamps. The stages of an exchange add up to end − accept.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Stage {
+        Admission = "admission",
+        Connect = "connect",
+        Upload = "upload",
+        Headers = "headers",
+        FirstByte = "first_byte",
+        FirstEvent = "first_event",
+        FirstToken = "first_token",
+        Reasoning = "reasoning",
+        Decode = "decode",
+        Tail = "tail",
+    }
 }
-
-label_values!(Stage {
-    Admission = "admission",
-    Connect = "connect",
-    Upload = "upload",
-    Headers = "headers",
-    FirstByte = "first_byte",
-    FirstEvent = "first_event",
-    FirstToken = "first_token",
-    Reasoning = "reasoning",
-    Decode = "decode",
-    Tail = "tail",
-});
 
 /// Length of each stage that took place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -70,11 +59,6 @@ impl Stages {
     /// Returns the stages that took place, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         Stage::ALL.into_iter().zip(&self.0).filter_map(|(stage, length)| Some((stage, (*length)?)))
-    }
-
-    /// Returns the sum of the stages: end − accept.
-    pub fn total(&self) -> Duration {
-        self.iter().map(|(_, length)| length).sum()
     }
 }
 
@@ -144,6 +128,10 @@ impl Timestamps {
 mod tests {
     use super::*;
 
+    fn total(stages: &Stages) -> Duration {
+        stages.iter().map(|(_, length)| length).sum()
+    }
+
     fn at(millis: u64) -> Option<MonotonicInstant> {
         Some(MonotonicInstant::from_millis(millis))
     }
@@ -172,7 +160,7 @@ mod tests {
         let expected: Vec<_> =
             Stage::ALL.into_iter().zip([10, 20, 30, 40, 50, 60, 70, 80, 90, 100]).collect();
         assert_eq!(lengths, expected);
-        assert_eq!(stages.total(), full().duration().unwrap());
+        assert_eq!(total(&stages), full().duration().unwrap());
     }
 
     #[test]
@@ -183,7 +171,7 @@ mod tests {
             stage,
             Stage::FirstEvent | Stage::FirstToken | Stage::Reasoning | Stage::Decode
         )));
-        assert_eq!(stages.total(), Duration::from_millis(550));
+        assert_eq!(total(&stages), Duration::from_millis(550));
     }
 
     #[test]
@@ -191,7 +179,7 @@ mod tests {
         let points = Timestamps { uploaded: at(220), ..full() };
         let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
-        assert_eq!(points.stages().total(), Duration::from_millis(550));
+        assert_eq!(total(&points.stages()), Duration::from_millis(550));
     }
 
     #[test]
@@ -226,7 +214,7 @@ mod tests {
                 last: point(),
                 end: at(1_000),
             };
-            assert_eq!(points.stages().total(), Duration::from_millis(900), "{points:?}");
+            assert_eq!(total(&points.stages()), Duration::from_millis(900), "{points:?}");
         }
     }
 }

@@ -2,27 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
+use crate::record::Output;
 use crate::timing::points::Timestamps;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Fewest output tokens after the first chunk for which an output rate is meaningful.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;
 
 /// Shortest decode time for which an output rate is meaningful.
 pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
-
-/// Token counts that the rates are computed from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tokens {
-    /// N: output tokens of the exchange without hidden reasoning (see [`crate::record::Output`]).
-    pub output: f64,
-    /// The proxy's count of all streamed tokens.
-    pub counted: u64,
-    /// The proxy's count of the first token-bearing chunk.
-    pub counted_first: u64,
-}
 
 /// Rates of one exchange in tokens per second, and its time per output token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,50 +26,33 @@ pub struct Rates {
     pub time_per_output_token: Option<Duration>,
 }
 
-/// Reason why a streamed generation has no output rate.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unrated {
-    /// No token was generated.
-    NoToken,
-    /// Fewer than [`FEWEST_RATED_TOKENS`] after the first chunk.
-    FewTokens,
-    /// Decode shorter than [`SHORTEST_RATED_DECODE`].
-    ShortDecode,
-    /// The observer lost part of the stream.
-    Unobserved,
+label_enum! {
+    /// Reason why a streamed generation has no output rate.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum Unrated {
+        /// No token was generated.
+        NoToken = "no_token",
+        /// Fewer than [`FEWEST_RATED_TOKENS`] after the first chunk.
+        FewTokens = "few_tokens",
+        /// Decode shorter than [`SHORTEST_RATED_DECODE`].
+        ShortDecode = "short_decode",
+        /// The observer lost part of the stream.
+        Unobserved = "unobserved",
+    }
 }
 
-label_values!(Unrated {
-    NoToken = "no_token",
-    FewTokens = "few_tokens",
-    ShortDecode = "short_decode",
-    Unobserved = "unobserved",
-});
-
-/// Ranges of output TPS by user experience. The ranges are a closed label and not histogram buckets, because metric
-/// stores format integer `le` values differently.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-pub enum OutputRateRange {
-    #[serde(rename = "<5")]
-    Below5,
-    #[serde(rename = "5-15")]
-    From5,
-    #[serde(rename = "15-30")]
-    From15,
-    #[serde(rename = "30-60")]
-    From30,
-    #[serde(rename = ">=60")]
-    From60,
+label_enum! {
+    /// Ranges of output TPS by user experience. The ranges are a closed label and not histogram buckets, because metric
+    /// stores format integer `le` values differently.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum OutputRateRange {
+        Below5 = "<5",
+        From5 = "5-15",
+        From15 = "15-30",
+        From30 = "30-60",
+        From60 = ">=60",
+    }
 }
-
-label_values!(OutputRateRange {
-    Below5 = "<5",
-    From5 = "5-15",
-    From15 = "15-30",
-    From30 = "30-60",
-    From60 = ">=60",
-});
 
 impl OutputRateRange {
     /// Returns the range of a rate in tokens per second; each bound belongs to the range above it.
@@ -104,11 +75,11 @@ impl Rates {
     /// client did not read. `observed` is whether the observer saw the whole stream.
     pub fn of_stream(
         points: &Timestamps,
-        tokens: Tokens,
+        output: &Output,
         blocked: Duration,
         observed: bool,
     ) -> Self {
-        let total = total(points, tokens.output);
+        let (tokens, total) = (output.tokens, total(points, output.tokens));
         if !observed {
             return Self { unrated: Some(Unrated::Unobserved), ..Self::default() };
         }
@@ -116,12 +87,12 @@ impl Rates {
             return Self { total, unrated: Some(Unrated::NoToken), ..Self::default() };
         };
         let decode = last.since(token).saturating_sub(blocked);
-        let (output, unrated) = match output_rate(tokens, decode) {
+        let (output, unrated) = match output_rate(output, decode) {
             Ok(rate) => (Some(rate), None),
             Err(reason) => (None, Some(reason)),
         };
-        let has_gaps = tokens.output >= 2.0 && !decode.is_zero();
-        let time_per_output_token = has_gaps.then(|| decode.div_f64(tokens.output - 1.0));
+        let has_gaps = tokens >= 2.0 && !decode.is_zero();
+        let time_per_output_token = has_gaps.then(|| decode.div_f64(tokens - 1.0));
         Self { output, unrated, total, time_per_output_token }
     }
 
@@ -136,13 +107,13 @@ fn total(points: &Timestamps, output: f64) -> Option<f64> {
     (output > 0.0 && duration > 0.0).then(|| output / duration)
 }
 
-fn output_rate(tokens: Tokens, decode: Duration) -> Result<f64, Unrated> {
-    if tokens.counted == 0 {
+fn output_rate(output: &Output, decode: Duration) -> Result<f64, Unrated> {
+    if output.counted == 0 {
         return Err(Unrated::NoToken);
     }
     #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
-    let first = tokens.output * tokens.counted_first as f64 / tokens.counted as f64;
-    let rest = tokens.output - first;
+    let first = output.tokens * output.counted_first as f64 / output.counted as f64;
+    let rest = output.tokens - first;
     if rest < FEWEST_RATED_TOKENS {
         return Err(Unrated::FewTokens);
     }
@@ -169,8 +140,8 @@ mod tests {
         }
     }
 
-    fn tokens(output: f64, counted: u64, counted_first: u64) -> Tokens {
-        Tokens { output, counted, counted_first }
+    fn output(tokens: f64, counted: u64, counted_first: u64) -> Output {
+        Output { tokens, counted, counted_first, ..Output::default() }
     }
 
     #[test]
@@ -178,7 +149,7 @@ mod tests {
         // 101 tokens, 1 in the first chunk; 100 tokens in 2 s are 50 per second. Total: 101 in 3.1 s.
         let rates = Rates::of_stream(
             &points(1_000, 3_000, 3_100),
-            tokens(101.0, 101, 1),
+            &output(101.0, 101, 1),
             Duration::ZERO,
             true,
         );
@@ -194,7 +165,7 @@ mod tests {
         // therefore holds 20 of the provider's tokens.
         let rates = Rates::of_stream(
             &points(1_000, 2_000, 2_000),
-            tokens(100.0, 50, 10),
+            &output(100.0, 50, 10),
             Duration::ZERO,
             true,
         );
@@ -208,7 +179,7 @@ mod tests {
         // higher.
         let rates = Rates::of_stream(
             &points(300, 10_300, 10_300),
-            tokens(21.0, 21, 1),
+            &output(21.0, 21, 1),
             Duration::ZERO,
             true,
         );
@@ -221,7 +192,7 @@ mod tests {
     fn time_in_which_the_client_did_not_read_is_not_decode_time() {
         let rates = Rates::of_stream(
             &points(1_000, 5_000, 5_000),
-            tokens(101.0, 101, 1),
+            &output(101.0, 101, 1),
             Duration::from_secs(2),
             true,
         );
@@ -233,7 +204,7 @@ mod tests {
     fn none_one_and_two_tokens() {
         let none = Rates::of_stream(
             &Timestamps { token: None, last: None, ..points(0, 0, 1_000) },
-            tokens(0.0, 0, 0),
+            &output(0.0, 0, 0),
             Duration::ZERO,
             true,
         );
@@ -242,13 +213,13 @@ mod tests {
             (None, None, None, Some(Unrated::NoToken))
         );
         let one =
-            Rates::of_stream(&points(500, 500, 1_000), tokens(1.0, 1, 1), Duration::ZERO, true);
+            Rates::of_stream(&points(500, 500, 1_000), &output(1.0, 1, 1), Duration::ZERO, true);
         assert_eq!(
             (one.output, one.total, one.time_per_output_token, one.unrated),
             (None, Some(1.0), None, Some(Unrated::FewTokens))
         );
         let two =
-            Rates::of_stream(&points(500, 700, 1_000), tokens(2.0, 2, 1), Duration::ZERO, true);
+            Rates::of_stream(&points(500, 700, 1_000), &output(2.0, 2, 1), Duration::ZERO, true);
         assert_eq!(
             (two.output, two.time_per_output_token),
             (None, Some(Duration::from_millis(200)))
@@ -258,8 +229,9 @@ mod tests {
     #[test]
     fn tokens_of_one_chunk_have_no_time_per_token() {
         let of = |last, blocked| {
-            let tokens = tokens(40.0, 40, 40);
-            Rates::of_stream(&points(900, last, 1_000), tokens, blocked, true).time_per_output_token
+            let output = output(40.0, 40, 40);
+            Rates::of_stream(&points(900, last, 1_000), &output, blocked, true)
+                .time_per_output_token
         };
         assert_eq!(of(900, Duration::ZERO), None, "0 s per token would be the best possible");
         assert_eq!(of(939, Duration::from_millis(39)), None, "the client held them back");
@@ -270,7 +242,7 @@ mod tests {
     fn a_burst_has_no_rate() {
         let rates = Rates::of_stream(
             &points(900, 999, 1_000),
-            tokens(1_000.0, 1_000, 1),
+            &output(1_000.0, 1_000, 1),
             Duration::ZERO,
             true,
         );
@@ -281,7 +253,7 @@ mod tests {
     fn unobserved_responses_have_no_rate() {
         let rates = Rates::of_stream(
             &points(1_000, 3_000, 3_000),
-            tokens(101.0, 101, 1),
+            &output(101.0, 101, 1),
             Duration::ZERO,
             false,
         );

@@ -2,44 +2,34 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::RouteFacts;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 /// Number of stalls of a stream that are kept in detail; further ones are only counted. A stream that stalls more often
 /// is slow and not stuck, and its first stalls are representative.
 pub const MOST_KEPT: usize = 16;
 
-/// Token that a stream is waiting for.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StallPhase {
-    #[default]
-    FirstToken,
-    NextToken,
+label_enum! {
+    /// Token that a stream is waiting for.
+    #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+    pub enum StallPhase {
+        #[default]
+        FirstToken = "first_token",
+        NextToken = "next_token",
+    }
 }
 
-label_values!(StallPhase {
-    FirstToken = "first_token",
-    NextToken = "next_token",
-});
-
-/// Data that arrives during a stall.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StallKind {
-    /// No data.
-    Silent,
-    /// Pings, comments or events without a token: the backend is alive but generates nothing.
-    KeepAliveOnly,
+label_enum! {
+    /// Data that arrives during a stall.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum StallKind {
+        /// No data.
+        Silent = "silent",
+        /// Pings, comments or events without a token: the backend is alive but generates nothing.
+        KeepAliveOnly = "keep_alive_only",
+    }
 }
-
-label_values!(StallKind {
-    Silent = "silent",
-    KeepAliveOnly = "keep_alive_only",
-});
 
 /// A stall of one stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,7 +49,6 @@ pub struct Stall {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stalls {
     pub count: u32,
-    /// Total duration of the stalls.
     pub total: Duration,
     /// The first [`MOST_KEPT`] stalls.
     pub first: Vec<Stall>,
@@ -106,7 +95,6 @@ pub struct StallClock {
     own: Duration,
     /// Arrivals without a token since `since`.
     arrivals: u32,
-    /// The stall in progress.
     current: Option<Stall>,
     stalls: Stalls,
 }
@@ -117,7 +105,6 @@ impl StallClock {
         self.since
     }
 
-    /// Returns whether a stall is in progress.
     pub const fn is_stalled(&self) -> bool {
         self.current.is_some()
     }

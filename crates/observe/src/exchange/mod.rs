@@ -31,13 +31,13 @@ const SWITCHING: u16 = 101;
 /// An open exchange, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
-    id: ExchangeId,
-    open: Box<RequestHead>,
+    pub(crate) id: ExchangeId,
+    pub(crate) open: Box<RequestHead>,
     gate: Arc<CardinalityLimiter>,
-    points: Timestamps,
+    pub(crate) points: Timestamps,
     watch: StallClock,
     connected: Option<Box<ConnectTimings>>,
-    connections: Connections,
+    pub(crate) connections: Connections,
     head: Option<Box<ResponseHead>>,
     /// The API call. `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
@@ -45,11 +45,13 @@ pub struct Exchange {
     socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
-    blocked: Duration,
+    /// Total time in which the client did not read, as reported so far.
+    pub(crate) blocked: Duration,
     /// Whether the request waits for a permit of the concurrency limit.
     queued: bool,
-    queue_depth: u32,
-    gap: bool,
+    pub(crate) queue_depth: u32,
+    /// Whether a part of the exchange was not observed.
+    pub(crate) gap: bool,
     /// Body bytes that a limit or the budget left unread, and that were not reported yet.
     unread_bytes: u64,
     broken: bool,
@@ -208,34 +210,12 @@ impl Exchange {
         self.connections = Connections::default();
     }
 
-    pub(super) const fn connections(&mut self) -> &mut Connections {
-        &mut self.connections
-    }
-
-    pub const fn set_queue_depth(&mut self, depth: u32) {
-        self.queue_depth = depth;
-    }
-
-    pub const fn id(&self) -> ExchangeId {
-        self.id
-    }
-
-    pub const fn points(&self) -> &Timestamps {
-        &self.points
-    }
-
-    pub fn open(&self) -> &RequestHead {
-        &self.open
-    }
-
-    /// Returns the requested model.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
     }
 
-    /// Returns the rate limits in the response headers.
     pub fn quota(&self) -> Option<RateLimits> {
-        self.call.as_ref()?.quota()
+        self.call.as_ref()?.quota
     }
 
     /// Returns the observed facts of the WebSocket.
@@ -353,16 +333,6 @@ impl Exchange {
         self.points.uploaded.is_some() || self.open.length == Some(self.request_bytes)
     }
 
-    /// Returns whether a part of the exchange was not observed.
-    pub const fn has_gap(&self) -> bool {
-        self.gap
-    }
-
-    /// Returns the total time in which the client did not read, as reported so far.
-    pub const fn blocked(&self) -> Duration {
-        self.blocked
-    }
-
     fn response(
         &mut self,
         at: MonotonicInstant,
@@ -423,7 +393,6 @@ impl Exchange {
     }
 }
 
-/// Reports a stall that has ended.
 fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(LiveSample)) {
     if let Some(stall) = ended {
         out(LiveSample::Resumed(stall));

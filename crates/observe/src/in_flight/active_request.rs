@@ -51,7 +51,6 @@ pub(super) struct ActiveRequest {
     pub(super) identity: Option<load::RequestKey>,
 }
 
-/// Bound instruments of one series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesInstruments {
     live: Arc<LiveInstruments>,
@@ -115,7 +114,7 @@ impl ActiveRequest {
     ) -> Vec<LiveSample> {
         let mut stalls = Vec::new();
         let Self { exchange, live, tokens, first_tokens, early_samples, .. } = self;
-        let before = exchange.points().token;
+        let before = exchange.points.token;
         let mut sum = 0;
         exchange.apply(at, event, bytes, &mut |sample| {
             if let LiveSample::Tokens { tokens, .. } = sample {
@@ -134,9 +133,11 @@ impl ActiveRequest {
         if before.is_none() {
             *first_tokens = *tokens;
         }
-        let arrives = exchange.points().token.is_some() || exchange.websocket().is_some();
-        if let Some(meters) = live.as_ref().filter(|_| arrives) {
-            load.output(at, meters.model_id, sum);
+        let arrives = exchange.points.token.is_some() || exchange.websocket().is_some();
+        if let Some(meters) = live.as_ref().filter(|_| arrives)
+            && let Some(model) = load.model(meters.model_id)
+        {
+            model.output(at, sum);
         }
         stalls
     }
@@ -158,8 +159,10 @@ impl ActiveRequest {
             instruments.initialize_response(&live, status, source);
         }
         for sample in self.early_samples.drain(..) {
-            if let LiveSample::Tokens { tokens, .. } = sample {
-                load.output(at, model_id, u64::from(tokens));
+            if let LiveSample::Tokens { tokens, .. } = sample
+                && let Some(model) = load.model(model_id)
+            {
+                model.output(at, tokens.into());
             }
             live.record(sample);
         }
@@ -230,7 +233,7 @@ impl ActiveRequest {
         let mut stalls = Vec::new();
         let series = self.exchange.series();
         let Self { exchange, live, .. } = self;
-        let id = exchange.id();
+        let id = exchange.id;
         let mut sum = 0;
         let mut record_sample = |sample: LiveSample| {
             if let LiveSample::Tokens { tokens, .. } = sample {
@@ -258,8 +261,8 @@ impl ActiveRequest {
     }
 
     pub(super) fn view(&self, at: MonotonicInstant) -> StreamView {
-        let points = self.exchange.points();
-        let open = self.exchange.open();
+        let points = &self.exchange.points;
+        let open = &self.exchange.open;
         let last = points.last.unwrap_or(points.accept);
         let rate = points.token.zip(points.last).and_then(|(token, last)| {
             let seconds = last.since(token).as_secs_f64();
@@ -267,7 +270,7 @@ impl ActiveRequest {
             (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
         });
         StreamView {
-            request_number: self.exchange.id(),
+            request_number: self.exchange.id,
             route: open.route.name.clone(),
             path: open.path.clone(),
             model: self.exchange.model().cloned(),
@@ -291,16 +294,16 @@ impl ActiveRequest {
     pub(super) fn miss_deadlines(&mut self, at: MonotonicInstant, slos: &SloTracker) -> Vec<usize> {
         // Until the body was received completely, it is unknown which SLOs apply, and the client can still break off.
         if self.deadlines.are_unknown() && self.exchange.has_whole_request() {
-            let accepted = self.exchange.points().accept;
+            let accepted = self.exchange.points.accept;
             let deadlines = self.with_subject(|subject| slos.deadlines_of(subject, accepted));
             self.deadlines.set(deadlines.unwrap_or_default(), slos);
         }
-        if self.exchange.has_gap() {
+        if self.exchange.gap {
             return Vec::new();
         }
-        let took = at.since(self.exchange.points().accept);
-        let blocked = self.exchange.blocked() + self.unread(at);
-        let has_token = self.exchange.points().token.is_some();
+        let took = at.since(self.exchange.points.accept);
+        let blocked = self.exchange.blocked + self.unread(at);
+        let has_token = self.exchange.points.token.is_some();
         self.deadlines.miss(took.saturating_sub(blocked), has_token, slos)
     }
 }
@@ -324,15 +327,15 @@ pub(super) fn record_warmth(
 /// from sent to end, and its input tokens from sent to the first token.
 fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
-    let Some(end) = points.end else { return };
+    let (Some(end), Some(model)) = (points.end, load.model(model_id)) else { return };
     if let Some(sent) = points.sent {
         if call.streamed || record.websocket.is_some() {
-            load.output(end, model_id, rest);
+            model.output(end, rest);
         } else if let Some(output) = &call.output {
-            load.output_spread(sent, end, model_id, output.counted);
+            model.output_spread(sent..end, output.counted);
         }
         if let Some(input) = call.usage.and_then(|usage| usage.input) {
-            load.input_spread(sent, points.token.unwrap_or(end), model_id, input);
+            model.input_spread(sent..points.token.unwrap_or(end), input);
         }
     }
     let well = record.outcome == Outcome::Ok;
@@ -344,5 +347,5 @@ fn account(load: &mut Load, model_id: ModelId, record: &Record, call: &Call, res
         duration: points.duration().filter(|_| well),
         time_per_output_token: call.rates.time_per_output_token,
     };
-    load.ended(end, model_id, ended);
+    model.ended(end, ended);
 }

@@ -182,7 +182,7 @@ impl InFlightRequests {
         tcp_info.begin_sweep();
         for request in requests.values_mut() {
             let swept = catch_unwind(AssertUnwindSafe(|| {
-                tcp_info.read(request.exchange.connections(), false);
+                tcp_info.read(&mut request.exchange.connections, false);
                 request.record_time(at, Duration::ZERO, instruments);
                 let unread = request.unread(at);
                 request.check_stall(at, unread, pauses, instruments);
@@ -208,7 +208,6 @@ impl InFlightRequests {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
 
-    /// Returns the load and the objectives at `at`.
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
@@ -263,12 +262,11 @@ impl InFlightRequests {
     pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
-            self.sinks.instruments.register_budget(&budget.name, &unit);
+            self.sinks.instruments.record_spend((&budget.name, &unit), 0.0);
         }
         self.costs = costs;
     }
 
-    /// Returns the configured budgets.
     fn budgets(&self) -> Vec<BudgetReading> {
         let budgets = self.costs.budgets.iter();
         let reading = budgets.map(|budget| BudgetReading {
@@ -355,7 +353,7 @@ impl InFlightRequests {
         };
         if matches!(event, ObserverEvent::Admitted) {
             let depth = load.queue_depth_with(&request.route_key, request.state);
-            request.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            request.exchange.queue_depth = u32::try_from(depth).unwrap_or(u32::MAX);
             request.admitted(at, backends);
         }
         let blocked = if let ObserverEvent::Body { blocked, .. } = &event {
@@ -404,7 +402,7 @@ impl InFlightRequests {
     }
 
     fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
-        self.tcp_info.read(request.exchange.connections(), true);
+        self.tcp_info.read(&mut request.exchange.connections, true);
         if let Some((upstream, _)) = &request.warmth {
             self.backends.left(at, upstream);
         }
@@ -442,7 +440,7 @@ impl InFlightRequests {
 /// Records the cost of a call, and subtracts it from the matching budgets.
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
-    let cost = match costs.price(record, call) {
+    let cost = match costs.prices.price(record, call) {
         PriceResult::At(cost) => Some(cost),
         PriceResult::Free => None,
         PriceResult::Unpriced => {

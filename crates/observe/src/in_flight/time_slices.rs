@@ -43,9 +43,9 @@ impl ActiveRequest {
         let series = self.exchange.series()?;
         let model = self.exchange.model();
         Some(read(&Subject {
-            route: &self.exchange.open().route.name,
+            route: &self.exchange.open.route.name,
             model: model.map_or(series.model.as_str(), |name| name.as_str()),
-            tenant: self.exchange.open().identity.tenant.as_ref().map(Name::as_str),
+            tenant: self.exchange.open.identity.tenant.as_ref().map(Name::as_str),
             operation: series.operation,
             stream: series.stream,
         }))
@@ -75,7 +75,7 @@ impl ActiveRequest {
     /// completely. No objective applies to WebSocket sessions, which are open for hours and mostly idle.
     fn slices(&mut self, slos: &SloTracker) -> Option<&[usize]> {
         if self.slices.is_none() {
-            let points = self.exchange.points();
+            let points = &self.exchange.points;
             if points.uploaded.is_none() && points.head.is_none() {
                 return None;
             }

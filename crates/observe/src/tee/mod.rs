@@ -14,7 +14,7 @@ mod shard;
 mod upload_flush;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub use self::upload_flush::UploadFlush;
 use self::shard::Shard;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
+use tokengauge_types::sync::lock;
 
 /// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,7 +73,7 @@ pub struct ChannelLosses {
 /// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap).
 /// If the observer falls far behind, whole new exchanges are not observed. This is better than losing random chunks of
 /// all exchanges.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ObservationChannel {
     /// Shards, selected by exchange id. They cannot be selected by worker thread, because tasks migrate and different
     /// tasks poll the two bodies.
@@ -92,12 +93,7 @@ impl ObservationChannel {
         let budget = config.budget_bytes / (shards + 1);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
-            last_exchange: AtomicU64::new(0),
-            open: AtomicU64::new(0),
-            lost_bytes: AtomicU64::new(0),
-            lost_exchanges: AtomicU64::new(0),
-            cut: AtomicBool::new(false),
-            observer: Mutex::new(None),
+            ..Self::default()
         }
     }
 
@@ -195,11 +191,6 @@ impl ObservationChannel {
         }
         result
     }
-}
-
-/// Locks a mutex even if it is poisoned, because every critical section leaves its buffers consistent.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -108,9 +108,22 @@ impl RequestObserver {
         bytes: &[u8],
         blocked: BackpressureTime,
     ) {
-        if !bytes.is_empty() {
-            self.0.copy(direction, at, bytes, blocked);
+        if bytes.is_empty() {
+            return;
         }
+        let state = &*self.0;
+        state.with_shard(|shard| {
+            let gap = state.gap(direction);
+            if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
+                state.push_gaps(shard, at);
+            }
+            let is_in_gap = gap.load(Ordering::Relaxed) > 0;
+            if is_in_gap || !shard.copy((state.id, at), direction, bytes, blocked) {
+                let len = bytes.len() as u64;
+                gap.fetch_add(len, Ordering::Relaxed);
+                state.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Reports that the exchange continues as a connection of another protocol, outside the response body.
@@ -148,27 +161,6 @@ impl SharedState {
         self.with_shard(|shard| {
             self.push_gaps(shard, at);
             shard.push(self.id, at, event);
-        });
-    }
-
-    fn copy(
-        &self,
-        direction: Direction,
-        at: MonotonicInstant,
-        bytes: &[u8],
-        blocked: BackpressureTime,
-    ) {
-        self.with_shard(|shard| {
-            let gap = self.gap(direction);
-            if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
-                self.push_gaps(shard, at);
-            }
-            let is_in_gap = gap.load(Ordering::Relaxed) > 0;
-            if is_in_gap || !shard.copy((self.id, at), direction, bytes, blocked) {
-                let len = bytes.len() as u64;
-                gap.fetch_add(len, Ordering::Relaxed);
-                self.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
-            }
         });
     }
 

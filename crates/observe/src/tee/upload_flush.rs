@@ -4,11 +4,12 @@
 //! accepts no more data, for example during a long prompt on a slow connection. An HTTP/1.1 connection carries one
 //! request at a time. So the first flush after the end of the body shows that the request was sent.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::RequestObserver;
 use tokengauge_types::clock;
+use tokengauge_types::sync::lock;
 
 /// Flush state that a connection shares with the request body that it sends. A flush costs one atomic load if no body
 /// waits for it.
@@ -21,7 +22,7 @@ pub struct UploadFlush {
 impl UploadFlush {
     /// Arranges that the next flush reports the end of the request. Called after hyper has taken the last frame.
     pub(super) fn expect(&self, observer: RequestObserver) {
-        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(observer);
+        *lock(&self.observer) = Some(observer);
         self.is_expected.store(true, Ordering::Release);
     }
 
@@ -30,7 +31,7 @@ impl UploadFlush {
         if self.is_expected.load(Ordering::Relaxed)
             && self.is_expected.swap(false, Ordering::Acquire)
         {
-            let observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let observer = lock(&self.observer).take();
             if let Some(observer) = observer {
                 observer.request_end(clock::now());
             }

@@ -327,7 +327,7 @@ impl Watch {
     }
 
     fn values(&self, name: &str, labels: &str) -> Vec<String> {
-        let text = prometheus::text(&self.collector.scrape());
+        let text = prometheus::Format::Text.render(&self.collector.scrape());
         let series = text
             .lines()
             .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(labels));

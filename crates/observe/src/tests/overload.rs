@@ -133,7 +133,7 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
         while !has_enough(&pages) && clock::now().since(begun) < Duration::from_secs(60) {
             let scrape = reader.scrape();
             if scrape.age.is_zero() {
-                pages.push(prometheus::text(&scrape));
+                pages.push(prometheus::Format::Text.render(&scrape));
             }
         }
         is_over.store(true, Ordering::Relaxed);

@@ -90,7 +90,7 @@ impl Scene {
     }
 
     fn metric(&self, start: &str, with: &str) -> Option<f64> {
-        let text = prometheus::text(&self.collector.scrape());
+        let text = prometheus::Format::Text.render(&self.collector.scrape());
         let line = text.lines().find(|line| line.starts_with(start) && line.contains(with))?;
         line.rsplit_once(' ')?.1.parse().ok()
     }

@@ -117,7 +117,7 @@ impl Scene {
 
     /// Returns the sum of all series of `name` whose labels contain each of `with`.
     fn metric(&self, name: &str, with: &[&str]) -> f64 {
-        let text = prometheus::text(&self.collector.scrape());
+        let text = prometheus::Format::Text.render(&self.collector.scrape());
         let of_it = |line: &&str| {
             line.starts_with(&format!("{name}{{")) && with.iter().all(|label| line.contains(label))
         };

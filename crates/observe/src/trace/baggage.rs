@@ -4,6 +4,7 @@
 use http::{HeaderMap, HeaderName};
 
 use tokengauge_types::label::Name;
+use tokengauge_types::url::percent_decoded;
 
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
@@ -30,27 +31,10 @@ pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
         };
         let slot = KEYS.iter().zip(&mut found).find(|(known, _)| **known == key.trim());
         if let Some((_, slot @ None)) = slot {
-            *slot = decode(value.trim()).as_deref().and_then(Name::new);
+            *slot = percent_decoded(value.trim()).as_deref().and_then(Name::new);
         }
     }
     found.into_iter().flatten().next()
-}
-
-/// Decodes percent-encoding. Returns `None` if the text is malformed or not UTF-8.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]

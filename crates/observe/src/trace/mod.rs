@@ -14,33 +14,34 @@ use serde::{Deserialize, Serialize};
 
 use tokengauge_types::event::TraceContext;
 use tokengauge_types::label::Name;
+use tokengauge_types::label_enum;
 
-/// A format of trace headers, named as in `OTEL_PROPAGATORS`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Propagator {
-    /// `traceparent` and `tracestate` of the W3C.
-    TraceContext,
-    /// `baggage` of the W3C: read for a conversation id, never written.
-    Baggage,
-    /// The single `b3` header of Zipkin.
-    B3,
-    /// `X-B3-TraceId` and its siblings.
-    B3Multi,
+label_enum! {
+    /// A format of trace headers, named as in `OTEL_PROPAGATORS`.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, schemars::JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Propagator {
+        /// `traceparent` and `tracestate` of the W3C.
+        TraceContext = "tracecontext",
+        /// `baggage` of the W3C: read for a conversation id, never written.
+        Baggage = "baggage",
+        /// The single `b3` header of Zipkin.
+        B3 = "b3",
+        /// `X-B3-TraceId` and its siblings.
+        B3Multi = "b3multi",
+    }
 }
 
 impl Propagator {
-    pub const ALL: [Self; 4] = [Self::TraceContext, Self::Baggage, Self::B3, Self::B3Multi];
-
     /// Default propagators of the OpenTelemetry specification.
     pub const DEFAULT: [Self; 2] = [Self::TraceContext, Self::Baggage];
 
-    pub const fn as_str(self) -> &'static str {
+    fn read(self, headers: &HeaderMap) -> Option<Caller> {
         match self {
-            Self::TraceContext => "tracecontext",
-            Self::Baggage => "baggage",
-            Self::B3 => "b3",
-            Self::B3Multi => "b3multi",
+            Self::TraceContext => tracecontext::read(headers),
+            Self::B3 => b3::read_single(headers),
+            Self::B3Multi => b3::read_multi(headers),
+            Self::Baggage => None,
         }
     }
 }
@@ -136,17 +137,6 @@ impl Propagation {
             .contains(&Propagator::Baggage)
             .then(|| baggage::conversation(headers))
             .flatten()
-    }
-}
-
-impl Propagator {
-    fn read(self, headers: &HeaderMap) -> Option<Caller> {
-        match self {
-            Self::TraceContext => tracecontext::read(headers),
-            Self::B3 => b3::read_single(headers),
-            Self::B3Multi => b3::read_multi(headers),
-            Self::Baggage => None,
-        }
     }
 }
 

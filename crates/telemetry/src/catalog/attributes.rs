@@ -1,8 +1,5 @@
 //! Attributes of metrics and their possible values.
 
-use std::fmt;
-
-/// One attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
     pub key: &'static str,
@@ -21,20 +18,6 @@ pub enum Values {
     Configured,
     /// Any number, or (on spans only) any text of bounded length.
     Any,
-}
-
-impl fmt::Display for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed(values) => {
-                let quoted: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
-                f.write_str(&quoted.join(", "))
-            }
-            Self::Gated => f.write_str("from traffic; bounded, further ones are `other`"),
-            Self::Configured => f.write_str("from the configuration"),
-            Self::Any => f.write_str("any"),
-        }
-    }
 }
 
 use Values::{Any, Closed, Configured, Gated};

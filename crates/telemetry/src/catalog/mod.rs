@@ -5,7 +5,7 @@
 //! Prometheus add them. Counters count a `{thing}`, and only gauges have the unit 1. A metric therefore has the same
 //! Prometheus name over OTLP and in a scrape.
 
-use std::fmt::{self, Write};
+use tokengauge_types::label_enum;
 
 /// Declares a table of attributes, and the list of all of them.
 macro_rules! attributes {
@@ -53,7 +53,6 @@ pub use attributes::Attribute;
 /// Instrumentation scope of all telemetry.
 pub const SCOPE: &str = "tokengauge";
 
-/// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub name: &'static str,
@@ -70,22 +69,13 @@ pub struct Metric {
     pub combinations: usize,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    Counter,
-    UpDownCounter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::UpDownCounter => "up-down counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Kind {
+        Counter = "counter",
+        UpDownCounter = "up-down counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
     }
 }
 
@@ -127,55 +117,10 @@ pub fn metric(name: &str) -> Option<&'static Metric> {
     metrics().find(|metric| metric.name == name)
 }
 
-/// Returns the tables of `docs/reference/telemetry.md` in Markdown.
-pub fn tables() -> String {
-    let mut text = String::new();
-    // Writing to a `String` cannot fail.
-    let _ok: fmt::Result = write_tables(&mut text);
-    text
-}
-
-fn write_tables(out: &mut String) -> fmt::Result {
-    for (title, all) in [
-        ("Standard metrics", semconv::ALL),
-        ("Own metrics", tokengauge::ALL),
-        ("The proxy's own health", health::ALL),
-    ] {
-        writeln!(
-            out,
-            "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
-        )?;
-        for metric in all {
-            let keys: Vec<_> =
-                metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
-            let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
-            writeln!(
-                out,
-                "| `{}` | {}, `{}` | {} | {keys} |",
-                metric.name,
-                metric.kind.as_str(),
-                metric.unit,
-                metric.description
-            )?;
-        }
-        writeln!(out)?;
-    }
-    for (title, all) in [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)] {
-        writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
-        for attribute in all {
-            writeln!(
-                out,
-                "| `{}` | {} | {} |",
-                attribute.key, attribute.description, attribute.values
-            )?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt::{self, Write};
+
     use std::collections::BTreeSet;
 
     use super::*;
@@ -243,6 +188,68 @@ mod tests {
                 );
             }
         }
+    }
+
+    fn shown(values: attributes::Values) -> String {
+        match values {
+            attributes::Values::Closed(values) => {
+                values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
+            }
+            attributes::Values::Gated => "from traffic; bounded, further ones are `other`".into(),
+            attributes::Values::Configured => "from the configuration".into(),
+            attributes::Values::Any => "any".into(),
+        }
+    }
+
+    /// Returns the tables of `docs/reference/telemetry.md` in Markdown.
+    fn tables() -> String {
+        let mut text = String::new();
+        // Writing to a `String` cannot fail.
+        let _ok: fmt::Result = write_tables(&mut text);
+        text
+    }
+
+    fn write_tables(out: &mut String) -> fmt::Result {
+        for (title, all) in [
+            ("Standard metrics", semconv::ALL),
+            ("Own metrics", tokengauge::ALL),
+            ("The proxy's own health", health::ALL),
+        ] {
+            writeln!(
+                out,
+                "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
+            )?;
+            for metric in all {
+                let keys: Vec<_> =
+                    metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
+                let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
+                writeln!(
+                    out,
+                    "| `{}` | {}, `{}` | {} | {keys} |",
+                    metric.name,
+                    metric.kind.as_str(),
+                    metric.unit,
+                    metric.description
+                )?;
+            }
+            writeln!(out)?;
+        }
+        for (title, all) in
+            [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)]
+        {
+            writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
+            for attribute in all {
+                writeln!(
+                    out,
+                    "| `{}` | {} | {} |",
+                    attribute.key,
+                    attribute.description,
+                    shown(attribute.values)
+                )?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
     }
 
     #[test]

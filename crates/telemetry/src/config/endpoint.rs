@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use tokengauge_types::url::percent_decoded;
 
 /// A collector's URL and the credentials that were part of the URL.
 #[derive(Debug, PartialEq)]
@@ -65,22 +66,6 @@ pub(super) fn redacted(text: &str) -> String {
         Some((_, host)) => without_query(&format!("{scheme}***@{host}")),
         None => without_query(text),
     }
-}
-
-/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
-pub(super) fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        let value = digit()? * 16 + digit()?;
-        decoded.push(u8::try_from(value).ok()?);
-    }
-    String::from_utf8(decoded).ok()
 }
 
 #[cfg(test)]

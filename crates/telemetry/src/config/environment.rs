@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::endpoint::{Endpoint, percent_decoded, redacted};
+use crate::config::endpoint::{Endpoint, redacted};
 use crate::config::{
     BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, Protocol, SettingWarning,
     SignalConfig, Temporality, TlsFiles,
 };
 use crate::sampling::{RootSampler, Sampler};
+use tokengauge_types::url::percent_decoded;
 
 impl Config {
     /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`.
@@ -31,11 +32,7 @@ impl Config {
             temporality: environment
                 .keyword(
                     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-                    &[
-                        ("cumulative", Temporality::Cumulative),
-                        ("delta", Temporality::Delta),
-                        ("lowmemory", Temporality::LowMemory),
-                    ],
+                    Temporality::ALL.map(|temporality| (temporality.as_str(), temporality)),
                 )
                 .unwrap_or_default(),
             span_batch: environment.batch("OTEL_BSP", BatchConfig::SPANS),
@@ -48,11 +45,7 @@ impl Config {
             exemplars: environment
                 .keyword(
                     "OTEL_METRICS_EXEMPLAR_FILTER",
-                    &[
-                        ("trace_based", ExemplarFilter::TraceBased),
-                        ("always_on", ExemplarFilter::AlwaysOn),
-                        ("always_off", ExemplarFilter::AlwaysOff),
-                    ],
+                    ExemplarFilter::ALL.map(|filter| (filter.as_str(), filter)),
                 )
                 .unwrap_or_default(),
         };
@@ -90,7 +83,7 @@ impl Environment<'_> {
         let name = |what: &str| self.signal_variable(signal, what);
         let protocol = self.keyword(
             &name("PROTOCOL"),
-            &[("grpc", Protocol::Grpc), ("http/protobuf", Protocol::HttpProtobuf)],
+            Protocol::ALL.map(|protocol| (protocol.as_str(), protocol)),
         );
         let endpoint =
             if self.exports(signal) { self.endpoint(signal, path, protocol) } else { None };
@@ -108,7 +101,7 @@ impl Environment<'_> {
             headers: ExportHeaders(headers),
             timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
             gzip: self
-                .keyword(&name("COMPRESSION"), &[("gzip", true), ("none", false)])
+                .keyword(&name("COMPRESSION"), [("gzip", true), ("none", false)])
                 .unwrap_or(false),
             tls: TlsFiles {
                 certificate: file("CERTIFICATE"),
@@ -198,15 +191,8 @@ impl Environment<'_> {
 
     /// `TOKENGAUGE_GEN_AI_NAMES` takes precedence over `OTEL_SEMCONV_STABILITY_OPT_IN`.
     fn gen_ai_names(&self) -> GenAiNames {
-        let names = self.keyword(
-            "TOKENGAUGE_GEN_AI_NAMES",
-            &[
-                ("latest", GenAiNames::Latest),
-                ("legacy", GenAiNames::Legacy),
-                ("both", GenAiNames::Both),
-                ("off", GenAiNames::Off),
-            ],
-        );
+        let known = GenAiNames::ALL.map(|names| (names.as_str(), names));
+        let names = self.keyword("TOKENGAUGE_GEN_AI_NAMES", known);
         names.or_else(|| self.opted_in_gen_ai_names()).unwrap_or_default()
     }
 
@@ -330,19 +316,19 @@ impl Environment<'_> {
     }
 
     /// Parses one of the given keywords.
-    fn keyword<T: Copy>(&self, name: &str, known: &[(&str, T)]) -> Option<T> {
+    fn keyword<T: Copy, const N: usize>(&self, name: &str, known: [(&str, T); N]) -> Option<T> {
         let value = self.text(name)?;
         match known.iter().find(|(word, _)| word.eq_ignore_ascii_case(&value)) {
             Some((_, meaning)) => Some(*meaning),
             None => {
-                let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
-                self.reject(name, &value, &format!("one of {}", words.join(", ")))
+                let words = known.map(|(word, _)| word).join(", ");
+                self.reject(name, &value, &format!("one of {words}"))
             }
         }
     }
 
     fn flag(&self, name: &str, default: bool) -> bool {
-        self.keyword(name, &[("true", true), ("false", false)]).unwrap_or(default)
+        self.keyword(name, [("true", true), ("false", false)]).unwrap_or(default)
     }
 
     fn number(&self, name: &str) -> Option<usize> {

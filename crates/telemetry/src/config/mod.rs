@@ -4,8 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::sampling::Sampler;
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 mod endpoint;
 mod environment;
@@ -32,14 +35,14 @@ pub struct Config {
     pub exemplars: ExemplarFilter,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Signal {
-    Logs,
-    Metrics,
-    Traces,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Signal {
+        Logs = "logs",
+        Metrics = "metrics",
+        Traces = "traces",
+    }
 }
-
-label_values!(Signal { Logs = "logs", Metrics = "metrics", Traces = "traces" });
 
 /// Export settings of one signal.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,11 +58,13 @@ pub struct SignalConfig {
     pub tls: TlsFiles,
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Protocol {
-    Grpc,
-    #[default]
-    HttpProtobuf,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub enum Protocol {
+        Grpc = "grpc",
+        #[default]
+        HttpProtobuf = "http/protobuf",
+    }
 }
 
 /// HTTP headers for each export. They often contain credentials, so `Debug` prints only their names.
@@ -75,12 +80,14 @@ pub struct TlsFiles {
     pub client_certificate: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Temporality {
-    #[default]
-    Cumulative,
-    Delta,
-    LowMemory,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub enum Temporality {
+        #[default]
+        Cumulative = "cumulative",
+        Delta = "delta",
+        LowMemory = "lowmemory",
+    }
 }
 
 /// How spans or log records are combined into exports.
@@ -96,38 +103,32 @@ pub struct BatchConfig {
     pub timeout: Duration,
 }
 
-/// Which set of names the metrics of the GenAI semantic conventions have.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Eq,
-    PartialEq,
-    serde::Deserialize,
-    serde::Serialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum GenAiNames {
-    /// `gen_ai.client.inference.*`.
-    #[default]
-    Latest,
-    /// `gen_ai.client.operation.*` and `gen_ai.client.token.usage`, which most back ends read today.
-    Legacy,
-    Both,
-    Off,
+label_enum! {
+    /// Which set of names the metrics of the GenAI semantic conventions have.
+    #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum GenAiNames {
+        /// `gen_ai.client.inference.*`.
+        #[default]
+        Latest = "latest",
+        /// `gen_ai.client.operation.*` and `gen_ai.client.token.usage`, which most back ends read today.
+        Legacy = "legacy",
+        Both = "both",
+        Off = "off",
+    }
 }
 
-/// Which exchanges leave exemplars. The variants have the names of the OpenTelemetry specification.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum ExemplarFilter {
-    /// Exchanges whose traces are sampled and exported.
-    #[default]
-    TraceBased,
-    /// All exchanges, even if this process exports no traces. Another process may export the trace of the caller.
-    AlwaysOn,
-    AlwaysOff,
+label_enum! {
+    /// Which exchanges leave exemplars. The variants have the names of the OpenTelemetry specification.
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub enum ExemplarFilter {
+        /// Exchanges whose traces are sampled and exported.
+        #[default]
+        TraceBased = "trace_based",
+        /// All exchanges, even if this process exports no traces. Another process may export the trace of the caller.
+        AlwaysOn = "always_on",
+        AlwaysOff = "always_off",
+    }
 }
 
 /// A setting that is invalid or ambiguous.
@@ -234,15 +235,6 @@ impl BatchConfig {
         size: 512,
         timeout: Duration::from_secs(30),
     };
-}
-
-impl Protocol {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::HttpProtobuf => "http/protobuf",
-        }
-    }
 }
 
 impl GenAiNames {

@@ -38,7 +38,7 @@ use tokengauge_types::event::{ErrorSource, RouteFacts};
 use tokengauge_types::label::{
     CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
 };
-use tokengauge_types::label_values;
+use tokengauge_types::label_enum;
 
 mod bound;
 mod call;
@@ -62,16 +62,15 @@ pub struct Instruments {
     closings: EndInstrumentsCache,
 }
 
-/// A component of this proxy whose scheduling delay is measured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Component {
-    /// The tokio runtime of the data path.
-    Runtime,
-    /// The observer thread.
-    Observer,
+label_enum! {
+    /// A component of this proxy whose scheduling delay is measured.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Component {
+        /// The tokio runtime of the data path.
+        Runtime = "runtime",
+        Observer = "observer",
+    }
 }
-
-label_values!(Component { Runtime = "runtime", Observer = "observer" });
 
 impl Instruments {
     /// Creates all instruments, and the reader for [`crate::Telemetry`]. `limits` must be the limits of the label
@@ -116,7 +115,6 @@ impl Instruments {
         }
     }
 
-    /// Records the start of an exchange.
     pub fn record_start(&self, route: &RouteFacts) {
         self.lane(&lane_of(route)).started.add(1);
     }
@@ -163,18 +161,14 @@ impl Instruments {
         self.set.own.delay.record(late.as_secs_f64(), &attributes);
     }
 
-    /// Exports the spending from a budget as 0 until the first call.
-    pub fn register_budget(&self, name: &Label, unit: &Label) {
-        self.record_spend((name, unit), 0.0);
-    }
-
     /// Records a call for whose tokens the configuration has no price.
     pub fn record_unpriced(&self, series: &MetricLabels) {
         let live = self.live(series);
         self.set.own.unpriced.add(1, &live.base);
     }
 
-    /// Records the amount that a call took from a budget, in the budget's unit.
+    /// Records the amount that a call took from a budget, in the budget's unit. An amount of 0 exports the budget before
+    /// the first call.
     pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
         let attributes = crate::attributes::of_budget(name, unit);
         self.set.own.budget_used.add(amount, &attributes);

@@ -320,7 +320,7 @@ fn representative() -> MetricsSnapshot {
         call.series.variant = Some(Label::known("b"));
     }
     let (budget, unit) = (Label::known("acme-month"), Label::known("USD"));
-    instruments.register_budget(&budget, &unit);
+    instruments.record_spend((&budget, &unit), 0.0);
     instruments.record_spend((&budget, &unit), 0.5);
     instruments.record_unpriced(&testing::series());
     for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
@@ -402,7 +402,7 @@ fn check<'a>(registered: &catalog::Metric, attributes: impl Iterator<Item = &'a 
 
 #[test]
 fn every_attribute_of_the_catalog_is_used() {
-    let text = prometheus::text(&representative());
+    let text = prometheus::Format::Text.render(&representative());
     for attribute in catalog::attributes::ALL {
         let label = format!("{}=\"", attribute.key.replace('.', "_"));
         assert!(text.contains(&label), "{}", attribute.key);
@@ -411,7 +411,7 @@ fn every_attribute_of_the_catalog_is_used() {
 
 #[test]
 fn unknown_values_of_a_backend_are_absent() {
-    let text = prometheus::text(&representative());
+    let text = prometheus::Format::Text.render(&representative());
     let vllm = "tokengauge_engine=\"vllm\"";
     for (series, labels, value) in [
         ("backend_requests{", [vllm, "state=\"waiting\""], "3"),
@@ -484,7 +484,7 @@ fn names_are_equal_over_otlp_and_in_scrapes() {
         .flat_map(|scope| &scope.metrics)
         .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
         .collect();
-    let text = prometheus::text(&snapshot);
+    let text = prometheus::Format::Text.render(&snapshot);
     let scraped: BTreeSet<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -751,7 +751,7 @@ fn exports_usage_and_limits_of_the_process() {
     assert_eq!(value("process.resident_memory", &[]), mebibytes(20.0));
     assert_eq!(value("process.start_time", &[]), Some(1_700_000_001.5));
     assert_eq!(value("process.open_fds", &[]), Some(42.0));
-    let text = prometheus::text(&metrics_reader.scrape());
+    let text = prometheus::Format::Text.render(&metrics_reader.scrape());
     for line in [
         "process_cpu_seconds_total 3\n",
         "process_resident_memory_bytes 20971520\n",

@@ -1,7 +1,6 @@
 //! The HTTP client for OTLP/HTTP, and the TLS configuration for both OTLP transports.
 
 use std::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +37,7 @@ pub enum TlsError {
 }
 
 /// Sends requests to the collector and reads complete responses. Must be used inside the telemetry thread's runtime.
+#[derive(Debug)]
 pub struct HttpClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
 impl HttpClient {
@@ -58,12 +58,6 @@ impl HttpClient {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();
         Ok(http::Response::from_parts(head, body))
-    }
-}
-
-impl fmt::Debug for HttpClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HttpClient")
     }
 }
 

@@ -14,10 +14,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
@@ -54,12 +53,19 @@ pub enum BuildError {
     Grpc(#[from] tonic::transport::Error),
 }
 
-/// Sends export requests of one signal to the signal's collector.
+/// Sends export requests of one signal to the signal's collector. Only the first failure and the recovery are logged,
+/// and not each attempt.
 #[derive(Debug)]
 pub struct Transport {
-    signal: Signal,
+    pub signal: Signal,
+    /// Time limit of one export, including all retries.
+    pub limit: Duration,
     connection: Connection,
     counters: Arc<ExportCounters>,
+    /// The collector's URL, for the log.
+    endpoint: String,
+    /// Number of failed exports since the last successful one.
+    failures: u64,
 }
 
 /// Reason why a collector did not accept an export.
@@ -67,15 +73,8 @@ pub struct Transport {
 #[error("{message}")]
 pub struct ExportError {
     message: String,
-    /// Whether the collector may accept the same export later.
-    pub is_temporary: bool,
-}
-
-impl ExportError {
-    /// Creates the error of an export without a response.
-    pub fn timeout(limit: Duration) -> Self {
-        Self { message: format!("no response within {limit:?}"), is_temporary: true }
-    }
+    /// Minimum time to wait before a retry. `None` if the collector will not accept the same export later.
+    pub retry_after: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -83,14 +82,6 @@ impl ExportError {
 enum Connection {
     Http { client: HttpClient, endpoint: Uri, headers: HeaderMap, gzip: bool },
     Grpc { client: Grpc<Channel>, metadata: MetadataMap },
-}
-
-/// The result of a failed attempt.
-#[derive(Debug)]
-struct Failure {
-    message: String,
-    /// Minimum time to wait before a retry. `None` if the error must not be retried.
-    retry_after: Option<Duration>,
 }
 
 impl Transport {
@@ -104,38 +95,58 @@ impl Transport {
             Protocol::HttpProtobuf => Connection::http(config),
             Protocol::Grpc => Connection::grpc(config),
         };
-        Ok(Self { signal, connection: connection?, counters: Arc::clone(counters) })
-    }
-
-    /// Sends an encoded export request, and retries after temporary errors. Returns an error if the collector rejects
-    /// the request or all attempts fail. Counts the retries, and the items that a partial success rejects.
-    pub async fn send(&self, request: Bytes) -> Result<(), ExportError> {
-        let body = self
-            .connection
-            .body(request)
-            .map_err(|error| ExportError { message: error.to_string(), is_temporary: false })?;
-        let mut delay = FIRST_DELAY;
-        for _ in 0..RETRIES {
-            match self.attempt(body.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(Failure { message, retry_after: None }) => {
-                    return Err(ExportError { message, is_temporary: false });
-                }
-                Err(Failure { retry_after: Some(at_least), .. }) => {
-                    let jitter = Duration::from_millis(fastrand::u64(..=MAX_JITTER_MILLIS));
-                    tokio::time::sleep(delay.max(at_least) + jitter).await;
-                    delay *= 2;
-                    self.counters.count_retry(self.signal);
-                }
-            }
-        }
-        self.attempt(body).await.map_err(|Failure { message, retry_after }| ExportError {
-            message,
-            is_temporary: retry_after.is_some(),
+        Ok(Self {
+            signal,
+            limit: config.timeout,
+            connection: connection?,
+            counters: Arc::clone(counters),
+            endpoint: config.shown_endpoint().unwrap_or_default(),
+            failures: 0,
         })
     }
 
-    async fn attempt(&self, body: Bytes) -> Result<(), Failure> {
+    /// Sends an encoded export request within the time limit, and counts and logs the result.
+    pub async fn export(&mut self, request: Bytes) -> Result<(), ExportError> {
+        let exported = match timeout(self.limit, self.send(request)).await {
+            Ok(exported) => exported,
+            Err(_) => Err(temporary(format!("no response within {:?}", self.limit))),
+        };
+        self.counters.count_export(self.signal, exported.is_ok());
+        if let Err(problem) = &exported {
+            if self.failures == 0 {
+                let problem = problem.to_string();
+                self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
+            }
+            self.failures += 1;
+        } else if self.failures > 0 {
+            self_telemetry::export_recovered(self.signal.as_str(), self.failures);
+            self.failures = 0;
+        }
+        exported
+    }
+
+    /// Sends an export request, and retries after temporary errors. Returns an error if the collector rejects the
+    /// request or all attempts fail. Counts the retries, and the items that a partial success rejects.
+    async fn send(&self, request: Bytes) -> Result<(), ExportError> {
+        let body = self
+            .connection
+            .body(request)
+            .map_err(|error| ExportError { message: error.to_string(), retry_after: None })?;
+        let mut delay = FIRST_DELAY;
+        for _ in 0..RETRIES {
+            let attempted = self.attempt(body.clone()).await;
+            let Err(ExportError { retry_after: Some(at_least), .. }) = attempted else {
+                return attempted;
+            };
+            let jitter = Duration::from_millis(fastrand::u64(..=MAX_JITTER_MILLIS));
+            tokio::time::sleep(delay.max(at_least) + jitter).await;
+            delay *= 2;
+            self.counters.count_retry(self.signal);
+        }
+        self.attempt(body).await
+    }
+
+    async fn attempt(&self, body: Bytes) -> Result<(), ExportError> {
         let response = match &self.connection {
             Connection::Http { client, endpoint, headers, .. } => {
                 post(client, endpoint, headers, body).await?
@@ -144,7 +155,7 @@ impl Transport {
                 call(client.clone(), metadata, grpc_method(self.signal), body).await?
             }
         };
-        if let Some((items, message)) = rejected_items(self.signal, response) {
+        if let Some((items, message)) = rejected_items(response) {
             self_telemetry::export_partially_rejected(self.signal.as_str(), items, &message);
             let items = usize::try_from(items).unwrap_or_default();
             self.counters.count_dropped(self.signal, DropReason::Rejected, items);
@@ -212,7 +223,6 @@ pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildErro
     Ok(map)
 }
 
-/// Returns the gRPC method that receives the signal.
 fn grpc_method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
@@ -222,23 +232,16 @@ fn grpc_method(signal: Signal) -> PathAndQuery {
 }
 
 /// Returns the number of spans, data points or log records that a partial success rejects, and the collector's reason.
-/// A malformed response counts as full acceptance.
-fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
-    let (items, message) = match signal {
-        Signal::Metrics => {
-            let partial = ExportMetricsServiceResponse::decode(response).ok()?.partial_success?;
-            (partial.rejected_data_points, partial.error_message)
-        }
-        Signal::Traces => {
-            let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
-            (partial.rejected_spans, partial.error_message)
-        }
-        Signal::Logs => {
-            let partial = ExportLogsServiceResponse::decode(response).ok()?.partial_success?;
-            (partial.rejected_log_records, partial.error_message)
-        }
-    };
-    (items > 0).then_some((items, message))
+/// The responses of the three signals differ only in the name of the number. A malformed response counts as full
+/// acceptance.
+fn rejected_items(response: Bytes) -> Option<(i64, String)> {
+    let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
+    (partial.rejected_spans > 0).then_some((partial.rejected_spans, partial.error_message))
+}
+
+/// Creates the error of an export that may succeed at any later time.
+fn temporary(message: String) -> ExportError {
+    ExportError { message, retry_after: Some(Duration::ZERO) }
 }
 
 async fn post(
@@ -246,15 +249,15 @@ async fn post(
     endpoint: &Uri,
     headers: &HeaderMap,
     body: Bytes,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, ExportError> {
     let mut request = http::Request::new(body);
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
-    let response = client.send(request).await.map_err(|error| Failure {
-        message: format!("no response: {}", with_causes(&*error)),
-        retry_after: Some(Duration::ZERO),
-    })?;
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| temporary(format!("no response: {}", with_causes(&*error))))?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
@@ -270,10 +273,10 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
     messages.join(": ")
 }
 
-fn http_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
+fn http_failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
     let value = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let requested = value.and_then(|value| requested_delay(value, clock::wall_now()));
-    Failure {
+    ExportError {
         message: format!("HTTP status {status}"),
         retry_after: match status.as_u16() {
             429 | 503 => Some(requested.unwrap_or_default()),
@@ -298,11 +301,8 @@ async fn call(
     metadata: &MetadataMap,
     path: PathAndQuery,
     body: Bytes,
-) -> Result<Bytes, Failure> {
-    client.ready().await.map_err(|error| Failure {
-        message: with_causes(&error),
-        retry_after: Some(Duration::ZERO),
-    })?;
+) -> Result<Bytes, ExportError> {
+    client.ready().await.map_err(|error| temporary(with_causes(&error)))?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
     match client.unary(request, path, BytesCodec).await {
@@ -311,7 +311,7 @@ async fn call(
     }
 }
 
-fn grpc_failure(status: &Status) -> Failure {
+fn grpc_failure(status: &Status) -> ExportError {
     let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let retry_after = match status.code() {
         // Temporary only if the response contains a retry delay, so the error is not retried without one.
@@ -337,7 +337,7 @@ fn grpc_failure(status: &Status) -> Failure {
     if let Some(cause) = status.source() {
         message = format!("{message}: {}", with_causes(cause));
     }
-    Failure { message, retry_after }
+    ExportError { message, retry_after }
 }
 
 /// A codec that passes messages as bytes, because requests are already encoded and responses are decoded later.
@@ -380,8 +380,12 @@ impl Decoder for BytesCodec {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsPartialSuccess;
-    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
+    use opentelemetry_proto::tonic::collector::logs::v1::{
+        ExportLogsPartialSuccess, ExportLogsServiceResponse,
+    };
+    use opentelemetry_proto::tonic::collector::metrics::v1::{
+        ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+    };
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
     use tonic_types::ErrorDetails;
 
@@ -463,11 +467,11 @@ mod tests {
                 error_message: why(),
             }),
         };
-        let read = |signal, body: Vec<u8>| rejected_items(signal, body.into());
-        assert_eq!(read(Signal::Metrics, metrics.encode_to_vec()), Some((3, why())));
-        assert_eq!(read(Signal::Traces, traces.encode_to_vec()), Some((4, why())));
-        assert_eq!(read(Signal::Logs, logs.encode_to_vec()), Some((5, why())));
-        assert_eq!(read(Signal::Metrics, Vec::new()), None);
-        assert_eq!(read(Signal::Metrics, b"no protobuf".to_vec()), None);
+        let read = |body: Vec<u8>| rejected_items(body.into());
+        assert_eq!(read(metrics.encode_to_vec()), Some((3, why())));
+        assert_eq!(read(traces.encode_to_vec()), Some((4, why())));
+        assert_eq!(read(logs.encode_to_vec()), Some((5, why())));
+        assert_eq!(read(Vec::new()), None);
+        assert_eq!(read(b"no protobuf".to_vec()), None);
     }
 }

@@ -27,7 +27,6 @@ impl Format {
         if open > Some(0) && open >= plain { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// Returns the `Content-Type` of the response.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",

@@ -24,13 +24,7 @@ pub use format::Format;
 pub use naming::{Kind, label_name, name};
 pub use page::MetricsPage;
 
-/// Renders all metrics in the Prometheus text format.
-pub fn text(snapshot: &MetricsSnapshot) -> String {
-    Format::Text.render(snapshot)
-}
-
 impl Format {
-    /// Renders all metrics.
     pub fn render(self, snapshot: &MetricsSnapshot) -> String {
         self.page(snapshot).collect()
     }
@@ -55,33 +49,31 @@ impl Format {
         writeln!(out, "target_info{} 1", braced(&[&labels(pairs.iter())]))
     }
 
-    fn write_family_head(self, family: &FamilyHead<'_>, out: &mut impl Write) -> fmt::Result {
-        let (name, kind) = (&family.name, family.kind);
+    /// Writes the comments that precede the series of a metric, which the formats call a family.
+    fn write_family_head(
+        self,
+        metric: &Metric,
+        (name, kind): (&str, Kind),
+        out: &mut impl Write,
+    ) -> fmt::Result {
+        let help = metric.description();
         match self {
             Self::Text => {
-                writeln!(out, "# HELP {name} {}", escaped(family.help, false))?;
+                writeln!(out, "# HELP {name} {}", escaped(help, false))?;
                 writeln!(out, "# TYPE {name} {}", kind.as_str())?;
             }
             Self::OpenMetrics => {
                 // In OpenMetrics, the name of a counter family does not include the `_total` of its samples.
                 let base = name.strip_suffix("_total").unwrap_or(name);
-                writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
+                writeln!(out, "# HELP {base} {}", escaped(help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
-                if let Some(unit) = naming::unit_of(base, family.unit, kind) {
+                if let Some(unit) = naming::unit_of(base, metric.unit(), kind) {
                     writeln!(out, "# UNIT {base} {unit}")?;
                 }
             }
         }
         Ok(())
     }
-}
-
-/// The comments that precede the series of a metric, which the formats call a family.
-struct FamilyHead<'a> {
-    name: &'a str,
-    help: &'a str,
-    unit: &'a str,
-    kind: Kind,
 }
 
 #[derive(Debug)]
@@ -332,7 +324,7 @@ b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="+Inf"} 2
 b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 "##;
-        assert_eq!(text(&snapshot()), expected);
+        assert_eq!(Format::Text.render(&snapshot()), expected);
     }
 
     #[test]
@@ -354,7 +346,8 @@ b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 # EOF
 "##;
-        let (open, plain) = (Format::OpenMetrics.render(&snapshot()), text(&snapshot()));
+        let (open, plain) =
+            (Format::OpenMetrics.render(&snapshot()), Format::Text.render(&snapshot()));
         assert_eq!(open, expected);
         let series = |text: &str| -> Vec<String> {
             let samples = text.lines().filter(|line| !line.starts_with('#'));

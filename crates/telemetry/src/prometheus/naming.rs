@@ -4,6 +4,8 @@
 //! suffix `_total`, unless the name already contains them. For example, the histogram `http.server.request.duration`
 //! with unit `s` becomes `http_server_request_duration_seconds`.
 
+use tokengauge_types::label_enum;
+
 /// Returns the Prometheus name of a metric.
 pub fn name(otel: &str, unit: &str, kind: Kind) -> String {
     let mut name: String =
@@ -26,20 +28,12 @@ pub fn name(otel: &str, unit: &str, kind: Kind) -> String {
     name
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Kind {
+        Counter = "counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
     }
 }
 

@@ -6,7 +6,7 @@ use std::{mem, vec};
 
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 
-use super::{FamilyHead, Format, Kind, Series, name, series_of};
+use super::{Format, Kind, Series, name, series_of};
 use crate::metrics_reader::MetricsSnapshot;
 
 /// Size in bytes at which a piece ends. A piece takes less than a millisecond to render, and its last series exceeds
@@ -67,9 +67,8 @@ impl<S: Borrow<MetricsSnapshot>> MetricsPage<S> {
                 Format::OpenMetrics => Some(exemplars),
             };
             let series = series_of(metric, taken);
-            let (help, unit) = (metric.description(), metric.unit());
-            let head = FamilyHead { name: &name, help, unit, kind };
-            let _ok: fmt::Result = self.format.write_family_head(&head, &mut self.text);
+            let _ok: fmt::Result =
+                self.format.write_family_head(metric, (&name, kind), &mut self.text);
             self.current = Some((name, series.into_iter()));
         }
         true

@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokengauge_measure::record::Record;
 
-pub use schema::{schema, table};
+pub use schema::schema;
 pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
@@ -76,16 +76,6 @@ impl Default for LineCounts {
 struct LineCounters {
     written: AtomicU64,
     dropped: DropCounters,
-}
-
-impl LineCounters {
-    fn count_written(&self, lines: usize) {
-        self.written.fetch_add(lines as u64, Ordering::Relaxed);
-    }
-
-    fn count_dropped(&self, reason: DropReason, lines: usize) {
-        self.dropped.add(reason, lines);
-    }
 }
 
 impl RequestLog {

@@ -1,6 +1,4 @@
-//! Derives the JSON Schema and the documentation table of a log line from the types in `line`.
-
-use std::fmt::{self, Write};
+//! Derives the JSON Schema of a log line from the types in `line`.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
@@ -45,45 +43,4 @@ impl Transform for NeverNull {
         }
         transform_subschemas(self, schema);
     }
-}
-
-/// Returns the table in `docs/reference/request-log.md` as Markdown. It has one row for each field with a value.
-pub fn table() -> String {
-    let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
-    // The result is ignored, because writing to a `String` cannot fail.
-    let _ok: fmt::Result = rows("", schema().as_value(), &mut text);
-    text
-}
-
-fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
-    let below = |name: &str| match path {
-        "" => name.to_owned(),
-        path => format!("{path}.{name}"),
-    };
-    if let Some(fields) = schema["properties"].as_object() {
-        let required = |name: &String| match schema["required"].as_array() {
-            Some(required) => required.iter().any(|field| field == name),
-            None => false,
-        };
-        // Required fields come before optional fields. Both groups are in the order in which fields are written.
-        let (always, known): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| required(name));
-        for (name, field) in always.into_iter().chain(known) {
-            rows(&below(name), field, out)?;
-        }
-        return Ok(());
-    }
-    let about = schema["description"].as_str().unwrap_or_default();
-    let unit = schema["x-unit"].as_str().map(|unit| format!("`{unit}`"));
-    let inner = |key: &str| schema.get(key).filter(|inner| inner.is_object());
-    let (path, kind) = match (inner("additionalProperties"), inner("items")) {
-        (Some(each), _) => (below("*"), each),
-        (None, Some(each)) => (format!("{path}[]"), each),
-        (None, None) => (path.to_owned(), schema),
-    };
-    if kind["properties"].is_object() {
-        return rows(&path, kind, out);
-    }
-    let kind = kind["type"].as_str().unwrap_or_default();
-    let about = about.replace('\n', " ");
-    writeln!(out, "| `{path}` | {kind} | {} | {about} |", unit.unwrap_or_default())
 }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -349,4 +350,45 @@ fn counts_lines_lost_to_a_full_disk_and_continues() {
     assert!(writer.stop(Duration::from_secs(30)));
     assert_eq!(fs::read_to_string(&path).unwrap(), "c\n");
     assert_eq!(counters.written.load(Ordering::Relaxed), 1);
+}
+
+/// Returns the table in `docs/reference/request-log.md` as Markdown. It has one row for each field with a value.
+fn table() -> String {
+    let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
+    // The result is ignored, because writing to a `String` cannot fail.
+    let _ok: fmt::Result = rows("", schema().as_value(), &mut text);
+    text
+}
+
+fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    if let Some(fields) = schema["properties"].as_object() {
+        let required = |name: &String| match schema["required"].as_array() {
+            Some(required) => required.iter().any(|field| field == name),
+            None => false,
+        };
+        // Required fields come before optional fields. Both groups are in the order in which fields are written.
+        let (always, known): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| required(name));
+        for (name, field) in always.into_iter().chain(known) {
+            rows(&below(name), field, out)?;
+        }
+        return Ok(());
+    }
+    let about = schema["description"].as_str().unwrap_or_default();
+    let unit = schema["x-unit"].as_str().map(|unit| format!("`{unit}`"));
+    let inner = |key: &str| schema.get(key).filter(|inner| inner.is_object());
+    let (path, kind) = match (inner("additionalProperties"), inner("items")) {
+        (Some(each), _) => (below("*"), each),
+        (None, Some(each)) => (format!("{path}[]"), each),
+        (None, None) => (path.to_owned(), schema),
+    };
+    if kind["properties"].is_object() {
+        return rows(&path, kind, out);
+    }
+    let kind = kind["type"].as_str().unwrap_or_default();
+    let about = about.replace('\n', " ");
+    writeln!(out, "| `{path}` | {kind} | {} | {about} |", unit.unwrap_or_default())
 }

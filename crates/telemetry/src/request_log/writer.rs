@@ -1,13 +1,15 @@
 //! The thread that writes log lines, and the buffer in which lines wait for it.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::export_counters::DropReason;
 use crate::request_log::LineCounters;
 use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
+use tokengauge_types::sync::lock;
 
 /// Maximum number of waiting bytes. This suffices if a disk hangs for a second while a thousand calls end.
 const MAX_WAITING_BYTES: usize = 8 << 20;
@@ -79,12 +81,12 @@ impl Writer {
     /// copied.
     pub(super) fn offer(&self, line: &[u8]) {
         let buffer = &self.buffer;
-        let mut state = buffer.state();
+        let mut state = lock(&buffer.state);
         if state.stopping {
-            return buffer.counters.count_dropped(DropReason::Shutdown, 1);
+            return buffer.counters.dropped.add(DropReason::Shutdown, 1);
         }
         if state.lines.len() + line.len() > MAX_WAITING_BYTES {
-            return buffer.counters.count_dropped(DropReason::QueueFull, 1);
+            return buffer.counters.dropped.add(DropReason::QueueFull, 1);
         }
         let before = state.lines.len();
         state.lines.extend_from_slice(line);
@@ -98,7 +100,7 @@ impl Writer {
 
     /// Replaces the sink for later lines. Lines that are already waiting are written to the previous sink.
     pub(super) fn switch_to(&self, sink: Sink) {
-        let mut state = self.buffer.state();
+        let mut state = lock(&self.buffer.state);
         let from = state.lines.len();
         state.switches.push((from, sink));
         drop(state);
@@ -109,7 +111,7 @@ impl Writer {
     /// dropped. Returns `true` if all lines were written.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         let buffer = &self.buffer;
-        let mut state = buffer.state();
+        let mut state = lock(&buffer.state);
         state.stopping = true;
         buffer.changed.notify_one();
         let (mut state, _) = buffer
@@ -118,7 +120,7 @@ impl Writer {
             .unwrap_or_else(PoisonError::into_inner);
         let left = state.line_count + state.in_progress;
         (state.line_count, state.in_progress) = (0, 0);
-        buffer.counters.count_dropped(DropReason::Shutdown, left);
+        buffer.counters.dropped.add(DropReason::Shutdown, left);
         left == 0
     }
 }
@@ -128,16 +130,12 @@ struct EndGuard(Arc<Buffer>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.state().ended = true;
+        lock(&self.0.state).ended = true;
         self.0.ended.notify_all();
     }
 }
 
 impl Buffer {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self, mut sink: Sink) {
         let mut lines = Vec::new();
         let mut failure = FailureLog::default();
@@ -163,8 +161,10 @@ impl Buffer {
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
         let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
-        let state =
-            self.changed.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
+        let state = self
+            .changed
+            .wait_while(lock(&self.state), idle)
+            .unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
             .changed
             .wait_timeout_while(state, MAX_DELAY, few)
@@ -183,11 +183,11 @@ impl Buffer {
         let result = sink.write(lines);
         let unwritten = result.as_ref().err().map_or(0, |failed| count(failed.rest));
         let all = count(lines);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.in_progress >= all {
             state.in_progress -= all;
-            self.counters.count_written(all - unwritten);
-            self.counters.count_dropped(DropReason::Failed, unwritten);
+            self.counters.written.fetch_add((all - unwritten) as u64, Ordering::Relaxed);
+            self.counters.dropped.add(DropReason::Failed, unwritten);
         }
         drop(state);
         failure.update(&result, unwritten);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokengauge_llm::content::CapturedContent;
 use tokengauge_measure::record::{Call, ConnectionSample, Record, WebSocket};
 use tokengauge_measure::timing::Stage;
-use tokengauge_types::event::Direction;
 use tokengauge_types::label::Name;
 
 use crate::catalog::{Attribute, spans as key};
@@ -314,11 +313,7 @@ fn websocket(to: &mut impl AttributeWriter, socket: &WebSocket) {
     to.count(key::REQUEST_MESSAGES, Some(socket.request_messages));
     to.count(key::RESPONSE_MESSAGES, Some(socket.response_messages));
     if let Some(closed) = &socket.closed {
-        let by = match closed.by {
-            Direction::Request => "client",
-            Direction::Response => "upstream",
-        };
-        to.text(key::CLOSED_BY, by);
+        to.text(key::CLOSED_BY, closed.by.sender());
         to.integer(key::CLOSE_CODE, closed.code);
     }
 }

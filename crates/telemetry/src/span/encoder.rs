@@ -81,11 +81,11 @@ impl SpanEncoder {
         encoder.fixed64(8, header.end.unix_nanos());
         if let Some(error) = header.error {
             const STATUS_CODE_ERROR: u64 = 2;
-            encoder.prefix(15, field_length(error.len()) + TAG_LENGTH + 1);
+            prefix(&mut encoder.buffer, 15, field_length(error.len()) + TAG_LENGTH + 1);
             encoder.bytes(2, error.as_bytes());
             encoder.varint(3, STATUS_CODE_ERROR);
         } else {
-            encoder.prefix(15, 0);
+            prefix(&mut encoder.buffer, 15, 0);
         }
         // Span flags: sampled, the origin of the parent is known, and the parent is remote.
         let flags: u32 = 0x001 | 0x100 | if header.remote_parent { 0x200 } else { 0 };
@@ -99,7 +99,7 @@ impl SpanEncoder {
     }
 
     pub fn event(&mut self, name: &str, at: WallTime) {
-        self.prefix(11, TAG_LENGTH + size_of::<u64>() + field_length(name.len()));
+        prefix(&mut self.buffer, 11, TAG_LENGTH + size_of::<u64>() + field_length(name.len()));
         self.fixed64(1, at.unix_nanos());
         self.bytes(2, name.as_bytes());
     }
@@ -113,26 +113,22 @@ impl SpanEncoder {
     /// bytes, next.
     fn attribute(&mut self, key: &[&str], length: usize) {
         let key_length = key.iter().map(|part| part.len()).sum();
-        self.prefix(9, field_length(key_length) + field_length(length));
+        prefix(&mut self.buffer, 9, field_length(key_length) + field_length(length));
         self.concatenated(1, key);
-        self.prefix(2, length);
+        prefix(&mut self.buffer, 2, length);
     }
 
     /// Writes a text field whose text consists of several parts.
     fn concatenated(&mut self, tag: u32, parts: &[&str]) {
-        self.prefix(tag, parts.iter().map(|part| part.len()).sum());
+        prefix(&mut self.buffer, tag, parts.iter().map(|part| part.len()).sum());
         for part in parts {
             self.buffer.extend_from_slice(part.as_bytes());
         }
     }
 
     fn bytes(&mut self, tag: u32, value: &[u8]) {
-        self.prefix(tag, value.len());
+        prefix(&mut self.buffer, tag, value.len());
         self.buffer.extend_from_slice(value);
-    }
-
-    fn prefix(&mut self, tag: u32, length: usize) {
-        prefix(&mut self.buffer, tag, length);
     }
 
     fn varint(&mut self, tag: u32, value: u64) {
@@ -162,10 +158,10 @@ impl AttributeWriter for SpanEncoder {
         let one = |name: &Name| field_length(field_length(self.truncated(name.as_str()).len()));
         let all = values.iter().map(one).sum();
         self.attribute(&[attribute.key], field_length(all));
-        self.prefix(5, all);
+        prefix(&mut self.buffer, 5, all);
         for name in values {
             let text = self.truncated(name.as_str());
-            self.prefix(1, field_length(text.len()));
+            prefix(&mut self.buffer, 1, field_length(text.len()));
             self.bytes(1, text.as_bytes());
         }
     }

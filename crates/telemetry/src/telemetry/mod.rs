@@ -14,18 +14,19 @@ use bytes::Bytes;
 use opentelemetry::Context;
 use tokengauge_measure::record::Record;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-use crate::config::{Config, SignalConfig, Temporality};
+use crate::config::{Config, Temporality};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
 use crate::logs::{LogEmitter, QueuedLog};
-use crate::otlp::{BuildError, ExportError, LogExporter, MetricExporter, SpanExporter};
-use crate::prometheus::Format;
+use crate::otlp::{BuildError, Transport, logs, metrics};
 use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
+use crate::span::encoder::TraceRequestEncoder;
 use crate::span::{self, EncodedSpan};
 use crate::{MetricsReader, MetricsSnapshot};
+use tokengauge_types::sync::lock;
 
 /// Time that a shutdown waits for the thread in addition to its limit, because a busy core can schedule the thread
 /// late.
@@ -95,14 +96,8 @@ impl Telemetry {
         self.logs.as_ref()
     }
 
-    /// Takes a snapshot of all metrics for a scrape.
     pub fn scrape(&self) -> MetricsSnapshot {
         self.metrics_reader.scrape()
-    }
-
-    /// Renders all current metrics.
-    pub fn prometheus(&self, format: Format) -> String {
-        format.render(&self.scrape())
     }
 
     /// Exports the remaining data and ends the thread within `limit`. Returns `true` if everything was delivered in
@@ -138,7 +133,6 @@ impl Queues {
     }
 }
 
-/// A handle to the export thread.
 #[derive(Debug)]
 struct ExportThread {
     stop: watch::Sender<Option<Duration>>,
@@ -175,7 +169,7 @@ impl ExportThread {
     fn stop(&self, limit: Duration) -> bool {
         // If `stop` is called several times, the limit of the first call applies.
         self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(limit).is_none());
-        let delivered = self.end.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let delivered = lock(&self.end.delivered);
         let (delivered, _) = self
             .end
             .changed
@@ -187,7 +181,7 @@ impl ExportThread {
 
 impl ThreadEnd {
     fn set(&self, delivered: bool) {
-        let mut slot = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.delivered);
         slot.get_or_insert(delivered);
         self.changed.notify_all();
     }
@@ -213,9 +207,9 @@ fn run(
     let start = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
-        let exporters = Exporters::build(&config, &metrics_reader)?;
+        let transports = Transports::new(&config, metrics_reader.counters())?;
         drop(inside);
-        Ok((runtime, exporters))
+        Ok((runtime, transports))
     };
     let (started, result) = match start() {
         Ok(started) => (Some(started), Ok(())),
@@ -223,44 +217,41 @@ fn run(
     };
     // If the receiver no longer exists, the caller has given up waiting for the start.
     let wanted = ready.send(result).is_ok();
-    let Some((runtime, exporters)) = started.filter(|_| wanted) else {
+    let Some((runtime, transports)) = started.filter(|_| wanted) else {
         return false;
     };
     let counters = Arc::clone(metrics_reader.counters());
     let sender = Sender { config, metrics_reader, queues, counters, stopping };
-    let delivered = runtime.block_on(sender.send(exporters));
+    let delivered = runtime.block_on(sender.send(transports));
     // A DNS lookup can still block a thread of the pool. The shutdown does not wait for this lookup.
     runtime.shutdown_background();
     delivered
 }
 
-struct Exporters {
-    logs: Option<LogExporter>,
-    metrics: Option<MetricExporter>,
-    traces: Option<SpanExporter>,
+/// The transports of the exported signals.
+struct Transports {
+    logs: Option<Transport>,
+    metrics: Option<Transport>,
+    traces: Option<Transport>,
 }
 
-impl Exporters {
-    fn build(config: &Config, reader: &MetricsReader) -> Result<Self, StartError> {
-        fn build<T>(
-            config: &Config,
-            signal: Signal,
-            new: impl FnOnce(&SignalConfig) -> Result<T, BuildError>,
-        ) -> Result<Option<T>, StartError> {
-            let Some(config) = config.exported(signal) else {
-                return Ok(None);
-            };
-            new(config).map(Some).map_err(|source| StartError::Exporter {
-                signal: signal.as_str(),
-                endpoint: config.shown_endpoint().unwrap_or_default(),
-                source,
-            })
-        }
-        let (resource, counters) = (reader.resource(), reader.counters());
+impl Transports {
+    fn new(config: &Config, counters: &Arc<ExportCounters>) -> Result<Self, StartError> {
+        let new = |signal: Signal| {
+            let config = config.exported(signal);
+            let transport = config.map(|config| {
+                Transport::new(signal, config, counters).map_err(|source| StartError::Exporter {
+                    signal: signal.as_str(),
+                    endpoint: config.shown_endpoint().unwrap_or_default(),
+                    source,
+                })
+            });
+            transport.transpose()
+        };
         Ok(Self {
-            logs: build(config, Signal::Logs, |to| LogExporter::new(to, resource, counters))?,
-            metrics: build(config, Signal::Metrics, |to| MetricExporter::new(to, counters))?,
-            traces: build(config, Signal::Traces, |to| SpanExporter::new(to, resource, counters))?,
+            logs: new(Signal::Logs)?,
+            metrics: new(Signal::Metrics)?,
+            traces: new(Signal::Traces)?,
         })
     }
 }
@@ -275,27 +266,25 @@ struct Sender {
 
 impl Sender {
     /// Exports all signals until a stop is requested, and afterwards for at most the requested time limit.
-    async fn send(&self, exporters: Exporters) -> bool {
-        let last_metrics = Cell::new(exporters.metrics.is_none());
+    async fn send(&self, transports: Transports) -> bool {
+        let last_metrics = Cell::new(transports.metrics.is_none());
         let metrics = async {
-            if let Some(exporter) = exporters.metrics {
-                last_metrics.set(self.send_metrics(&exporter).await);
+            if let Some(transport) = transports.metrics {
+                last_metrics.set(self.send_metrics(transport).await);
             }
             last_metrics.get()
         };
-        let spans = async {
-            let (queue, exporter) = self.queues.spans.as_ref().zip(exporters.traces)?;
-            let link = self.link(Signal::Traces, self.config.traces.timeout);
-            Some(self.send_batches(link, queue, async |batch| exporter.export(batch).await).await)
-        };
-        let logs = async {
-            let (queue, exporter) = self.queues.logs.as_ref().zip(exporters.logs)?;
-            let link = self.link(Signal::Logs, self.config.logs.timeout);
-            Some(self.send_batches(link, queue, async |batch| exporter.export(batch).await).await)
-        };
+        let encoder = TraceRequestEncoder::new(self.metrics_reader.resource());
+        let spans = self.send_batches(transports.traces, self.queues.spans.as_deref(), |spans| {
+            encoder.request(&spans)
+        });
+        let resource = self.metrics_reader.resource().into();
+        let logs = self.send_batches(transports.logs, self.queues.logs.as_deref(), |records| {
+            logs::request(&records, &resource)
+        });
         let all = async { tokio::join!(metrics, spans, logs) };
         let delivered = tokio::select! {
-            (metrics, spans, logs) = all => metrics && spans != Some(false) && logs != Some(false),
+            (metrics, spans, logs) = all => metrics && spans && logs,
             () = self.shutdown_limit() => false,
         };
         let left = self.queues.close();
@@ -308,19 +297,18 @@ impl Sender {
     }
 
     /// Exports metrics at each interval, and once more at the end.
-    async fn send_metrics(&self, exporter: &MetricExporter) -> bool {
+    async fn send_metrics(&self, mut transport: Transport) -> bool {
         let interval = self.config.metric_interval;
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut link = self.link(Signal::Metrics, self.config.metrics.timeout);
         let mut waiting = WaitingCollections::new(&self.config, &self.counters);
         loop {
             let last = tokio::select! {
                 _ = ticks.tick() => false,
                 () = self.stop_requested() => true,
             };
-            waiting.push(MetricExporter::encode(&self.metrics_reader.collect()));
-            let delivered = waiting.send(&mut link, exporter).await;
+            waiting.push(metrics::request(&self.metrics_reader.collect()).into());
+            let delivered = waiting.send(&mut transport).await;
             if last {
                 return delivered;
             }
@@ -330,11 +318,14 @@ impl Sender {
     /// Exports a batch when it is full or has waited long enough. At the end, exports the rest of the queue.
     async fn send_batches<T>(
         &self,
-        mut link: Link<'_>,
-        queue: &Queue<T>,
-        export: impl AsyncFn(Vec<T>) -> Result<(), ExportError>,
+        transport: Option<Transport>,
+        queue: Option<&Queue<T>>,
+        encode: impl Fn(Vec<T>) -> Vec<u8>,
     ) -> bool {
-        link.limit = link.limit.min(queue.batch.timeout);
+        let Some((mut transport, queue)) = transport.zip(queue) else {
+            return true;
+        };
+        transport.limit = transport.limit.min(queue.batch.timeout);
         loop {
             let last = tokio::select! {
                 () = sleep(queue.batch.delay) => false,
@@ -348,9 +339,9 @@ impl Sender {
                     break;
                 }
                 let items = batch.len();
-                let exported = link.export(export(batch)).await;
+                let exported = transport.export(encode(batch).into()).await;
                 if exported.is_err() {
-                    self.counters.count_dropped(link.signal, DropReason::Failed, items);
+                    queue.count_dropped(DropReason::Failed, items);
                 }
                 delivered &= exported.is_ok();
                 queue.finish_batch();
@@ -359,12 +350,6 @@ impl Sender {
                 return delivered;
             }
         }
-    }
-
-    fn link(&self, signal: Signal, limit: Duration) -> Link<'_> {
-        let endpoint = self.config.exported(signal).and_then(SignalConfig::shown_endpoint);
-        let endpoint = endpoint.unwrap_or_default();
-        Link { signal, endpoint, limit, counters: &self.counters, failures: 0 }
     }
 
     /// Returns when a stop is requested, or when the handle to the thread is dropped.
@@ -378,41 +363,6 @@ impl Sender {
         self.stop_requested().await;
         let limit = *self.stopping.borrow();
         sleep(limit.unwrap_or_default()).await;
-    }
-}
-
-/// Exports of one signal. Only the first failure and the recovery are logged, and not each attempt.
-struct Link<'a> {
-    signal: Signal,
-    /// The collector's URL, for the log.
-    endpoint: String,
-    /// Time limit of one export, including all retries.
-    limit: Duration,
-    counters: &'a ExportCounters,
-    failures: u64,
-}
-
-impl Link<'_> {
-    async fn export(
-        &mut self,
-        export: impl Future<Output = Result<(), ExportError>>,
-    ) -> Result<(), ExportError> {
-        let exported = match timeout(self.limit, export).await {
-            Ok(exported) => exported,
-            Err(_) => Err(ExportError::timeout(self.limit)),
-        };
-        self.counters.count_export(self.signal, exported.is_ok());
-        if let Err(problem) = &exported {
-            if self.failures == 0 {
-                let problem = problem.to_string();
-                self_telemetry::export_failed(self.signal.as_str(), &self.endpoint, &problem);
-            }
-            self.failures += 1;
-        } else if self.failures > 0 {
-            self_telemetry::export_recovered(self.signal.as_str(), self.failures);
-            self.failures = 0;
-        }
-        exported
     }
 }
 
@@ -448,12 +398,12 @@ impl<'a> WaitingCollections<'a> {
     }
 
     /// Exports all collections in order, up to the first failure. Returns whether all were delivered.
-    async fn send(&mut self, link: &mut Link<'_>, exporter: &MetricExporter) -> bool {
+    async fn send(&mut self, transport: &mut Transport) -> bool {
         let mut delivered = true;
         while let Some(first) = self.collections.front() {
-            if let Err(problem) = link.export(exporter.export(first.clone())).await {
+            if let Err(problem) = transport.export(first.clone()).await {
                 delivered = false;
-                if self.is_delta && problem.is_temporary {
+                if self.is_delta && problem.retry_after.is_some() {
                     return false;
                 }
                 self.counters.count_dropped(Signal::Metrics, DropReason::Failed, 1);

@@ -14,11 +14,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{MonotonicInstant, WallTime};
 use crate::label::{Label, Name};
-use crate::label_values;
+use crate::label_enum;
 use crate::tcp::TcpConnection;
 
 /// Id of one exchange (a request and its response). The process assigns ids in order, starting at 1.
@@ -37,6 +39,16 @@ impl fmt::Display for ExchangeId {
 pub enum Direction {
     Request,
     Response,
+}
+
+impl Direction {
+    /// Returns the peer that sends in this direction: `client` or `upstream`.
+    pub const fn sender(self) -> &'static str {
+        match self {
+            Self::Request => "client",
+            Self::Response => "upstream",
+        }
+    }
 }
 
 /// One event of one exchange, and the time at which it occurred.
@@ -160,16 +172,13 @@ pub struct CallerIdentity {
     pub variant: Option<Name>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scheme {
-    Http,
-    Https,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Scheme {
+        Http = "http",
+        Https = "https",
+    }
 }
-
-label_values!(Scheme {
-    Http = "http",
-    Https = "https",
-});
 
 /// Status and headers of a response.
 #[derive(Debug)]
@@ -221,37 +230,21 @@ impl RouteFacts {
     }
 }
 
-/// Position of this proxy between client and backend. Several proxies (sidecar, gateway) and an instrumented
-/// application can observe the same call. Dashboards therefore select one position.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Deserialize,
-    Eq,
-    Hash,
-    PartialEq,
-    Serialize,
-    schemars::JsonSchema,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyPosition {
-    /// Next to the backend: observes all callers of one engine.
-    Inbound,
-    /// Next to the application: observes all backends that the application calls.
-    #[default]
-    Outbound,
-    /// Between both: shared by several applications and backends.
-    Gateway,
+label_enum! {
+    /// Position of this proxy between client and backend. Several proxies (sidecar, gateway) and an instrumented
+    /// application can observe the same call. Dashboards therefore select one position.
+    #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize, ValueEnum)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ProxyPosition {
+        /// Next to the backend: observes all callers of one engine.
+        Inbound = "inbound",
+        /// Next to the application: observes all backends that the application calls.
+        #[default]
+        Outbound = "outbound",
+        /// Between both: shared by several applications and backends.
+        Gateway = "gateway",
+    }
 }
-
-label_values!(ProxyPosition {
-    Inbound = "inbound",
-    Outbound = "outbound",
-    Gateway = "gateway",
-});
 
 /// Trace context of an exchange. The proxy creates the span ids when it accepts the request, because the forwarded
 /// trace header may have to contain them.
@@ -299,21 +292,16 @@ impl ConnectTimings {
     }
 }
 
-/// A stage of connection setup.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ConnectStage {
-    Wait,
-    Dns,
-    Tcp,
-    Tls,
+label_enum! {
+    /// A stage of connection setup.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum ConnectStage {
+        Wait = "wait",
+        Dns = "dns",
+        Tcp = "tcp",
+        Tls = "tls",
+    }
 }
-
-label_values!(ConnectStage {
-    Wait = "wait",
-    Dns = "dns",
-    Tcp = "tcp",
-    Tls = "tls",
-});
 
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -334,68 +322,50 @@ pub enum Ending {
     Drained,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum UpstreamFailure {
-    /// The host name could not be resolved.
-    Dns,
-    /// No TCP connection: the connection was refused or reset, or the address was unreachable.
-    Connect,
-    /// The TLS handshake failed.
-    Tls,
-    /// The upstream closed or reset the connection before it sent response headers.
-    BeforeResponse,
-    /// The upstream sent data that is not valid HTTP.
-    Protocol,
-    /// The upstream closed or reset the connection before the end of the response body.
-    MidBody,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum UpstreamFailure {
+        /// The host name could not be resolved.
+        Dns = "dns",
+        /// No TCP connection: the connection was refused or reset, or the address was unreachable.
+        Connect = "connect",
+        /// The TLS handshake failed.
+        Tls = "tls",
+        /// The upstream closed or reset the connection before it sent response headers.
+        BeforeResponse = "before_head",
+        /// The upstream sent data that is not valid HTTP.
+        Protocol = "protocol",
+        /// The upstream closed or reset the connection before the end of the response body.
+        MidBody = "mid_body",
+    }
 }
 
-label_values!(UpstreamFailure {
-    Dns = "dns",
-    Connect = "connect",
-    Tls = "tls",
-    BeforeResponse = "before_head",
-    Protocol = "protocol",
-    MidBody = "mid_body",
-});
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum TimeoutKind {
-    Connect,
-    ResponseHeader,
-    Idle,
-    Total,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum TimeoutKind {
+        Connect = "connect",
+        ResponseHeader = "head",
+        Idle = "idle",
+        Total = "total",
+    }
 }
 
-label_values!(TimeoutKind {
-    Connect = "connect",
-    ResponseHeader = "head",
-    Idle = "idle",
-    Total = "total",
-});
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RejectReason {
-    /// No route matches the request.
-    NoRoute,
-    /// The request line, the headers or the body are invalid.
-    BadRequest,
-    /// The route's concurrency limit was reached. The queue was full, or no permit became free within the queue
-    /// timeout.
-    Overload,
-    /// The proxy is shutting down.
-    Draining,
-    /// The request came from this proxy itself: the address of an upstream leads back to the proxy.
-    Loop,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum RejectReason {
+        /// No route matches the request.
+        NoRoute = "no_route",
+        /// The request line, the headers or the body are invalid.
+        BadRequest = "bad_request",
+        /// The route's concurrency limit was reached. The queue was full, or no permit became free within the queue
+        /// timeout.
+        Overload = "overload",
+        /// The proxy is shutting down.
+        Draining = "draining",
+        /// The request came from this proxy itself: the address of an upstream leads back to the proxy.
+        Loop = "loop",
+    }
 }
-
-label_values!(RejectReason {
-    NoRoute = "no_route",
-    BadRequest = "bad_request",
-    Overload = "overload",
-    Draining = "draining",
-    Loop = "loop",
-});
 
 impl Ending {
     /// Returns the peer that caused the end of an exchange, or `ErrorSource::None` for a complete exchange.
@@ -416,21 +386,15 @@ impl Ending {
     }
 }
 
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ErrorSource {
-    None,
-    Client,
-    Upstream,
-    Proxy,
+label_enum! {
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub enum ErrorSource {
+        None = "none",
+        Client = "client",
+        Upstream = "upstream",
+        Proxy = "proxy",
+    }
 }
-
-label_values!(ErrorSource {
-    None = "none",
-    Client = "client",
-    Upstream = "upstream",
-    Proxy = "proxy",
-});
 
 /// State of an open exchange that the data path writes and the observer reads: the peer for which the response body
 /// waits.

@@ -12,9 +12,11 @@ use crate::request_log::rfc3339;
 use crate::span::protocol_version;
 use tokengauge_measure::record::{self, Record};
 use tokengauge_measure::timing;
-use tokengauge_types::event::{CallerIdentity, ConnectTimings, RouteFacts, TraceContext};
+use tokengauge_types::event::{
+    CallerIdentity, ConnectTimings, Direction, RouteFacts, TraceContext,
+};
 use tokengauge_types::label::Label;
-use values::{given, hex, limit, peer, seconds, since, tally, text};
+use values::{given, hex, limit, seconds, since, tally, text};
 
 /// Defines one object of a line: required fields, and then optional fields. The unit of a field is in brackets.
 ///
@@ -371,10 +373,10 @@ part! {
     }
     known {
         /// Sender of the first close frame: `client` or `upstream`.
-        closed_by: &'static str = closed.map(|closed| peer(closed.by)),
+        closed_by: &'static str = closed.map(|closed| closed.by.sender()),
         /// Code of that close frame, if it has one.
         close_code: u16 = closed.and_then(|closed| closed.code),
         /// Peer that closed its side of the connection first.
-        disconnected_by: &'static str = left.map(peer),
+        disconnected_by: &'static str = left.map(Direction::sender),
     }
 }

@@ -7,7 +7,7 @@ use crate::request_log::line::{Ending, Stages};
 use tokengauge_llm::dialect::ByModality;
 use tokengauge_measure::timing::{self, Stage};
 use tokengauge_types::clock::MonotonicInstant;
-use tokengauge_types::event::{self, Direction};
+use tokengauge_types::event;
 use tokengauge_types::label::Name;
 
 pub(super) fn stages(stages: &timing::Stages) -> Stages {
@@ -40,13 +40,6 @@ pub(super) fn ending(ending: event::Ending) -> Ending {
         event::Ending::Rejected(refusal) => ("rejected", Some(refusal.as_str())),
     };
     Ending { kind, cause }
-}
-
-pub(super) const fn peer(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Request => "client",
-        Direction::Response => "upstream",
-    }
 }
 
 pub(super) fn by_modality(tokens: &ByModality) -> Option<BTreeMap<&'static str, u64>> {

@@ -163,7 +163,7 @@ fn a_hung_collector_does_not_block_and_drops_are_counted() {
         );
         request_log.record(&with_content());
         assert_eq!(dropped(DropReason::Shutdown), 5, "{protocol}: two more after the shutdown");
-        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"queue_full\",tokengauge_signal=\"logs\"} 3"));
+        assert!(Format::Text.render(&telemetry.scrape()).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"queue_full\",tokengauge_signal=\"logs\"} 3"));
     }
 }
 

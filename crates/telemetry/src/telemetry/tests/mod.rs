@@ -28,6 +28,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::prometheus::Format;
 
 mod logs;
 use crate::RequestLog;
@@ -344,7 +345,7 @@ fn exemplars_refer_to_exported_spans() {
             let [spans, exemplars] = linked(&receiver);
             assert_eq!(spans, exemplars, "{protocol} {sampler}");
             assert_eq!(spans.len(), number, "{protocol} {sampler}");
-            let text = telemetry.prometheus(Format::OpenMetrics);
+            let text = Format::OpenMetrics.render(&telemetry.scrape());
             assert_eq!(text.contains(" # {trace_id="), number > 0);
         }
     }
@@ -416,7 +417,7 @@ fn shutdown_ends_in_time_if_the_collector_hangs() {
             "{protocol}: two more after the shutdown"
         );
         assert!(!telemetry.shutdown(bound), "a second shutdown has the same result");
-        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
+        assert!(Format::Text.render(&telemetry.scrape()).contains("tokengauge_self_export_dropped_total{tokengauge_drop_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
 }
 
@@ -441,7 +442,7 @@ fn counts_spans_dropped_while_the_collector_is_down() {
     telemetry.record(&testing::streamed());
     assert!(!telemetry.shutdown(DEADLINE));
     assert_eq!(lost(&telemetry, DropReason::Failed), 2);
-    let text = telemetry.prometheus(Format::Text);
+    let text = Format::Text.render(&telemetry.scrape());
     assert!(text.contains("tokengauge_self_export_requests_total{tokengauge_result=\"failed\",tokengauge_signal=\"metrics\"} 1"), "{text}");
 }
 
@@ -601,7 +602,7 @@ fn without_an_endpoint_nothing_is_exported() {
     let (telemetry, instruments) = start(Config::default());
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
-    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
+    assert!(Format::Text.render(&telemetry.scrape()).contains("tokengauge_requests_started_total{tokengauge_position=\"outbound\",tokengauge_route=\"default\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
     assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0; 4]);
 }

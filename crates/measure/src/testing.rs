@@ -1,4 +1,4 @@
-//! Example exchange for tests: a successful stream, which each test modifies as needed.
+//! Example exchange for the tests of this crate: a successful stream, which each test modifies as needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Label, Name};
 
-pub(crate) fn at(millis: u64) -> MonotonicInstant {
+pub fn at(millis: u64) -> MonotonicInstant {
     MonotonicInstant::from_millis(1_000_000 + millis)
 }
 
 /// Availability, 99 % over a day.
-pub(crate) fn objective(name: &str) -> Objective {
+pub fn objective(name: &str) -> Objective {
     Objective {
         name: Label::known(name),
         indicator: Sli::Availability,
@@ -34,7 +34,7 @@ pub(crate) fn objective(name: &str) -> Objective {
 
 /// Exchange with `gpt-4o` on route `default`. Its first token arrives after 400 ms, then 160 tokens at 100 per second,
 /// and it ends after 2 s.
-pub(crate) fn stream() -> Record {
+pub fn stream() -> Record {
     let points = Timestamps {
         accept: at(0),
         sent: Some(at(5)),
@@ -68,7 +68,7 @@ pub(crate) fn stream() -> Record {
     }
 }
 
-pub(crate) fn route(name: &str) -> RouteFacts {
+pub fn route(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
         position: ProxyPosition::Outbound,
