@@ -13,10 +13,3 @@ pub mod forward;
 pub mod route;
 pub mod scrape;
 pub mod tcp;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex even if it is poisoned, because every critical section leaves its value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::lock;
+use tokengauge_types::sync::lock;
 
 /// A fixed number of permits.
 #[derive(Clone, Debug)]

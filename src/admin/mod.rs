@@ -36,8 +36,8 @@ use self::drain::DrainOutcome;
 use self::fair_limit::{FairLimit, Permit};
 use self::pieces::PiecesBody;
 use self::runbooks::runbook;
-use crate::lock;
 use tokengauge_telemetry::prometheus::Format;
+use tokengauge_types::sync::lock;
 
 /// Maximum number of connections to the admin port. Scrapers, probes and a few people need about ten. To lock out the
 /// kubelet, other clients would need as many addresses as this limit. Together with [`MAX_WAITING_CONNECTIONS`], it

@@ -29,7 +29,7 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
 use tokengauge_types::event::RouteFacts;
-use tokengauge_types::label::{CardinalityLimiter, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, Name};
 
 mod descriptors;
 mod routing;
@@ -101,8 +101,8 @@ pub enum StartError {
     Listen(#[from] tokengauge_listen::Error),
     #[error("admin port: cannot listen on {0}: {1}")]
     Admin(SocketAddr, std::io::Error),
-    #[error("upstream {0}: {1}")]
-    Upstream(Label, forward::SetupError),
+    #[error(transparent)]
+    Upstream(#[from] forward::SetupError),
     #[error(transparent)]
     Route(#[from] route::Error),
     #[error(transparent)]

@@ -28,12 +28,10 @@ pub(super) fn route_table(
     let upstream = |config: &forward::Config| {
         let mut config = config.clone();
         config.pool_size = config.pool_size.min(max_pool_size);
-        let name = config.name.clone();
-        let upstream = match previous {
+        match previous {
             Some(previous) => previous.upstream(config),
             None => Upstream::new(config),
-        };
-        upstream.map_err(|error| StartError::Upstream(name, error))
+        }
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = RouteMatcher::new(config.routes.clone())?;

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use super::Core;
 use crate::admin::{Objective, Page, Pages, Rendered, Scrape, Stats, StatsReading};
 use crate::config::Config;
-use crate::lock;
 use tokengauge_listen::Load;
 use tokengauge_observe::{InFlightRequests, Observed, Observer};
 use tokengauge_telemetry::process::ProcessStats;
 use tokengauge_telemetry::{SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{self, MonotonicInstant, WallTime};
 use tokengauge_types::label::CardinalityLimiter;
+use tokengauge_types::sync::lock;
 
 const JSON: &str = "application/json";
 

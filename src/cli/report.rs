@@ -29,7 +29,7 @@ pub struct Args {
     pub files: Vec<PathBuf>,
 
     /// Group requests by: model, route, variant, tenant, session, conversation, provider, operation, stream,
-    /// server, outcome, error, input_band, output_band
+    /// server, outcome, error, input_length_bucket, output_length_bucket
     #[arg(
         long,
         value_name = "NAME,…",

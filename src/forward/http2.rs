@@ -21,9 +21,9 @@ use super::connect::{Connector, Error};
 use super::http1::Http1Connection;
 use super::repeat::SentBody;
 use super::stream::{StreamState, UpstreamStream};
-use crate::lock;
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
+use tokengauge_types::sync::lock;
 
 pub type Http2Sender = http2::SendRequest<SentBody>;
 type Connection = http2::Connection<TokioIo<UpstreamStream>, SentBody, TokioExecutor>;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::lock;
 use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::sync::lock;
 
 /// Minimum time between two warnings about one upstream. A line per minute shows that the outage continues.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);

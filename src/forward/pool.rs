@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::Config;
 use super::health::UpstreamHealth;
 use super::http1::Http1Connection;
-use crate::lock;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::sync::lock;
 
 /// Idle connections, with the most recently used at the back. The most recently used connection is taken first, so that
 /// surplus connections reach their idle timeout.

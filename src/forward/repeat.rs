@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::buffered_body::{Upload, held_bytes};
-use crate::lock;
 use tokengauge_listen::BodyError;
 use tokengauge_observe::tee::UploadFlush;
+use tokengauge_types::sync::lock;
 
 /// Maximum length in bytes of a request body that is kept for a second attempt: a prompt of 250,000 tokens. A body
 /// without a known length is kept up to [`MAX_KEPT_UNKNOWN`].

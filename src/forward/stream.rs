@@ -15,8 +15,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::open_sockets::OpenSocket;
-use crate::{lock, tcp};
+use crate::tcp;
 use tokengauge_observe::tee::UploadFlush;
+use tokengauge_types::sync::lock;
 
 /// A byte stream that reports when all written data was flushed, and that returns all received data before an error.
 #[derive(Debug)]

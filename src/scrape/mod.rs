@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::forward::{self, HttpProbe, ProbeError, SetupError};
-use crate::lock;
 use tokengauge_measure::engine::{self, Engine, EngineReading, LARGEST_BODY, ScrapeResult};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
+use tokengauge_types::sync::lock;
 
 /// Value of the `Accept` header. Prefers the Prometheus text format, because OpenMetrics has the same content and is
 /// longer.

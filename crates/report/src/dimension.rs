@@ -28,8 +28,8 @@ const DIMENSIONS: [Dimension; 14] = [
     dimension("server", |line| line.labels()?.server_address.as_deref()),
     dimension("outcome", |line| Some(&line.outcome)),
     dimension("error", |line| line.error_type.as_deref()),
-    dimension("input_band", |line| line.input_bucket()),
-    dimension("output_band", |line| line.output_bucket()),
+    dimension("input_length_bucket", |line| line.input_bucket()),
+    dimension("output_length_bucket", |line| line.output_bucket()),
 ];
 
 const fn dimension(name: &'static str, read: ReadValue) -> Dimension {

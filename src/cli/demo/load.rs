@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::demo::scenario::Scenario;
-use crate::lock;
 use tokengauge_simulator::tokens;
 use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::sync::lock;
 
 /// Maximum number of records. The backend's ledger has the same limit.
 pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::DEFAULT_CAPACITY;

@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::cli::demo::load::TraceId;
-use crate::lock;
+use tokengauge_types::sync::lock;
 
 /// Maximum number of stored spans, about 40 MB: two spans for each exchange in the backend's ledger.
 const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::DEFAULT_CAPACITY;

@@ -165,7 +165,7 @@ fn check_complete(file: &raw::File, root: Option<NodeId>, errors: &mut ErrorColl
             let first = upstreams.value.keys().next().map_or("", String::as_str);
             let hint = format!(
                 "there are {} upstreams; add routes, such as `- {{match: {{prefix: /{first}}}, upstream: {first}, \
-                 strip: true}}`",
+                 strip_prefix: true}}`",
                 upstreams.value.len(),
             );
             errors.add_missing(root, "routes", &hint);

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-use crate::lock;
 use crate::route::ConcurrencyLimit;
+use tokengauge_types::sync::lock;
 
 /// Concurrency limiter of one route. Admits an exchange immediately while there are free permits, otherwise in the
 /// order of arrival.
