@@ -258,7 +258,8 @@ pub(super) struct Content {
     /// Maximum number of bytes kept of a request body, and of a response's text.
     // Less than 1 KiB is not a sentence. More than 2 × 1 MiB exceeds what collectors accept at a time.
     pub(super) max_bytes: Field<BoundedSize<{ 1 << 10 }, { 1 << 20 }>>,
-    /// What to remove first: names of patterns, and regular expressions between two slashes.
+    /// Patterns whose matches are removed before content is kept: names of built-in patterns, or regular expressions
+    /// between slashes.
     pub(super) redact: Field<Vec<Field<String>>>,
 }
 

@@ -130,7 +130,8 @@ impl Acceptance {
         self.limits.iter().any(|limit| limit.on != LimitBasis::Value)
     }
 
-    /// Checks all limits against `candidate` and, for changes and differences, against `comparison`.
+    /// Checks every limit against the figures of `candidate`. Limits on a change or difference also need the figures of
+    /// `comparison`.
     pub fn judge(
         &self,
         candidate: &Statistics,

@@ -24,7 +24,8 @@ use tokengauge_types::sync::lock;
 /// full process with a scrape and an export therefore takes 60 to 110 MB, which fits into the 256 MiB of a sidecar.
 pub const MOST_POINTS: usize = 40_000;
 
-/// Maximum number of routes with gauges. A configuration has few, and reloads add some over the life of a process.
+/// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add
+/// names, and a series is never removed.
 pub const MOST_ROUTES: usize = 512;
 
 /// Points reserved per combination of call labels for failed calls, whose responses name no model.

@@ -16,7 +16,7 @@ const OWN: usize = 4 * 1024;
 /// [`super::encoder::LONGEST_TAIL`]. Without this limit, one hostile response could use up the budget of all others.
 const MOST_OF_ONE: usize = 128 * 1024;
 
-/// Accounts for the text that the counters of one exchange hold.
+/// Counts the bytes of text that the token counters of one exchange keep until a token is complete, and limits them.
 #[derive(Debug)]
 pub(super) struct HeldText {
     bytes: usize,

@@ -279,7 +279,7 @@ mod tests {
         course.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
-    /// The workbook's times to exhaustion of a full budget over 30 d.
+    /// Compares the time until a full 30-day budget is spent with the table in the SRE workbook, for each burn rate.
     #[test]
     fn a_full_budget_lasts_as_long_as_in_the_sre_workbook() {
         close(course(1.0, 14.4, MONTH), 50.0);

@@ -32,7 +32,7 @@ pub struct LiveInstruments {
     pub(super) series: MetricLabels,
     /// The first response model of the series. The limit for the series already includes the points of this model.
     pub(super) response_model: OnceLock<Label>,
-    /// Set once the counters that a response updates are exported as 0.
+    /// Set after the counters of responses were created with the value 0, which happens once per series.
     has_response: OnceLock<()>,
     bound: BoundInstruments,
 }

@@ -20,10 +20,10 @@ pub struct Chat {
     by_choice: ResultUsage,
     /// Whether some text of the stream arrived as `delta` or `text`.
     has_pieces: bool,
-    /// The choice of the body that is being read, and the key of its text, which is one of two.
+    /// In a non-streaming body: the index of the current choice, and which of two keys its text has.
     text_key: Option<(u32, TextKey)>,
-    /// The choice of the body that is being read, and the key of its reasoning. Some providers repeat the reasoning
-    /// under several keys.
+    /// In a non-streaming body: the index of the current choice, and the key of its reasoning. Some providers send the
+    /// reasoning twice under different keys, and only the first one counts.
     reasoning_key: Option<(u32, ReasoningKey)>,
     /// The choice of the body whose stop reason was read last.
     stopped: Option<u32>,

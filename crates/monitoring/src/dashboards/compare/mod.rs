@@ -50,8 +50,9 @@ fn visible() -> Vec<String> {
     ["namespace", "position", "route"].map(str::to_owned).into_iter().chain(sides).collect()
 }
 
-/// Returns the variables that select A or B, each with a single value. By default, A is the variant with the most
-/// requests and B the second variant of the same model. Without variants, B is the second model.
+/// Returns the three variables (provider, model, variant) that select A or B. Each has one value. By default, A is the
+/// variant with the most requests, and B is the next variant of the same model. If requests have no variant, B is
+/// another model.
 fn variables(side: Side) -> [Variable; 3] {
     const PROVIDER: &str = "gen_ai_provider_name";
     const MODEL: &str = "gen_ai_request_model";
