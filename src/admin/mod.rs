@@ -52,8 +52,8 @@ const MAX_WAITING_CONNECTIONS: usize = 128;
 /// readers hold.
 const MAX_PAGES: usize = 16;
 
-/// Maximum number of scrapes that are not read completely. Each holds a snapshot of up to 36 MB. Two scrapers and a
-/// person need three.
+/// Maximum number of scrapes whose response the client has not read completely. Each response keeps a snapshot of up to
+/// 36 MB. Two Prometheus servers and a person with `curl` need three.
 const MAX_SCRAPES: usize = 4;
 
 /// Maximum size of the request headers in bytes. The default of hyper is 400 KiB.

@@ -20,8 +20,8 @@ const JSON: &str = "application/json";
 
 /// Returns the source of gauge values. `others` provides the values that the observer does not have.
 ///
-/// The reference to the observer is weak, because the observer holds the instruments that read this source. It is set
-/// after the observer has started.
+/// The observer holds the instruments, and the instruments read this source. So the source has only a weak reference to
+/// the observer, which is set after the observer has started.
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
     gate: &Arc<CardinalityLimiter>,

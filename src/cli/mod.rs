@@ -36,7 +36,8 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Parses the command line and the environment. Prints help or errors, and exits then.
+/// Parses the command line and the environment. If the user asks for help or an argument is wrong, prints a text and
+/// exits the process.
 pub fn parse() -> Cli {
     let matches = without_empty_variables(Cli::command(), config::environment).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

@@ -50,11 +50,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub baseline: Vec<PathBuf>,
 
-    /// Remove this part at the start: auto (before the steady state), a time (60s), a number of requests, or none
+    /// Ignore the start of the logs: auto (until the load is steady), a time (60s), a number of requests, or none
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub warmup: Trim,
 
-    /// Remove this part at the end; same values as --warmup
+    /// Ignore the end of the logs; same values as --warmup
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub ramp_down: Trim,
 

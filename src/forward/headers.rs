@@ -180,8 +180,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// Returns whether the header stays even if `Connection` names it. Removing a protected header would change the meaning
-/// of the message, or a separate rule handles the header.
+/// Returns whether a header is forwarded even if `Connection` names it. Without the header, the message would have
+/// another meaning, or a separate rule decides about the header.
 fn is_protected(name: &HeaderName) -> bool {
     [
         header::HOST,

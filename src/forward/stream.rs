@@ -144,7 +144,8 @@ impl<S> UpstreamStream<S> {
         &self.state
     }
 
-    /// Keeps the error of a write for the read that follows the last received data.
+    /// Keeps the error of a write, and returns `discarded` as if the write had succeeded. The error is returned by the
+    /// read that follows the last received data.
     fn keep_error<T>(&mut self, polled: Poll<io::Result<T>>, discarded: T) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = polled {
             self.failed_write = Some(error);
@@ -155,7 +156,7 @@ impl<S> UpstreamStream<S> {
 }
 
 impl<S: Socket> UpstreamStream<S> {
-    /// Waits until the upstream has reset the connection, or until `limit` has passed. Returns whether it has.
+    /// Waits until the upstream resets the connection, for at most `limit`. Returns whether the connection was reset.
     pub(super) async fn is_reset_within(&self, limit: Duration) -> bool {
         let reset = async {
             while !self.has_socket_error() {

@@ -97,8 +97,8 @@ impl Exchanges {
         self.evicted.store(true, Ordering::Release);
     }
 
-    /// Returns whether the connection must close now. A request can begin while another thread calls
-    /// [`evict`](Self::evict).
+    /// Returns whether the connection must close now: [`evict`](Self::evict) was called, and no request began at the
+    /// same time.
     pub(super) fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Acquire) && self.idleness().is_some()
     }

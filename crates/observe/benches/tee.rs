@@ -163,8 +163,8 @@ fn chunk(criterion: &mut Criterion) {
     }
 }
 
-/// Measures `stream` only. `catch_up` then waits until the consumer has received the given number of streams, and a
-/// pause lets the consumer fall asleep.
+/// Measures the time of `stream`. Outside the measured time, `catch_up` waits until the consumer has received the given
+/// number of streams, and a pause lets the consumer become idle again.
 fn measure(
     group: &mut Group<'_>,
     name: &str,

@@ -34,8 +34,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// the limit is reached, the observer is stuck.
 const MAX_HEARTBEATS: usize = 256;
 
-/// Maximum time that a reader with a limit waits for the state, and again the maximum time of its own drain. Two
-/// readers in a row, such as a scrape and an export, together stay below a second.
+/// Maximum time that a reader waits for the lock of the state, and then the maximum time in which it processes pending
+/// events. Two readers in a row, such as a scrape and an export, take less than a second.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum wait after another reader has waited without success, until the state is available again. The waits of

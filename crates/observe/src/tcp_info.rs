@@ -11,9 +11,9 @@ use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 /// Function that queries TCP statistics from the kernel. Returns `None` for a closed connection.
 pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
-/// Maximum number of queries between two sweeps, which are a quarter of a second apart. At 6 µs each, the queries take
-/// at most 1 % of a core. Exchanges beyond the limit have no round-trip time. Their retransmits are reported with the
-/// next exchange on the connection.
+/// Maximum number of kernel queries for TCP statistics in a quarter of a second, the time between two sweeps. Each
+/// query takes 6 µs, so the queries take at most 1 % of a core. Exchanges beyond the limit have no round-trip time, and
+/// their retransmits are reported with the next exchange on the connection.
 const MAX_QUERIES: usize = 400;
 
 /// Queries the kernel, if the platform supports that.

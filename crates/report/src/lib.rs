@@ -159,7 +159,8 @@ impl Report {
         self.inputs.iter().all(|input| input.broken.is_none())
     }
 
-    /// Returns the subject that absolute limits apply to: B if there is one, otherwise the first.
+    /// Returns the set of requests to which limits without a comparison apply: side B if there is one, otherwise the
+    /// first set.
     fn candidate(&self) -> Option<&Subject> {
         let b = self.subjects.iter().find(|subject| subject.name == "B");
         b.or_else(|| self.subjects.first())

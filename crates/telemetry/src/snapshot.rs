@@ -101,7 +101,7 @@ pub struct SnapshotSource(Arc<TakeSnapshot>);
 type TakeSnapshot = dyn Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync;
 
 impl SnapshotSource {
-    /// Creates a source of values that do not depend on recorded values.
+    /// Creates a source whose values are read from the current state for each export, such as gauges of open streams.
     pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
         Self::holding(move |collect| collect(take()))
     }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokengauge_types::clock::MonotonicInstant;
 
-/// Rate limit for bodies with ordinary expansion. One thread cannot parse more of a flushed stream, so the limit
-/// rejects no traffic that could be observed. The channel carries at most half of this in its design, 100,000 chunks of
-/// 300 bytes per second.
+/// Limit on the decompressed bytes per second of bodies with a usual compression ratio. One thread cannot parse more
+/// than 64 MiB/s of a stream, so the limit does not affect bodies that could be observed. The observation channel is
+/// designed for half of this rate, 100,000 chunks of 300 bytes per second.
 const ORDINARY: Rate = Rate { per_second: 64 << 20, burst: 64 << 20 };
 
 /// Rate limit for bodies with excessive expansion. Even the slowest decoder then uses at most a quarter of the thread,

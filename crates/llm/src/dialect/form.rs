@@ -32,7 +32,7 @@ pub struct Form {
     found: usize,
     /// The current line, or the current piece of a field.
     held: Vec<u8>,
-    /// The rows that match the current field. 0 if the field is skipped.
+    /// Bit set of the rows that match the current field. 0 if the field is skipped.
     field: u128,
     /// The beginning of the field, if a piece of it was delivered.
     word: BoundedText,

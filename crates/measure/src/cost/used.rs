@@ -67,7 +67,8 @@ mod tests {
     use crate::testing::stream;
     use tokengauge_llm::dialect::Usage;
 
-    /// Returns total and source of a call with a prompt of 4,000 bytes.
+    /// Returns the number of tokens of a call with a prompt of 4,000 bytes, and whether it was reported, counted or
+    /// estimated.
     fn used(usage: Option<Usage>, counted: Option<u64>) -> Option<(f64, Source)> {
         let mut record = stream();
         let call = record.call.as_mut().unwrap();

@@ -39,9 +39,9 @@ use tokengauge_types::label_enum;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub baseline: Baseline,
-    /// Number of latest exchanges per model key that are compared with the baseline. The baseline `first` consists of
-    /// the same number of exchanges. Minimum 200, the fewest exchanges for which an index is reported. Maximum 10,000,
-    /// which take 32 KiB for each model key and direction.
+    /// Number of exchanges per model key that are compared with the baseline. If the baseline is `first`, it has the
+    /// same number of exchanges. At least 200, because the drift index is not reported for fewer. At most 10,000, which
+    /// take 32 KiB for each model key and direction.
     pub exchanges: usize,
 }
 

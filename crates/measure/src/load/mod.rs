@@ -86,8 +86,8 @@ pub struct Reading {
     pub lanes: Vec<RouteReading>,
     pub flows: Vec<ModelReading>,
     pub total: TotalReading,
-    /// Remaining rate limits of the caller. [`Load`] leaves the list empty; the owner of the in-flight requests fills
-    /// it in.
+    /// Remaining rate limits that providers reported in response headers. [`Load`] does not know them and leaves the
+    /// list empty; `InFlightRequests` adds them.
     pub quotas: Vec<RateLimitReading>,
 }
 

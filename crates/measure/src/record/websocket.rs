@@ -38,7 +38,7 @@ pub struct CloseFrame {
     pub code: Option<u16>,
 }
 
-/// State of a session from the messages of the API. Empty if the exchange was not a session.
+/// What the API's messages report about a session over WebSocket. Empty if the exchange was not a session.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     /// Whether the provider's last message was an error of the provider.

@@ -417,8 +417,8 @@ mod tests {
         assert!((foretold - seconds).abs() < 1e-3, "{foretold}");
     }
 
-    /// Rows of the SRE workbook for 99.9 % over 30 d, in tokens: spent budget and time to exhaustion of a burn rate. A
-    /// stream weighs as much as it has tokens.
+    /// Compares burn rates with the table in the SRE workbook for an SLO of 99.9 % over 30 d, where each stream counts
+    /// with its number of tokens.
     #[test]
     fn token_budgets_match_the_sre_workbook() {
         const MONTH: u64 = 30 * 24;

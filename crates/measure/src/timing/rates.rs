@@ -172,7 +172,8 @@ mod tests {
         assert_eq!(rates.output, Some(80.0));
     }
 
-    /// Alerts on rates must catch a decode that is slower than the prefill: docs/adr/0007-slow-decode.md.
+    /// A stream has an output rate even if its tokens arrive more slowly than the first one, because alerts on rates
+    /// must find such streams: docs/adr/0007-slow-decode.md.
     #[test]
     fn a_decode_slower_than_the_first_token_has_a_rate() {
         // First token after 300 ms, then one every 500 ms: 2 per second. The average of 21 tokens in 10.3 s is slightly

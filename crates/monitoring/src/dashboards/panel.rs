@@ -46,7 +46,7 @@ pub(super) struct Panel {
     pub(super) min: Option<f64>,
     pub(super) max: Option<f64>,
     pub(super) decimals: Option<u32>,
-    /// Column by which the rows of a table are sorted. Viewers read the first rows first.
+    /// Column by which the rows of a table are sorted, so that the most important rows are at the top.
     pub(super) sort: Option<(String, Order)>,
     /// Widths of table columns with long texts, in pixels. The other columns share the rest.
     pub(super) widths: IndexMap<String, u32>,

@@ -260,8 +260,8 @@ impl Exchange {
         StallThresholds::of(&self.open.route, reasons)
     }
 
-    /// Restarts the stall clock when the request body is sent, unless the response has begun. The backend cannot
-    /// respond before it has the whole request.
+    /// Restarts the stall clock when the request body was sent, so that the time of the upload is not a stall. If the
+    /// response has begun before, the clock is not changed.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(LiveSample)) {
         if self.head.is_none() && self.watch.since().is_some() {
             report_end_of_stall(self.watch.progress(at, StallPhase::FirstToken), out);

@@ -1,4 +1,4 @@
-//! Tests of upgraded exchanges at literal timestamps, from events to records and metrics.
+//! Tests of WebSocket exchanges with fixed timestamps, from their events to records and metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use crate::frame::Frame;
 
-/// Returns the frame for a message. The text of an error is in a header, and the text of an exception is in the payload.
-/// A missing header counts as empty. Returns `None` if the headers violate the format.
+/// Returns the frame for a message. For a message of the type `error`, the text is in a header. For an exception, it is
+/// in the payload. A missing header counts as empty. Returns `None` if the headers violate the format.
 pub fn frame<'a>(headers: &'a [u8], payload: &'a [u8]) -> Option<Frame<'a>> {
     let [mut message_type, mut event_type, mut exception_type]: [&[u8]; 3] = [b""; 3];
     let [mut error_code, mut error_message]: [&[u8]; 2] = [b""; 2];

@@ -102,8 +102,9 @@ impl WebSocket {
         }
     }
 
-    /// Records that `bytes` bytes were lost. If one payload contained all of them, only its message is lost. Otherwise
-    /// the start of the next frame is unknown, and the parser ignores the rest.
+    /// Records that `bytes` bytes were lost. If all of them belong to the payload of one frame, only the message of
+    /// this frame is lost. Otherwise, the start of the next frame is unknown, and the parser ignores the rest of the
+    /// connection.
     pub fn gap(&mut self, bytes: u64, out: &mut impl FnMut(Message<'_>)) {
         let State::Payload(frame) = &mut self.state else {
             return self.give_up();

@@ -189,8 +189,8 @@ fn side_by_side(title: &str, description: &str, rows: &[Measure]) -> Panel {
     }
 }
 
-/// Returns the panel with the verdict on B. The verdict is "Yes" if B is faster by more than 5 % but also
-/// shorter or worse. Shorter means by more than a tenth. Worse means at least one additional failed choice or
+/// Returns the panel that answers whether B is faster at the cost of quality. The answer is "Yes" if B is faster by
+/// more than 5 %, and its responses are shorter by more than a tenth or have at least one additional failed choice or
 /// request per hundred.
 fn verdict() -> Panel {
     let more = |question| format!("({} > bool 0.01)", difference(question));

@@ -347,7 +347,8 @@ part! {
     TcpFacts
     from record::ConnectionSample { rtt, least_rtt, retransmits }
     always {
-        /// Segments retransmitted since the last request that reported them, or since the connection was opened.
+        /// Segments that were retransmitted since the previous request on the connection that has this value, or since
+        /// the connection was opened.
         retransmits["{segment}"]: u32 = *retransmits,
     }
     known {
