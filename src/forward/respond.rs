@@ -74,7 +74,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// Returns the error response, after the observer has received the start of the request body.
+    /// Passes the part of the request body that has arrived to the observer, and then returns the error response.
     async fn into_response(mut self) -> Response<RelayBody> {
         if let Some(body) = self.error.unsent.take() {
             // A timeout is no error: the observer then has only a part of the body.

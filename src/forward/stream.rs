@@ -53,7 +53,7 @@ pub struct StreamState {
 /// How the upstream ended a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum StreamEnd {
-    /// The connection is open, or failed for a reason other than those below.
+    /// The connection has not failed, or it failed for a reason that has no variant of its own.
     #[default]
     Open,
     /// FIN. RST may follow if data arrives at the closed socket.

@@ -41,8 +41,8 @@ const MAX_RESPONSE: usize = 2_048;
 /// Maximum number of responses to earlier requests that are skipped. Such responses exist only if one arrived late.
 const MAX_STALE_RESPONSES: usize = 8;
 
-/// Number of requests without any response after which no more are sent. If the kernel module is missing, each request
-/// makes the kernel search for it on disk.
+/// Number of kernel requests that may fail in a row. After that, no more are sent: if the kernel module is missing,
+/// each request makes the kernel search for it on disk.
 const MAX_FAILED_REQUESTS: u32 = 64;
 
 /// A netlink socket.

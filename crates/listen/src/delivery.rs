@@ -26,7 +26,7 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct FlushSignal {
     is_awaited: AtomicBool,
-    /// Number of flushes that a body waited for. Wraps around.
+    /// Number of times that the connection was flushed while a body waited for it. The number wraps around.
     flushes: AtomicU32,
     waiting: Mutex<Vec<Waker>>,
     /// Wakes the task that drives the connection.
@@ -95,8 +95,8 @@ impl Protocol for Http1 {
     }
 }
 
-/// Flow control can hold frames of a stream back while the connection is flushed. Each frame is dropped once it was
-/// written.
+/// The frames that were not written yet. A flush of the connection does not prove that a frame was written, because
+/// flow control can delay the frames of one stream. HTTP/2 drops each frame after it has written it.
 #[derive(Debug, Default)]
 pub(super) struct Http2(Arc<Unwritten>);
 

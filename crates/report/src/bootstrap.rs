@@ -10,8 +10,8 @@
 
 use crate::statistics::{LEVELS, truncate};
 
-/// Maximum number of values drawn per side and resample. With 10,000 values, a hundred of them are above the 99th
-/// percentile, and a comparison takes about a second.
+/// Maximum number of values in one resample of one side of a comparison. With 10,000 values, a hundred are above the
+/// 99th percentile, so that this percentile is stable, and a comparison takes about a second.
 const MAX_DRAWS: usize = 10_000;
 /// Number of bins into which a side's sorted values are divided. The quantiles of a resample are read from these bins.
 /// Quantiles are exact up to this number of values. With more values, their rank is accurate to 0.01 %.
@@ -63,7 +63,8 @@ pub struct Sampler {
     strata: Vec<SampledStratum>,
     /// The representative value of each bin.
     bins: Vec<f64>,
-    /// Factor for the deviations of a resample: √(m ÷ n) for m drawn of n values, and 1 if all n are drawn.
+    /// Factor that corrects the spread of a resample that has fewer values than the data: √(m ÷ n) for m drawn of n
+    /// values, and 1 if all n are drawn.
     scale: f64,
     estimates: Estimates,
 }

@@ -18,8 +18,8 @@ pub const METHOD: &str =
 /// Number of concurrency bins. With 20 bins, the result is accurate to a twentieth of the concurrency range, and most
 /// bins contain enough time slices.
 const BINS: usize = 20;
-/// Minimum number of time slices in a bin. The run only passed through a concurrency level with fewer slices, so their
-/// mean is not meaningful.
+/// Minimum number of time slices of a concurrency level. With fewer slices, the run was at this level only for a
+/// moment, and the mean of the slices is not meaningful.
 const MIN_SLICES_PER_BIN: u64 = 3;
 /// Minimum number of points of a curve. Fewer points do not show a shape.
 const MIN_POINTS: usize = 5;

@@ -150,7 +150,7 @@ pub fn find<'r>(
     }
 }
 
-/// Returns the start of the request at `place` in the order of starts.
+/// Sorts the requests by their start time, and returns the start time of the one with the index `place`.
 fn nth_start<'r>(rows: impl Iterator<Item = &'r Row>, place: u64) -> Option<u64> {
     let mut starts: Vec<u64> = rows.map(|row| row.start).collect();
     starts.sort_unstable();

@@ -207,7 +207,7 @@ pub fn scrape_succeeded(upstream: &str, engine: &str) {
     info!(upstream, engine, "engine metrics scrape succeeded");
 }
 
-/// An OTLP export failed. Logged once, until an export succeeds.
+/// An OTLP export failed. Later failures are not logged until an export has succeeded.
 pub fn export_failed(signal: &str, endpoint: &str, problem: &str) {
     warn!(signal, endpoint, problem, "OTLP export failed");
 }

@@ -39,7 +39,8 @@ pub struct StateSnapshot {
     pub draining: Duration,
     /// Counts of the request log's lines.
     pub request_log: request_log::LineCounts,
-    /// How often a *combination* of admitted label values exceeded its limit. The metrics reader sets this value.
+    /// How often a new combination of label values exceeded the limit of combinations, so that some of its labels were
+    /// replaced by `other`. The metrics reader sets this value.
     pub folded_series: u64,
 }
 

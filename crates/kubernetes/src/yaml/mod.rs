@@ -55,7 +55,8 @@ pub struct Loss {
     /// Line number in the original document, starting at 1.
     pub line: usize,
     pub kind: LossKind,
-    /// The missing text. For a rewritten collection, this is its JSON pointer.
+    /// The text that the edit removed, such as a comment. If the edit wrote a whole list or mapping again, the JSON
+    /// pointer of this list or mapping.
     pub text: String,
 }
 

@@ -168,7 +168,8 @@ impl Default for TokenCounter {
     }
 }
 
-/// Number of bytes, by kind, of the texts beyond [`MOST_STREAMS`].
+/// Number of bytes of each kind in the texts after the first [`MOST_STREAMS`]. The tokens of these texts are estimated
+/// from the bytes.
 #[derive(Clone, Debug, Default)]
 struct Beyond {
     bytes: [u64; TextKind::ALL.len()],

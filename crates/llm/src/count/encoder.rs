@@ -234,7 +234,8 @@ impl TextCounter {
     }
 }
 
-/// Merges `piece`. `before` is an earlier merge of a prefix of the piece, or of a longer text.
+/// Merges the tokens of `piece`. `before` is an earlier result: the result for a prefix of the piece is continued, and
+/// the result for a longer text is not used.
 fn merge(vocabulary: &Vocabulary, piece: &[u8], before: Merged) -> Merged {
     match before.length().cmp(&piece.len()) {
         // If each delta is one token, the previous query counted the piece just before this delta decided it.

@@ -44,7 +44,7 @@ pub fn index(count: super::lenient::Count) -> Option<u32> {
     u32::try_from(count.0?).ok()
 }
 
-/// Emits values that every message of a response repeats, such as the id and the model, only once.
+/// Emits the first occurrence of values that every message of a response repeats, such as the id and the model.
 #[derive(Debug, Default)]
 pub struct Preamble {
     id: bool,

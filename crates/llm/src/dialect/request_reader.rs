@@ -88,7 +88,8 @@ mod tests {
         DetectedApi { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
     }
 
-    /// Returns the facts of a request. Asserts that they are the same for every cut of its body.
+    /// Returns what is known about a request after its body was read. Asserts that the result is the same if the body
+    /// is split at any position.
     fn facts(body: &str) -> RequestFacts {
         let read = |pieces: &[&[u8]]| {
             let mut reader = RequestReader::new(&chat());

@@ -52,8 +52,8 @@ struct Entry {
     route: String,
     #[serde(alias = "vantage")]
     position: ProxyPosition,
-    /// Pairs of a length in tokens and a number of exchanges. The exchanges have this length or a slightly greater one
-    /// in the same bucket.
+    /// A histogram: pairs of a length in tokens, which is the lower bound of a bucket, and the number of exchanges in
+    /// this bucket.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,
 }

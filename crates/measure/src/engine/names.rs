@@ -40,7 +40,8 @@ pub(super) const PROCESS_START: &str = "process_start_time_seconds";
 /// Labels of parallel ranks that share the same work. Each rank reports all of the work, so the ranks are not summed.
 pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 
-/// A label whose series are parts of the series in which the label is empty.
+/// A label that splits a total: the series with a value are parts of the series in which the label is empty. Do not add
+/// both.
 pub(super) const PART: &str = "priority";
 
 const fn name(engine: Engine, what: What, name: &'static str) -> Name {

@@ -113,7 +113,8 @@ impl StallClock {
         self.awaited
     }
 
-    /// Restarts the clock because the backend received or produced data. Returns the stall that this ends.
+    /// Restarts the clock because the backend received or produced data. If the stream was stalled until now, returns
+    /// the stall.
     pub fn progress(&mut self, at: MonotonicInstant, awaited: StallPhase) -> Option<Stall> {
         let ended = self.stop(at);
         self.awaited = awaited;

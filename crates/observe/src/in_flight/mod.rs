@@ -105,7 +105,7 @@ impl InFlightRequests {
     /// Time between two heartbeats of the runtime. See [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
-    /// Default memory budget in bytes of the parsers of all requests: 1,000 concurrent gzip streams.
+    /// Default memory budget in bytes of the parsers of all requests. It is enough for 1,000 concurrent gzip streams.
     pub const DEFAULT_MEMORY: usize = 48 << 20;
 
     pub fn new(

@@ -610,7 +610,8 @@ mod tests {
         );
     }
 
-    /// Returns the endpoint for traces and the only warning: its text, and whether the value is ignored.
+    /// Returns the endpoint for traces, and the warning if there is one: its text, and whether the value of the
+    /// variable is ignored. Asserts that there is at most one warning.
     fn endpoint(variables: &[(&str, &str)]) -> (Option<String>, Option<(String, bool)>) {
         let (config, warnings) = Config::from_env(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);

@@ -34,7 +34,7 @@ pub struct EndInstruments {
     /// Duration of the request to the upstream. `None` if nothing was sent.
     pub client: Option<BoundExemplarHistogram<f64>>,
     pub finished: BoundCounter<u64>,
-    /// Series of the counter `finished`, for an exemplar. `None` if the exchange succeeded.
+    /// If the exchange failed, the series of the counter `finished` to which the exemplar of this exchange is added.
     pub failed: Option<SeriesId>,
     /// Instruments of the call. `None` for plain HTTP.
     pub call: Option<CallEnd>,

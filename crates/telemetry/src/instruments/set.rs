@@ -106,7 +106,7 @@ instruments! {
 }
 
 instruments! {
-    /// Instruments of `gen_ai.server.*`. Their names are the same in both sets of names.
+    /// Instruments of `gen_ai.server.*`. The names are the same with `otlp.genai_names: latest` and `legacy`.
     GenAiServer {
         duration: ExemplarHistogram<f64> = semconv::SERVER_DURATION,
         first_token: ExemplarHistogram<f64> = semconv::SERVER_FIRST_TOKEN,

@@ -265,7 +265,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Exports all signals until a stop is requested, and afterwards for at most the requested time limit.
+    /// Exports all signals until a stop is requested. Then exports what is left, for at most the time limit of the
+    /// stop. Returns whether everything was sent.
     async fn send(&self, transports: Transports) -> bool {
         let last_metrics = Cell::new(transports.metrics.is_none());
         let metrics = async {

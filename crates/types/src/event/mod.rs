@@ -94,8 +94,8 @@ pub enum ObserverEvent {
     End(Ending),
 }
 
-/// Minimum time between the delivery of a frame and the next poll that counts as backpressure. A shorter time is a
-/// scheduling delay and not caused by a slow client.
+/// Minimum time from the delivery of a frame to the next poll. Only a longer time counts as backpressure, because a
+/// shorter one is a scheduling delay and not caused by a slow client.
 pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
 /// Time in microseconds before this chunk during which the client side did not poll the response body. Saturates at 71

@@ -55,8 +55,8 @@ fn is_visible(character: char) -> bool {
     character.is_ascii_graphic() || character.is_alphanumeric()
 }
 
-/// Returns the boundary two characters before `from`. A safe position depends on three characters, of which the last
-/// may have just arrived.
+/// Returns the character boundary two characters before `from`. Whether a text can be split at a position depends on
+/// three characters, and the last of them may have just arrived.
 fn two_characters_before(text: &str, from: usize) -> usize {
     let before = text.get(..from).unwrap_or_default().chars().rev();
     let bytes: usize = before.take(2).map(char::len_utf8).sum();

@@ -79,7 +79,8 @@ enum State {
     InKey,
     Colon,
     InText,
-    /// In an object or list that is delivered as text, or in a value that no row reads.
+    /// The scanner is inside an object or list that is delivered as text, or inside a value that is skipped because no
+    /// row reads it.
     InRaw(Scanner<false>),
     InScalar,
     AfterValue,

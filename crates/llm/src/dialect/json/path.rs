@@ -37,7 +37,8 @@ pub struct Paths<F: 'static> {
 /// Properties of all rows, computed at compile time. The scanner needs them for every key and every open row.
 #[derive(Clone, Copy, Debug)]
 struct Index {
-    /// For each row, the offset at which each step of its path ends. 0 means that the path has no such step.
+    /// For each row of the table, the end of each step within the row's path, in bytes. 0 means that the path has no
+    /// such step.
     ends: [[u8; MOST_STEPS]; MOST_ROWS],
     /// For each depth and each hash of a key, the rows whose step at this depth has a key with this hash.
     by_hash: [[u128; BUCKETS]; MOST_STEPS],

@@ -139,7 +139,7 @@ pub struct Table {
     pub full_text_is_last: bool,
     /// Whether a response has only one choice, with its content blocks in lists. Tool calls are then numbered by block.
     pub has_blocks: bool,
-    /// Whether every JSON object between server-sent events is an error, regardless of its keys.
+    /// Whether a JSON object on a line of its own, outside a server-sent event, is an error whatever its keys are.
     pub bare_object_is_error: bool,
     pub parse_usage: fn(&str) -> Usage,
 }
