@@ -304,7 +304,8 @@ mod tests {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
     }
 
-    /// Without the second attempt, the first one ends after more than a minute.
+    /// Connecting to an address that does not answer takes more than a minute. The second address must be tried before
+    /// that.
     #[tokio::test]
     async fn an_address_that_does_not_answer_delays_the_next_only_shortly() {
         let (dead, _listener, _first) = silent().await;

@@ -57,15 +57,15 @@ pub enum Channel {
     Http2(Http2Sender, StreamPermit),
 }
 
-/// A place for one stream on a connection. Held until the response is complete.
+/// The right to send one request on a connection, as one of its streams. Held until the response is complete.
 #[derive(Debug)]
 pub struct StreamPermit(Arc<Http2Connection>);
 
 enum Found {
     Place(StreamPermit),
-    /// A connection that will have places.
+    /// A connection that another request is opening. Its limit of streams is not known yet.
     Pending(Waiting),
-    /// A connection that the caller must open, with a place for the caller.
+    /// The caller must open a new connection. The permit lets its first stream use this connection.
     New(StreamPermit),
 }
 

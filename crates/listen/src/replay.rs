@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 /// Connection preface of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream that returns its first bytes again, followed by the rest.
+/// A stream whose first bytes were already read. It returns these bytes first, and then the rest of the stream.
 #[derive(Debug)]
 pub(super) struct ReplayStream<T> {
     inner: T,

@@ -33,7 +33,7 @@ struct State {
     next: u64,
 }
 
-/// Permit of an active or queued exchange, held until dropped.
+/// Permit of an exchange that is active or queued. Dropping it makes room for the next exchange.
 #[derive(Debug)]
 pub struct Permit {
     limiter: Arc<ConcurrencyLimiter>,

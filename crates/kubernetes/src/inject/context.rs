@@ -162,8 +162,8 @@ impl InjectionContext {
         })
     }
 
-    /// Returns the NetworkPolicies that allow this port of the pods by number. Policies that use the name of
-    /// the port need no change.
+    /// Returns the NetworkPolicies that allow traffic to this port of the pods and name the port by its number.
+    /// Policies with the name of the port need no change.
     pub(super) fn policies_by_number(&self, pods: &PodSet, port: u16) -> Vec<String> {
         self.names("NetworkPolicy", |policy| {
             let rules = items(policy, "/spec/ingress").iter();

@@ -77,7 +77,7 @@ impl ContentDecoder {
         matches!(self.state, State::Unread)
     }
 
-    /// Whether the rest of the body is not decoded because it exceeded a limit or the budget.
+    /// Whether decoding of this body ended early, because the body exceeded a limit or the shared budget is used up.
     pub const fn is_given_up(&self) -> bool {
         matches!(self.error, Some(ParseError::DecompressionLimit | ParseError::Budget))
     }

@@ -100,7 +100,8 @@ impl Backends {
         }
     }
 
-    /// Records the result of a scrape of `upstream` at `at`. `wall` is the wall-clock time of `at`.
+    /// Records the result of a scrape of `upstream`. `at` and `wall` are the time of the scrape on the monotonic clock
+    /// and on the wall clock.
     pub fn asked(
         &mut self,
         at: MonotonicInstant,

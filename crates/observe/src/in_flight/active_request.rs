@@ -28,7 +28,8 @@ pub(super) struct ActiveRequest {
     pub(super) live_state: Arc<LiveState>,
     /// Time up to which the duration of the stream is already recorded.
     pub(super) swept: MonotonicInstant,
-    /// Whether the provider has sent its final event. Later time is not stream time.
+    /// Whether the provider has sent its final event. The duration of the stream ends there, even if the connection
+    /// stays open.
     pub(super) is_stream_over: bool,
     /// Time at which the last bytes of the response arrived.
     pub(super) arrived: Option<MonotonicInstant>,

@@ -167,7 +167,7 @@ part! {
         tools: bool = *tools,
     }
     known {
-        /// API detected from the request body, if the path matches several.
+        /// API that was detected from the request body. Present if several APIs have the path of the request.
         api: &'static str = api.map(Api::as_str),
         /// Model in the request.
         model: &'a str = text(model.as_ref()),
