@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 
 /// The recent token counts of one model key. Three windows of 300 slots take 7 KiB, in addition to the memory of
-/// [`Recent`].
+/// `Recent`.
 #[derive(Debug)]
 pub struct ModelLoad {
     /// Output tokens counted chunk by chunk.
