@@ -144,7 +144,7 @@ impl App {
             ..views::client_load(loads.iter().map(|load| load()))
         });
         let core = Core::start(&config, export, others)?;
-        let forwarder = Forwarder::new(forward::RequestOpener {
+        let forwarder = Forwarder::new(forward::Dependencies {
             routes: Arc::clone(&routes),
             channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),

@@ -1,12 +1,17 @@
-//! Waits for a permit of the route's concurrency limiter.
+//! The service that waits for a permit of the route's concurrency limiter.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use http::Request;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tower::Service;
 
 use super::ShutdownState;
+use super::body::RelayBody;
 use super::buffered_body::{self, Upload, readable_body};
 use super::error::ForwardError;
 use super::limiter::{Entry, Permit, Queued};
@@ -29,66 +34,117 @@ pub struct AdmittedRequest {
     pub(super) deadline: Option<Instant>,
 }
 
-/// A request that has entered the concurrency limiter of its route.
-#[derive(Debug)]
-pub struct EnteredRequest {
-    request: AdmittedRequest,
-    /// `None` if the request was admitted at once.
-    queued: Option<Queued>,
+/// Service that waits for a permit of the route's concurrency limiter before it calls the inner service.
+#[derive(Clone, Debug)]
+pub struct Admission<S> {
+    pub(super) inner: S,
+    pub(super) shutdown: watch::Sender<ShutdownState>,
 }
 
-impl EnteredRequest {
-    /// Enters the limiter. Not async, so that requests are queued in the order in which they arrive.
-    pub(super) fn new(request: OpenRequest) -> Result<Self, ForwardError> {
+pin_project! {
+    /// The response future of [`Admission`].
+    #[project = AdmissionProjection]
+    pub enum AdmissionFuture<S, F> {
+        Rejected { error: Option<ForwardError> },
+        // Boxed, because most requests never wait.
+        Queued { waiting: Pin<Box<dyn Future<Output = Result<AdmittedRequest, ForwardError>> + Send>>, inner: S },
+        Admitted { #[pin] future: F },
+    }
+}
+
+impl<S> Service<OpenRequest> for Admission<S>
+where
+    S: Service<AdmittedRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
+{
+    type Response = S::Response;
+    type Error = ForwardError;
+    type Future = AdmissionFuture<S, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    /// Enters the limiter here and not in the future, so that requests are queued in the order in which they arrive.
+    fn call(&mut self, request: OpenRequest) -> Self::Future {
         let OpenRequest { request, received_at, destination } = request;
-        let rejected = |error: ForwardError, request| Err(error.with_unsent(request));
         let destination = match destination {
             Ok(destination) => destination,
             Err(reason) => {
-                return rejected(ForwardError::new(Ending::Rejected(reason)), request);
+                let error = ForwardError::new(Ending::Rejected(reason));
+                return AdmissionFuture::rejected(error, request);
             }
         };
-        let observer = request.body().observer();
-        let (permit, queued) = match destination.limiter.map(|limiter| limiter.enter()) {
-            Some(Entry::Full(limit)) => {
-                return rejected(overload(&limit, "the queue is full"), request);
-            }
-            Some(Entry::Queued(queued)) => {
-                observer.report(clock::now(), ObserverEvent::Queued);
-                (None, Some(queued))
-            }
-            Some(Entry::Admitted(permit)) => (Some(permit), None),
-            None => (None, None),
-        };
-        if queued.is_none() {
-            observer.report(received_at, ObserverEvent::Admitted);
-        }
         let total = destination.upstream.config().timeouts.total;
-        let request = AdmittedRequest {
+        let mut admitted = AdmittedRequest {
             request,
             upstream: destination.upstream,
             stripped: destination.stripped,
-            permit,
+            permit: None,
             deadline: total.map(|total| Instant::now() + total),
         };
-        Ok(Self { request, queued })
-    }
-
-    /// Waits until the request is admitted.
-    pub(super) async fn admitted(
-        self,
-        shutdown: watch::Receiver<ShutdownState>,
-    ) -> Result<AdmittedRequest, ForwardError> {
-        let Self { mut request, queued } = self;
-        let Some(queued) = queued else { return Ok(request) };
-        let body = readable_body(&mut request.request);
-        match wait_for_permit(queued, body, request.deadline, shutdown).await {
-            Ok(permit) => {
-                request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
-                Ok(AdmittedRequest { permit: Some(permit), ..request })
+        let observer = admitted.request.body().observer();
+        match destination.limiter.map(|limiter| limiter.enter()) {
+            Some(Entry::Full(limit)) => {
+                let error = overload(&limit, "the queue is full");
+                return AdmissionFuture::rejected(error, admitted.request);
             }
-            Err(error) => Err(error.with_unsent(request.request)),
+            Some(Entry::Queued(queued)) => {
+                observer.report(clock::now(), ObserverEvent::Queued);
+                let waiting = Box::pin(wait(queued, admitted, self.shutdown.subscribe()));
+                return AdmissionFuture::Queued { waiting, inner: self.inner.clone() };
+            }
+            Some(Entry::Admitted(permit)) => admitted.permit = Some(permit),
+            None => {}
         }
+        observer.report(received_at, ObserverEvent::Admitted);
+        AdmissionFuture::Admitted { future: self.inner.call(admitted) }
+    }
+}
+
+impl<S, F> AdmissionFuture<S, F> {
+    fn rejected(error: ForwardError, request: Request<Upload>) -> Self {
+        Self::Rejected { error: Some(error.with_unsent(request)) }
+    }
+}
+
+impl<S> Future for AdmissionFuture<S, S::Future>
+where
+    S: Service<AdmittedRequest, Error = ForwardError>,
+{
+    type Output = Result<S::Response, ForwardError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let future = match self.as_mut().project() {
+                AdmissionProjection::Rejected { error } => {
+                    let error = error.take().expect("a future is not polled after it is ready");
+                    return Poll::Ready(Err(error));
+                }
+                AdmissionProjection::Queued { waiting, inner } => {
+                    let admitted = ready!(waiting.as_mut().poll(cx))?;
+                    // The service below is always ready.
+                    inner.call(admitted)
+                }
+                AdmissionProjection::Admitted { future } => return future.poll(cx),
+            };
+            self.set(Self::Admitted { future });
+        }
+    }
+}
+
+/// Waits for the permit of `request`.
+async fn wait(
+    queued: Queued,
+    mut request: AdmittedRequest,
+    shutdown: watch::Receiver<ShutdownState>,
+) -> Result<AdmittedRequest, ForwardError> {
+    let body = readable_body(&mut request.request);
+    match wait_for_permit(queued, body, request.deadline, shutdown).await {
+        Ok(permit) => {
+            request.request.body().observer().report(clock::now(), ObserverEvent::Admitted);
+            Ok(AdmittedRequest { permit: Some(permit), ..request })
+        }
+        Err(error) => Err(error.with_unsent(request.request)),
     }
 }
 

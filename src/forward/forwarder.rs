@@ -3,16 +3,33 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::sync::watch;
-use tower::{Layer, Service};
+use tower::{Service, ServiceBuilder};
 
-use super::open::{ClientRequest, RequestOpener};
+use super::admission::Admission;
+use super::open::RequestOpener;
+use super::relay::Relay;
 use super::respond::Respond;
+use super::route::{ClientRequest, Route, RouteTable};
 use super::{ProxyBody, ShutdownState};
 use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::ObservationChannel;
+use tokengauge_observe::trace::Propagation;
 use tokengauge_observe::{Observe, ObserveLayer};
+use tokengauge_types::event::RouteFacts;
+
+/// Dependencies of a [`Forwarder`].
+#[derive(Debug)]
+pub struct Dependencies {
+    /// The current routes. A reload replaces the table; each request keeps its original route.
+    pub routes: Arc<ArcSwap<RouteTable>>,
+    pub channel: Arc<ObservationChannel>,
+    /// Route facts that are reported for requests that match no route.
+    pub unrouted: Arc<RouteFacts>,
+    pub propagation: Propagation,
+}
 
 /// Forwards requests to their upstreams. One instance serves the whole process.
 #[derive(Debug)]
@@ -22,15 +39,24 @@ pub struct Forwarder {
     shutdown: watch::Sender<ShutdownState>,
 }
 
-type Stack = Observe<Respond, RequestOpener>;
+type Stack = Route<Observe<Respond<Admission<Relay>>, RequestOpener>>;
 
 impl Forwarder {
-    pub fn new(opener: RequestOpener) -> Arc<Self> {
-        let channel = Arc::clone(&opener.channel);
+    pub fn new(dependencies: Dependencies) -> Arc<Self> {
+        let Dependencies { routes, channel, unrouted, propagation } = dependencies;
         let shutdown = watch::Sender::new(ShutdownState::Serving);
-        let respond = Respond { shutdown: shutdown.clone() };
-        // Opens the exchange and copies both bodies into the observation channel.
-        let stack = ObserveLayer::with_opener(opener).layer(respond);
+        let opener = RequestOpener { channel: Arc::clone(&channel), propagation };
+        let stack = ServiceBuilder::new()
+            // Finds the route of the request.
+            .layer_fn(|inner| Route { inner, routes: routes.clone(), unrouted: unrouted.clone() })
+            // Opens the exchange and copies both bodies into the observation channel.
+            .layer(ObserveLayer::with_opener(opener))
+            // Answers with an error response if a service below fails.
+            .layer_fn(|inner| Respond { inner })
+            // Waits for a permit of the route's concurrency limiter.
+            .layer_fn(|inner| Admission { inner, shutdown: shutdown.clone() })
+            // Sends the request to its upstream.
+            .service(Relay { shutdown: shutdown.clone() });
         Arc::new(Self { stack, channel, shutdown })
     }
 

@@ -1,7 +1,6 @@
 //! Forwards requests to upstreams and streams responses back, unchanged.
 //!
-//! [`Forwarder`] is a stack of two tower services. The outer one finds the route and opens the exchange. The inner one
-//! waits for admission, relays the request and answers with the response or an error.
+//! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
 //!
 //! **Cancellation.** When the client disconnects, hyper drops the future of the request or, later, the response body.
 //! Both own the connection to the upstream, which closes at the same time. The closed connection makes an engine stop
@@ -48,9 +47,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::body::{BodyError, RelayBody};
 pub use self::connect::SetupError;
-pub use self::forwarder::{ForwardService, Forwarder};
+pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
 pub use self::identity::Identity;
-pub use self::open::RequestOpener;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
 pub use self::resolver::Resolver;

@@ -1,28 +1,17 @@
-//! Finds the route of a request and opens its exchange, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
+//! Opens the exchange of a routed request, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use http::Request;
 
 use super::buffered_body::Upload;
-use super::open_sockets;
-use super::route::{Destination, RouteTable};
-use super::target;
+use super::route::{Destination, RoutedRequest};
 use crate::route::TraceHeaders;
-use tokengauge_listen::{Peer, ReceivedBody};
 use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
 use tokengauge_observe::trace::Propagation;
-use tokengauge_observe::{OpenExchange, RequestContext, describe_request, host};
+use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
 use tokengauge_types::clock::{self, MonotonicInstant};
-use tokengauge_types::event::{RejectReason, RouteFacts, Scheme};
-
-/// A request as it arrives from the listener, before routing.
-#[derive(Debug)]
-pub struct ClientRequest {
-    pub(super) request: Request<ReceivedBody>,
-    pub(super) client: Peer,
-}
+use tokengauge_types::event::{RejectReason, Scheme};
 
 /// A request whose exchange is open. While its body is read and sent, the body reports events to the observer.
 #[derive(Debug)]
@@ -32,15 +21,10 @@ pub struct OpenRequest {
     pub(super) destination: Result<Destination, RejectReason>,
 }
 
-/// Routes requests and opens their exchanges. The route determines the upstream and the concurrency limit.
 #[derive(Debug)]
 pub struct RequestOpener {
-    /// The current routes. A reload replaces the table; each request keeps its original route.
-    pub routes: Arc<ArcSwap<RouteTable>>,
-    pub channel: Arc<ObservationChannel>,
-    /// Route facts that are reported for requests that match no route.
-    pub unrouted: Arc<RouteFacts>,
-    pub propagation: Propagation,
+    pub(super) channel: Arc<ObservationChannel>,
+    pub(super) propagation: Propagation,
 }
 
 impl OpenRequest {
@@ -49,36 +33,16 @@ impl OpenRequest {
     }
 }
 
-impl OpenExchange<ClientRequest> for RequestOpener {
+impl OpenExchange<RoutedRequest> for RequestOpener {
     type Request = OpenRequest;
 
-    fn open(&self, request: ClientRequest) -> (OpenRequest, RequestObserver) {
-        let ClientRequest { mut request, client } = request;
-        let routes = self.routes.load();
-        let (route, trace_headers, destination) =
-            match routes.find(host(&request), request.uri().path()) {
-                Some((route, destination)) => (Arc::clone(&route.facts), route.trace, destination),
-                None => {
-                    let destination = Err(RejectReason::NoRoute);
-                    (Arc::clone(&self.unrouted), TraceHeaders::default(), destination)
-                }
-            };
-        let identity = routes.identity().read(request.headers());
-        // Drops the reference to the table before the request is forwarded, so that a reload does not wait for any
-        // request.
-        drop(routes);
-        let is_loop = client.connection.as_deref().is_some_and(open_sockets::is_own);
-        let destination = if is_loop {
-            Err(RejectReason::Loop)
-        } else if target::has_one_host(&request) {
-            destination
-        } else {
-            Err(RejectReason::BadRequest)
-        };
+    fn open(&self, request: RoutedRequest) -> (OpenRequest, RequestObserver) {
         let received_at = clock::now();
+        let RoutedRequest { mut request, client, facts, identity, trace_headers, destination } =
+            request;
         let (trace, carried) = self.propagation.read(request.headers());
         let context = RequestContext {
-            route,
+            route: facts,
             connection: client.connection,
             scheme: if client.tls { Scheme::Https } else { Scheme::Http },
             trace,

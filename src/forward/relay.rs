@@ -1,7 +1,8 @@
-//! Sends an admitted request to its upstream and returns the response. The response body drives the connection.
+//! The innermost service: sends an admitted request to its upstream and returns the response.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -11,6 +12,7 @@ use hyper::client::conn::TrySendError;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tower::Service;
 
 use super::admission::AdmittedRequest;
 use super::body::{BodyTimeouts, Hold, RelayBody};
@@ -32,14 +34,33 @@ use tokengauge_types::event::{
     ConnectTimings, Ending, ObserverEvent, RejectReason, TimeoutKind, UpstreamFailure,
 };
 
-pub(super) fn relay(
-    request: AdmittedRequest,
-    shutdown: watch::Sender<ShutdownState>,
-) -> impl Future<Output = Result<Response<RelayBody>, ForwardError>> {
-    let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
-    let observer = request.body().observer().clone();
-    let exchange = Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
-    exchange.run(request, stripped)
+/// Sends each request to its upstream. The response body drives the connection.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    pub(super) shutdown: watch::Sender<ShutdownState>,
+}
+
+/// The response future of [`Relay`]. It is boxed, because hyper reserves memory for the future of a request for the
+/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
+type RelayFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, ForwardError>> + Send>>;
+
+impl Service<AdmittedRequest> for Relay {
+    type Response = Response<RelayBody>;
+    type Error = ForwardError;
+    type Future = RelayFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: AdmittedRequest) -> RelayFuture {
+        let AdmittedRequest { request, upstream, stripped, permit, deadline } = request;
+        let observer = request.body().observer().clone();
+        let shutdown = self.shutdown.clone();
+        let exchange =
+            Exchange { upstream, observer, permit, deadline, shutdown, is_repeated: false };
+        Box::pin(exchange.run(request, stripped))
+    }
 }
 
 /// State of one exchange with an upstream, until the response headers arrive.

@@ -1,21 +1,18 @@
-//! The innermost service: answers every request, with the response of its upstream or with an error response.
+//! The service that converts forwarding errors to error responses, so that the proxy answers every request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Response;
-use tokio::sync::watch;
+use pin_project_lite::pin_project;
 use tokio::time::timeout;
 use tower::Service;
 
-use super::ShutdownState;
-use super::admission::EnteredRequest;
 use super::body::RelayBody;
 use super::error::ForwardError;
 use super::open::OpenRequest;
-use super::relay::relay;
 use tokengauge_observe::describe_response;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
@@ -26,43 +23,61 @@ use tokengauge_types::event::Ending;
 /// away. Clients wait longer than this before they retry.
 const REQUEST_REST_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Sends each request to its upstream, as soon as the route's concurrency limit admits the request.
+/// Converts errors of the inner services to JSON responses.
 #[derive(Clone, Debug)]
-pub struct Respond {
-    pub(super) shutdown: watch::Sender<ShutdownState>,
+pub struct Respond<S> {
+    pub(super) inner: S,
 }
 
-/// The response future of [`Respond`]. It is boxed, because hyper reserves memory for the future of a request for the
-/// lifetime of the connection. The memory of the box is freed once the response headers are returned.
-type RespondFuture = Pin<Box<dyn Future<Output = Result<Response<RelayBody>, Infallible>> + Send>>;
+pin_project! {
+    /// The response future of [`Respond`].
+    #[project = RespondProjection]
+    pub enum RespondFuture<F> {
+        Forwarding { #[pin] inner: F, observer: RequestObserver },
+        // Boxed, because most requests get the response of an upstream.
+        Failed { response: Pin<Box<dyn Future<Output = Response<RelayBody>> + Send>> },
+    }
+}
 
-impl Service<OpenRequest> for Respond {
+impl<S> Service<OpenRequest> for Respond<S>
+where
+    S: Service<OpenRequest, Response = Response<RelayBody>, Error = ForwardError>,
+{
     type Response = Response<RelayBody>;
     type Error = Infallible;
-    type Future = RespondFuture;
+    type Future = RespondFuture<S::Future>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // The services below are always ready.
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: OpenRequest) -> RespondFuture {
+    fn call(&mut self, request: OpenRequest) -> Self::Future {
         let observer = request.observer().clone();
-        let forwarding = forward(EnteredRequest::new(request), self.shutdown.clone());
-        Box::pin(async {
-            Ok(match forwarding.await {
-                Ok(response) => response,
-                Err(error) => Failure { error, observer }.into_response().await,
-            })
-        })
+        RespondFuture::Forwarding { inner: self.inner.call(request), observer }
     }
 }
 
-async fn forward(
-    request: Result<EnteredRequest, ForwardError>,
-    shutdown: watch::Sender<ShutdownState>,
-) -> Result<Response<RelayBody>, ForwardError> {
-    let admitted = request?.admitted(shutdown.subscribe()).await?;
-    relay(admitted, shutdown).await
+impl<F> Future for RespondFuture<F>
+where
+    F: Future<Output = Result<Response<RelayBody>, ForwardError>>,
+{
+    type Output = Result<Response<RelayBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let failure = match self.as_mut().project() {
+                RespondProjection::Forwarding { inner, observer } => match ready!(inner.poll(cx)) {
+                    Ok(response) => return Poll::Ready(Ok(response)),
+                    Err(error) => Failure { error, observer: observer.clone() },
+                },
+                RespondProjection::Failed { response } => {
+                    return response.as_mut().poll(cx).map(Ok);
+                }
+            };
+            self.set(Self::Failed { response: Box::pin(failure.into_response()) });
+        }
+    }
 }
 
 /// A failed exchange. Reports the error as the end of the exchange when it is dropped, even if the client leaves before

@@ -1,17 +1,93 @@
-//! The table of routes and their upstreams.
+//! The table of routes and their upstreams, and the service that finds the route of a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use http::Request;
+use tower::Service;
 
 use super::identity::Identity;
 use super::limiter::ConcurrencyLimiter;
+use super::open_sockets;
 use super::target;
 use super::upstream::Upstream;
 use super::{Config, SetupError};
-use crate::route::{self, RouteMatcher};
+use crate::route::{self, RouteMatcher, TraceHeaders};
+use tokengauge_listen::{Peer, ReceivedBody};
+use tokengauge_observe::host;
 use tokengauge_telemetry::UpstreamCounts;
-use tokengauge_types::event::RejectReason;
+use tokengauge_types::event::{CallerIdentity, RejectReason, RouteFacts};
 use tokengauge_types::label::Label;
+
+/// A request as it arrives from the listener, before routing.
+#[derive(Debug)]
+pub struct ClientRequest {
+    pub(super) request: Request<ReceivedBody>,
+    pub(super) client: Peer,
+}
+
+/// A request and its route.
+#[derive(Debug)]
+pub struct RoutedRequest {
+    pub(super) request: Request<ReceivedBody>,
+    pub(super) client: Peer,
+    pub(super) facts: Arc<RouteFacts>,
+    pub(super) identity: CallerIdentity,
+    pub(super) trace_headers: TraceHeaders,
+    /// The reason for the rejection if the request cannot be forwarded. It is rejected only after its exchange was
+    /// opened, so that rejected requests are counted too.
+    pub(super) destination: Result<Destination, RejectReason>,
+}
+
+/// Finds the route of each request. The route determines the upstream and the concurrency limit.
+#[derive(Clone, Debug)]
+pub struct Route<S> {
+    pub(super) inner: S,
+    /// The current routes. A reload replaces the table; each request keeps its original route.
+    pub(super) routes: Arc<ArcSwap<RouteTable>>,
+    /// Route facts that are reported for requests that match no route.
+    pub(super) unrouted: Arc<RouteFacts>,
+}
+
+impl<S: Service<RoutedRequest>> Service<ClientRequest> for Route<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: ClientRequest) -> S::Future {
+        self.inner.call(self.route(request))
+    }
+}
+
+impl<S> Route<S> {
+    fn route(&self, ClientRequest { request, client }: ClientRequest) -> RoutedRequest {
+        // A request that waits for its upstream must not keep a replaced table, so the reference ends with this call.
+        let routes = self.routes.load();
+        let identity = routes.identity().read(request.headers());
+        let (facts, trace_headers, found) = match routes.find(host(&request), request.uri().path())
+        {
+            Some((route, found)) => (Arc::clone(&route.facts), route.trace, found),
+            None => {
+                let facts = Arc::clone(&self.unrouted);
+                (facts, TraceHeaders::default(), Err(RejectReason::NoRoute))
+            }
+        };
+        let destination = if client.connection.as_deref().is_some_and(open_sockets::is_own) {
+            Err(RejectReason::Loop)
+        } else if target::has_one_host(&request) {
+            found
+        } else {
+            Err(RejectReason::BadRequest)
+        };
+        RoutedRequest { request, client, facts, identity, trace_headers, destination }
+    }
+}
 
 /// All routes with their upstreams and limiters. A reload replaces the whole table, so that no request finds a new
 /// route without its upstream.

@@ -197,7 +197,7 @@ impl Setup {
         let identity = Identity::new(self.identity, b"");
         let ways = RouteTable::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
-        let forwarder = Forwarder::new(forward::RequestOpener {
+        let forwarder = Forwarder::new(forward::Dependencies {
             routes: Arc::clone(&ways),
             channel: Arc::clone(&channel),
             unrouted: Arc::new(self::facts("none")),
