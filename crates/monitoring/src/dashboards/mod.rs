@@ -17,9 +17,9 @@ use crate::Files;
 mod compare;
 mod dashboard;
 pub mod faults;
+mod json;
 mod panel;
 pub mod query;
-mod render;
 mod variables;
 
 pub use dashboard::Dashboard;
