@@ -2,13 +2,27 @@
 """Measures the cost of tokengauge compared with a bare hyper relay: alternating rounds on loopback, with telemetry on.
 
     overhead.py --loadlab PATH/loadlab --binary target/release/tokengauge --sink target/release/examples/otlp_sink
-                [--rounds 5] [--only paced,many,most,light,saturated,json,hold] [--out FILE.json]
+                [--peers FOLDER] [--rounds 5] [--only paced,many,most,light,saturated,json,hold] [--out FILE.json]
 
 Starts a simulated backend, the relay with two threads, an OTLP receiver, and tokengauge that exports to it. loadlab drives direct, relay and
 tokengauge in turn. Prints a table of medians with their budgets, and whether every request was observed. Uses only the standard library.
 Exit status 1 if a budget is exceeded or a request was not observed.
+
+FOLDER contains nginx.conf, haproxy.cfg and envoy.yaml, which forward to 127.0.0.1:18080. Those of the three programs that are on PATH are
+measured in the same rounds, without telemetry. They have no budgets.
 """
-import argparse, json, os, re, socket, subprocess, sys, time, urllib.request
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
 
 LOADS = {
     "paced": ["-c", "200", "-r", "1000", "--tokens", "100", "--gap-us", "20000"],
@@ -18,6 +32,13 @@ LOADS = {
     "saturated": ["-c", "64", "-d", "3", "--tokens", "200", "--gap-us", "0"],
     "json": ["-c", "32", "-d", "3", "--no-stream", "--tokens", "100"],
 }
+# The configuration, the port that it listens on, and the arguments of each peer. All have two worker threads or processes.
+PEERS = {
+    "nginx": ("nginx.conf", 18101, ["-p", "{folder}", "-c", "{config}", "-g", "daemon off;"]),
+    "haproxy": ("haproxy.cfg", 18102, ["-db", "-f", "{config}"]),
+    "envoy": ("envoy.yaml", 18103, ["--concurrency", "2", "--disable-hot-restart", "-l", "error", "-c", "{config}"]),
+}
+BACKEND_PORT = 18080
 
 
 def free_port():
@@ -44,50 +65,123 @@ def total(metrics, name):
 
 
 class Bench:
+    """The running programs. `proxies` has the port and the process of each proxy by its name, in the order of the table."""
+
     def __init__(self, args):
-        self.args, self.started = args, []
-        self.up, self.relay_port, self.sink, self.listen, self.admin = (free_port() for _ in range(5))
-        self.spawn([args.loadlab, "upstream", "--listen", f"127.0.0.1:{self.up}"])
-        self.relay = self.spawn([args.loadlab, "relay", "--mode", "hyper", "--threads", "2", "--listen", f"127.0.0.1:{self.relay_port}", "--to", f"127.0.0.1:{self.up}"])
+        self.args, self.started, self.proxies = args, [], {}
+        self.folder = tempfile.TemporaryDirectory(prefix="overhead-")
+        self.backend, self.sink, self.admin = (free_port() for _ in range(3))
+        self.spawn([args.loadlab, "upstream", "--listen", f"127.0.0.1:{self.backend}"])
         self.spawn([args.sink, f"127.0.0.1:{self.sink}"])
+        port = free_port()
+        self.proxy("relay", port, [args.loadlab, "relay", "--mode", "hyper", "--threads", "2", "--listen", f"127.0.0.1:{port}", "--to", f"127.0.0.1:{self.backend}"])
+        for name in filter(shutil.which, PEERS if args.peers else ()):
+            self.peer(name)
         env = dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{self.sink}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_TRACES_SAMPLER=args.sampler)
-        self.gauge = self.spawn([args.binary, "run", "--listen", f"127.0.0.1:{self.listen}", "--upstream", f"http://127.0.0.1:{self.up}", "--admin", f"127.0.0.1:{self.admin}"], env)
-        for port in (self.up, self.relay_port, self.sink, self.listen, self.admin):
+        port = free_port()
+        self.proxy("tokengauge", port, [args.binary, "run", "--listen", f"127.0.0.1:{port}", "--upstream", f"http://127.0.0.1:{self.backend}", "--admin", f"127.0.0.1:{self.admin}"], env)
+        for port in (self.backend, self.sink, self.admin, *(port for port, _ in self.proxies.values())):
             wait_port(port)
 
-    def spawn(self, command, env=None):
-        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def peer(self, name):
+        config, former, arguments = PEERS[name]
+        port, folder = free_port(), pathlib.Path(self.folder.name, name)
+        folder.mkdir()
+        written = (pathlib.Path(self.args.peers) / config).read_text()
+        (folder / config).write_text(written.replace(str(former), str(port)).replace(str(BACKEND_PORT), str(self.backend)))
+        names = {"folder": folder, "config": folder / config}
+        self.proxy(name, port, [name, *(argument.format(**names) for argument in arguments)], cwd=folder)
+
+    def proxy(self, name, port, command, env=None, cwd=None):
+        self.proxies[name] = (port, self.spawn(command, env, cwd))
+
+    def spawn(self, command, env=None, cwd=None):
+        process = subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.started.append(process)
         return process
 
     def stop(self):
         for process in self.started:
             process.terminate()
+        for process in self.started:
+            process.wait()
+        self.folder.cleanup()
 
     def url(self, port):
         return f"http://127.0.0.1:{port}/v1/chat/completions"
 
+    def finished(self):
+        return total(text(self.admin, "/metrics"), "tokengauge_requests_finished_total")
+
     def compare(self, load):
-        before = total(text(self.admin, "/metrics"), "tokengauge_requests_finished_total")
-        command = [self.args.loadlab, "compare", "--a", self.url(self.up), "--b", f"relay={self.url(self.relay_port)}", "--pid-b", str(self.relay.pid),
-                   "--b", f"tokengauge={self.url(self.listen)}", "--pid-b", str(self.gauge.pid), "--rounds", str(self.args.rounds), "--verify", *LOADS[load]]
+        """Returns the medians of each proxy by its name, and the number of requests that tokengauge observed."""
+        before = self.finished()
+        command = [self.args.loadlab, "compare", "--a", self.url(self.backend), "--rounds", str(self.args.rounds), "--verify", *LOADS[load]]
+        for name, (port, process) in self.proxies.items():
+            command += ["--b", f"{name}={self.url(port)}", "--pid-b", str(process.pid)]
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
         result = json.JSONDecoder().raw_decode(output)[0]
-        relay, gauge = result["compare"]
         time.sleep(0.5)
-        finished = total(text(self.admin, "/metrics"), "tokengauge_requests_finished_total") - before
-        return relay, gauge, finished
+        return dict(zip(self.proxies, result["compare"], strict=True)), self.finished() - before
 
-    def hold(self, port, pid):
+    def hold(self, name):
         """Holds a few streams first, which fill what does not depend on their number, such as the tables of the tokenizer."""
-        self.hold_streams(port, pid, 50)
-        return self.hold_streams(port, pid, self.args.streams)
+        self.hold_streams(name, 50)
+        return self.hold_streams(name, self.args.streams)
 
-    def hold_streams(self, port, pid, streams):
-        command = [self.args.loadlab, "hold", "--url", self.url(port), "--streams", str(streams), "--pid", str(pid), "--gap-us", "2000000", "--hold-s", "8",
-                   "--ramp-per-s", "1000", "--stats-url", f"http://127.0.0.1:{self.up}/loadlab/stats"]
+    def hold_streams(self, name, streams):
+        port, process = self.proxies[name]
+        command = [self.args.loadlab, "hold", "--url", self.url(port), "--streams", str(streams), "--pid", str(process.pid), "--gap-us", "2000000", "--hold-s", "8",
+                   "--ramp-per-s", "1000", "--stats-url", f"http://127.0.0.1:{self.backend}/loadlab/stats"]
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True).stdout.decode()
         return json.JSONDecoder().raw_decode(output[output.index("{"):])[0]
+
+
+class Table:
+    """The figures of all loads, and the budgets that were missed."""
+
+    def __init__(self, names):
+        self.names, self.rows, self.missed = names, [], []
+
+    def row(self, load, what, figures, budget, is_met):
+        """`figures` has one value per proxy. `is_met` takes the values of the relay and of tokengauge."""
+        relay, gauge = figures["relay"], figures["tokengauge"]
+        cells = [f"{figures[name]:.1f}" if name in figures else "" for name in self.names]
+        print(f"{load}: {what}: {', '.join(f'{name} {cell}' for name, cell in zip(self.names, cells) if cell)}", file=sys.stderr)
+        met = is_met(relay, gauge)
+        self.rows.append((load, what, *cells, f"{gauge / relay:.2f}", budget, "yes" if met else "NO"))
+        if not met:
+            self.missed.append(f"{load}: {what}")
+
+    def hold(self, held):
+        kib = {name: figures["rss_bytes_per_stream"] / 1024 for name, figures in held.items()}
+        self.row("hold", "KiB RSS per stream", kib, "relay + 6 KiB", lambda relay, gauge: gauge <= relay + 6)
+        gone = {name: figures["backend_saw_clients_gone_ms"] for name, figures in held.items()}
+        self.row("hold", "backend saw all clients gone, ms", gone, "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
+
+    def load(self, load, measured):
+        figure = lambda key: {name: figures[key] for name, figures in measured.items()}
+        added = lambda key: {name: figures["added"][key] for name, figures in measured.items()}
+        if load == "json":
+            self.row(load, "CPU µs per request", figure("cpu_us_per_request"), "1.5 × relay", lambda relay, gauge: gauge <= 1.5 * relay)
+        else:
+            self.row(load, "CPU s per million chunks", figure("cpu_s_per_million_chunks"), "1.25 × relay", lambda relay, gauge: gauge <= 1.25 * relay)
+        if load in ("paced", "light"):
+            self.row(load, "added delay p50, µs", added("delay_p50_us"), "1.25 × relay or + 15 µs", lambda relay, gauge: gauge <= max(1.25 * relay, relay + 15))
+            self.row(load, "added delay p99, µs", added("delay_p99_us"), "relay + 100 µs", lambda relay, gauge: gauge <= relay + 100)
+
+    def check(self, load, gauge, finished):
+        # The warm-up is observed too, but loadlab does not report it. Fewer observed requests than sent ones is a loss.
+        if finished < gauge["ok_via"]:
+            self.missed.append(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']}")
+        if gauge["mismatched_via"] or gauge["errors_via"]:
+            self.missed.append(f"{load}: {gauge['mismatched_via']} bodies differ, errors {gauge['errors_via']}")
+        print(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']} sent, plus the warm-up", file=sys.stderr)
+
+    def print(self):
+        header = ("load", "figure", *self.names, "ratio to relay", "budget", "met")
+        for line in (header, ["---"] * len(header), *self.rows):
+            print("| " + " | ".join(line) + " |")
 
 
 def main():
@@ -95,63 +189,38 @@ def main():
     cli.add_argument("--loadlab", required=True)
     cli.add_argument("--binary", required=True)
     cli.add_argument("--sink", required=True)
+    cli.add_argument("--peers")
     cli.add_argument("--rounds", type=int, default=5)
     cli.add_argument("--streams", type=int, default=5000)
     cli.add_argument("--sampler", default="parentbased_always_on")
     cli.add_argument("--only", default="paced,many,most,light,saturated,json,hold")
     cli.add_argument("--out")
     args = cli.parse_args()
-    bench, rows, kept, missed = Bench(args), [], {}, []
-
-    def row(load, what, relay, gauge, budget, held):
-        rows.append((load, what, f"{relay:.1f}", f"{gauge:.1f}", budget, "yes" if held else "NO"))
-        print(f"{load}: {what}: {relay:.1f} and {gauge:.1f}", file=sys.stderr)
-        if not held:
-            missed.append(f"{load}: {what}")
-
+    bench, kept = Bench(args), {}
+    table = Table(list(bench.proxies))
     try:
         for load in args.only.split(","):
             if load == "hold":
-                relay, gauge = bench.hold(bench.relay_port, bench.relay.pid), bench.hold(bench.listen, bench.gauge.pid)
-                kept[load] = {"relay": relay, "tokengauge": gauge}
-                kib = lambda held: held["rss_bytes_per_stream"] / 1024
-                row(load, "KiB RSS per stream", kib(relay), kib(gauge), "relay + 6 KiB", kib(gauge) <= kib(relay) + 6)
-                gone = lambda held: held["backend_saw_clients_gone_ms"]
-                row(load, "backend saw all clients gone, ms", gone(relay), gone(gauge), "1.5 × relay", gone(gauge) <= 1.5 * gone(relay))
-                continue
-            relay, gauge, finished = bench.compare(load)
-            kept[load] = {"relay": relay, "tokengauge": gauge, "finished": finished}
-            if load == "json":
-                a, b = relay["cpu_us_per_request"], gauge["cpu_us_per_request"]
-                row(load, "CPU µs per request", a, b, "1.5 × relay", b <= 1.5 * a)
+                kept[load] = {name: bench.hold(name) for name in bench.proxies}
+                table.hold(kept[load])
             else:
-                a, b = relay["cpu_s_per_million_chunks"], gauge["cpu_s_per_million_chunks"]
-                row(load, "CPU s per million chunks", a, b, "1.25 × relay", b <= 1.25 * a)
-            if load in ("paced", "light"):
-                a, b = relay["added"]["delay_p50_us"], gauge["added"]["delay_p50_us"]
-                row(load, "added delay p50, µs", a, b, "1.25 × relay or + 15 µs", b <= max(1.25 * a, a + 15))
-                a, b = relay["added"]["delay_p99_us"], gauge["added"]["delay_p99_us"]
-                row(load, "added delay p99, µs", a, b, "relay + 100 µs", b <= a + 100)
-            # The warm-up is observed too, but loadlab does not report it. Fewer observed requests than sent ones is a loss.
-            if finished < gauge["ok_via"]:
-                missed.append(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']}")
-            if gauge["mismatched_via"] or gauge["errors_via"]:
-                missed.append(f"{load}: {gauge['mismatched_via']} bodies differ, errors {gauge['errors_via']}")
-            print(f"{load}: {finished:.0f} requests observed of {gauge['ok_via']} sent, plus the warm-up", file=sys.stderr)
+                measured, finished = bench.compare(load)
+                kept[load] = {**measured, "finished": finished}
+                table.load(load, measured)
+                table.check(load, measured["tokengauge"], finished)
         metrics = text(bench.admin, "/metrics")
-        kept["lost"] = {line.split("{")[0].split(" ")[0]: total(metrics, line.split("{")[0].split(" ")[0]) for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
+        names = {re.split(r"[{ ]", line)[0] for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
+        kept["lost"] = {name: total(metrics, name) for name in sorted(names)}
         kept["sink"] = json.loads(text(bench.sink, "/"))
     finally:
         bench.stop()
-    print("| load | figure | relay | tokengauge | budget | held |\n| --- | --- | --- | --- | --- | --- |")
-    for line in rows:
-        print("| " + " | ".join(line) + " |")
+    table.print()
     print(f"\nlost: {kept.get('lost')}; receiver: {kept.get('sink')}")
     if args.out:
-        json.dump(kept, open(args.out, "w"), indent=1)
-    for miss in missed:
+        pathlib.Path(args.out).write_text(json.dumps(kept, indent=1))
+    for miss in table.missed:
         print("MISSED " + miss)
-    sys.exit(1 if missed else 0)
+    sys.exit(1 if table.missed else 0)
 
 
 if __name__ == "__main__":
