@@ -41,6 +41,8 @@ MAY_BE_EMPTY = (
     MayBeEmpty("tokengauge-health", "Memory / limit", NO_LIMIT, depends=True),
     MayBeEmpty("tokengauge-health", "CPU|Memory", NO_LIMIT, query="_limit", depends=True),
     MayBeEmpty("tokengauge-health", "Parse errors", "there were no parse errors", query=r"> 0$"),
+    MayBeEmpty("tokengauge-health", "Scheduling delay p99", "the observer was never late", query="snapshot_age", depends=True),
+    MayBeEmpty("tokengauge-health", "Exports", "every export succeeded at once", query="retries", depends=True),
     MayBeEmpty("tokengauge-health", "Label overflow", "no dimension reached its limit"),
     MayBeEmpty("tokengauge-health", "Request log", "every line was written", query="dropped"),
     MayBeEmpty("tokengauge-health", "Engine scrapes", "every number was plausible", query="implausible"),

@@ -9,7 +9,7 @@ from failover.phases import GAP, HOSTED, OWN
 from failover.scene import COLLECTOR, INTERVAL, LOCAL, NATIVE, SCRAPE, PIPELINES
 
 # The proxy's own metrics that change without traffic: exports, scrapes, and the process itself.
-RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|delay|memory|cpu)|tokengauge_backend_scrape_age")
+RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|scheduling_delay|memory|cpu)|tokengauge_backend_scrape_age")
 # Labels for the origin of a series. They differ by pipeline.
 ORIGIN = {"job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"}
 # Labels that the Collector's exporter adds: other resource attributes, and the scope.
