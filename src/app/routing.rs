@@ -1,8 +1,5 @@
 //! Builds routes, upstreams and backends from the configuration.
 
-use std::sync::OnceLock;
-use std::time::Duration;
-
 use super::StartError;
 use super::descriptors::DescriptorBudget;
 use crate::config::{Config, Secret};
@@ -12,7 +9,6 @@ use crate::scrape;
 use tokengauge_measure::engine::Backend;
 use tokengauge_measure::load::RouteKey;
 use tokengauge_types::event::RouteFacts;
-use tokengauge_types::label::Label;
 
 /// Route name for requests that match no route. Their exchanges are also counted.
 const UNROUTED: &str = "none";
@@ -42,19 +38,7 @@ pub(super) fn route_table(
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
-    RouteFacts {
-        name: Label::known(UNROUTED),
-        position: config.position,
-        server_address: Label::known(UNROUTED),
-        server_port: 0,
-        provider: None,
-        learned_provider: OnceLock::new(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::MAX,
-        hung_after: Duration::MAX,
-    }
+    RouteFacts { position: config.position, ..RouteFacts::to(UNROUTED, UNROUTED, 0) }
 }
 
 pub(super) fn lane(facts: &RouteFacts) -> RouteKey {

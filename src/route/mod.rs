@@ -191,22 +191,9 @@ fn without_port(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::event::ProxyPosition;
 
     fn route(name: &str, host: Option<&str>, prefix: &str) -> Config {
-        let facts = RouteFacts {
-            name: Label::known(name),
-            position: ProxyPosition::Outbound,
-            server_address: Label::known("localhost"),
-            server_port: 80,
-            provider: None,
-            learned_provider: Default::default(),
-            dialect: None,
-            stripped: 0,
-            base_path: Label::known(""),
-            stall_after: Duration::from_secs(2),
-            hung_after: Duration::from_secs(30),
-        };
+        let facts = RouteFacts::to(name, "localhost", 80);
         Config {
             facts: Arc::new(facts),
             host: host.map(str::to_owned),

@@ -69,19 +69,7 @@ pub fn stream() -> Record {
 }
 
 pub fn route(name: &str) -> RouteFacts {
-    RouteFacts {
-        name: Label::known(name),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("api.openai.com"),
-        server_port: 443,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    }
+    RouteFacts::to(name, "api.openai.com", 443)
 }
 
 fn http() -> Http {

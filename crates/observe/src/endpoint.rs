@@ -1,7 +1,6 @@
 //! Opens exchanges for a service or client of the same process, without a proxy.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
@@ -23,11 +22,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Stall threshold between tokens: a stream without a new token counts as stalled after this time.
-    const STALL_AFTER: Duration = Duration::from_secs(2);
-    /// Stall threshold before the first token: a stream without a first token counts as stalled after this time.
-    const NO_FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
-
     /// Describes a service that this process runs. `name` becomes the label `route` of its metrics.
     pub fn server(name: &str) -> Self {
         Self::new(name, ProxyPosition::Inbound, "localhost", 0)
@@ -40,21 +34,7 @@ impl Endpoint {
     }
 
     fn new(name: &str, position: ProxyPosition, host: &str, port: u16) -> Self {
-        Self {
-            facts: RouteFacts {
-                name: Label::known(name),
-                position,
-                server_address: Label::known(host),
-                server_port: port,
-                provider: None,
-                learned_provider: OnceLock::new(),
-                dialect: None,
-                stripped: 0,
-                base_path: Label::known(""),
-                stall_after: Self::STALL_AFTER,
-                hung_after: Self::NO_FIRST_TOKEN_AFTER,
-            },
-        }
+        Self { facts: RouteFacts { position, ..RouteFacts::to(name, host, port) } }
     }
 
     /// Sets the label `gen_ai.provider.name`.

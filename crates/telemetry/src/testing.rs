@@ -37,19 +37,7 @@ pub fn name(text: &str) -> Option<Name> {
 }
 
 pub fn route() -> Arc<RouteFacts> {
-    Arc::new(RouteFacts {
-        name: Label::known("default"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("api.example.com"),
-        server_port: 443,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    })
+    Arc::new(RouteFacts::to("default", "api.example.com", 443))
 }
 
 pub fn series() -> MetricLabels {

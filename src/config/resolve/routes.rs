@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::upstreams::{self, Upstreams};
 use super::{check_length, check_name, invalid_name, is_name};
@@ -18,13 +17,6 @@ use tokengauge_llm::dialect;
 use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
-
-/// Default stall threshold, a pause that a reader notices. At a modest 15 tokens per second, the stream is then 30
-/// tokens late.
-const STALL_AFTER: Duration = Duration::from_secs(2);
-
-/// The shorter of common client timeouts.
-const HUNG_AFTER: Duration = Duration::from_secs(30);
 
 /// Name of an upstream that a flag defines without a path prefix, and name of its route.
 const DEFAULT_NAME: &str = "default";
@@ -303,8 +295,8 @@ impl<'a> RouteResolver<'a> {
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),
-            stall_after: stall.inter_token_after.or_time(STALL_AFTER),
-            hung_after: stall.first_token_after.or_time(HUNG_AFTER),
+            stall_after: stall.inter_token_after.or_time(RouteFacts::STALL_AFTER),
+            hung_after: stall.first_token_after.or_time(RouteFacts::HUNG_AFTER),
         };
         value.name = Field::of(name);
         Some(route::Config {

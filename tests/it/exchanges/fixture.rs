@@ -20,7 +20,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -33,10 +32,10 @@ use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, Direction, Ending, ExchangeId, Headers, LiveState,
-    ObserverEvent, ProxyPosition, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead,
-    RouteFacts, Scheme, TraceContext,
+    ObserverEvent, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead, RouteFacts,
+    Scheme, TraceContext,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::Frame as PeerFrame;
@@ -189,19 +188,7 @@ impl Fixture {
 
     fn open(&self) -> RequestHead {
         let address = self.server_address();
-        let route = RouteFacts {
-            name: Label::known("default"),
-            position: ProxyPosition::Outbound,
-            server_address: Label::known(address),
-            server_port: 443,
-            provider: None,
-            learned_provider: Default::default(),
-            dialect: None,
-            stripped: 0,
-            base_path: Label::known(""),
-            stall_after: Duration::from_secs(2),
-            hung_after: Duration::from_secs(30),
-        };
+        let route = RouteFacts::to("default", address, 443);
         RequestHead {
             wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),

@@ -16,8 +16,7 @@ use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
-    Direction, Ending, ExchangeId, ObserverEvent, ProxyPosition, RequestHead, RouteFacts,
-    TimestampedEvent,
+    Direction, Ending, ExchangeId, ObserverEvent, RequestHead, RouteFacts, TimestampedEvent,
 };
 use tokengauge_types::label::Label;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -227,19 +226,7 @@ impl Setup {
 }
 
 fn facts(name: &str) -> RouteFacts {
-    RouteFacts {
-        name: Label::known(name),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("127.0.0.1"),
-        server_port: 80,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    }
+    RouteFacts::to(name, "127.0.0.1", 80)
 }
 
 impl Proxy {

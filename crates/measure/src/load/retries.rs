@@ -132,10 +132,8 @@ mod tests {
 
     use super::*;
     use tokengauge_types::clock::WallTime;
-    use tokengauge_types::event::{
-        CallerIdentity, ProxyPosition, RouteFacts, Scheme, TraceContext,
-    };
-    use tokengauge_types::label::{Label, Name};
+    use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme, TraceContext};
+    use tokengauge_types::label::Name;
 
     const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
@@ -154,19 +152,7 @@ mod tests {
             length: Some(length),
             client: None,
             connection: None,
-            route: Arc::new(RouteFacts {
-                name: Label::known("default"),
-                position: ProxyPosition::Outbound,
-                server_address: Label::known("localhost"),
-                server_port: 80,
-                provider: None,
-                learned_provider: Default::default(),
-                dialect: None,
-                stripped: 0,
-                base_path: Label::known(""),
-                stall_after: Duration::MAX,
-                hung_after: Duration::MAX,
-            }),
+            route: Arc::new(RouteFacts::to("default", "localhost", 80)),
             trace: TraceContext::default(),
             conversation: None,
             identity: CallerIdentity::default(),

@@ -46,8 +46,6 @@ pub struct StreamTiming {
     blocked_since_token: Duration,
     /// Blocked time between the first and the last chunk with text, subtracted from decode.
     blocked_in_decode: Duration,
-    /// All blocked time.
-    blocked: Duration,
 }
 
 impl StreamTiming {
@@ -56,7 +54,6 @@ impl StreamTiming {
         self.blocked_since_chunk += time;
         self.blocked_since_text += time;
         self.blocked_since_token += time;
-        self.blocked += time;
     }
 
     /// Records a chunk of the API format. `tokens` is the proxy's count of its text, and `None` without text. The count
@@ -97,11 +94,6 @@ impl StreamTiming {
     /// Returns the blocked time between first and last token.
     pub const fn blocked_in_decode(&self) -> Duration {
         self.blocked_in_decode
-    }
-
-    /// Returns the total blocked time.
-    pub const fn blocked(&self) -> Duration {
-        self.blocked
     }
 }
 
@@ -184,6 +176,6 @@ mod tests {
     fn a_client_that_did_not_read_causes_no_slow_gap() {
         let (samples, stream) = run(&[(0, 0, Some(1)), (1_010, 1_000, Some(1))]);
         assert!(samples.contains(&LiveSample::InterChunk { gap: millis(10) }));
-        assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));
+        assert_eq!(stream.blocked_in_decode(), millis(1_000));
     }
 }

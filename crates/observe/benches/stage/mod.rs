@@ -11,10 +11,10 @@ use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
-    LiveState, ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme,
-    TimestampedEvent, TraceContext,
+    LiveState, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    TraceContext,
 };
-use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 const WORDS: [&str; 10] =
     ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
@@ -80,19 +80,7 @@ impl Stage {
 }
 
 pub fn route() -> Arc<RouteFacts> {
-    Arc::new(RouteFacts {
-        name: Label::known("default"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("api.example.com"),
-        server_port: 443,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    })
+    Arc::new(RouteFacts::to("default", "api.example.com", 443))
 }
 
 fn arrival(direction: Direction, body: &str) -> ObserverEvent {

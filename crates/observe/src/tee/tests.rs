@@ -4,9 +4,9 @@ use super::*;
 use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, Direction, Ending, Headers, LiveState, ObserverEvent,
-    ProxyPosition, RouteFacts, Scheme, TraceContext, UpstreamFailure,
+    RouteFacts, Scheme, TraceContext, UpstreamFailure,
 };
-use tokengauge_types::label::{Label, Name};
+use tokengauge_types::label::Name;
 
 pub(super) fn channel(budget_bytes: usize) -> Arc<ObservationChannel> {
     Arc::new(ObservationChannel::new(Config { shards: 1, budget_bytes }))
@@ -20,19 +20,7 @@ pub(super) fn open_with(
     channel: &Arc<ObservationChannel>,
     live_state: Arc<LiveState>,
 ) -> RequestObserver {
-    let facts = RouteFacts {
-        name: Label::known("test"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("localhost"),
-        server_port: 80,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    };
+    let facts = RouteFacts::to("test", "localhost", 80);
     let open = RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,

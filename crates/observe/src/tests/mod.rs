@@ -27,8 +27,8 @@ use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheu
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, Headers,
-    LiveState, ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme,
-    TimestampedEvent, TraceContext, UpstreamFailure,
+    LiveState, ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -55,19 +55,7 @@ pub(super) fn at(millis: u64) -> MonotonicInstant {
 }
 
 pub(super) fn open(path: &str) -> RequestHead {
-    let route = RouteFacts {
-        name: Label::known("default"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("api.openai.com"),
-        server_port: 443,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    };
+    let route = RouteFacts::to("default", "api.openai.com", 443);
     RequestHead {
         wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,

@@ -14,8 +14,8 @@ use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnap
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, LiveState,
-    ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
-    TraceContext, UpstreamFailure,
+    ObserverEvent, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent, TraceContext,
+    UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Dimension, Label, Name};
 
@@ -163,19 +163,7 @@ fn objectives() -> Vec<Objective> {
 }
 
 fn open(path: &str, model: Option<&str>) -> RequestHead {
-    let route = RouteFacts {
-        name: Label::known("default"),
-        position: ProxyPosition::Outbound,
-        server_address: Label::known("api.openai.com"),
-        server_port: 443,
-        provider: None,
-        learned_provider: Default::default(),
-        dialect: None,
-        stripped: 0,
-        base_path: Label::known(""),
-        stall_after: Duration::from_secs(2),
-        hung_after: Duration::from_secs(30),
-    };
+    let route = RouteFacts::to("default", "api.openai.com", 443);
     RequestHead {
         wall: WallTime::default(),
         method: http::Method::GET,

@@ -220,6 +220,29 @@ pub struct RouteFacts {
 }
 
 impl RouteFacts {
+    /// Default stall threshold, a pause that a reader notices. At a modest 15 tokens per second, the stream is then 30
+    /// tokens late.
+    pub const STALL_AFTER: Duration = Duration::from_secs(2);
+    /// Default first-token threshold: the shorter of common client timeouts.
+    pub const HUNG_AFTER: Duration = Duration::from_secs(30);
+
+    /// Returns the facts of an outbound route to `host` and `port` for which nothing else is configured.
+    pub fn to(name: &str, host: &str, port: u16) -> Self {
+        Self {
+            name: Label::known(name),
+            position: ProxyPosition::Outbound,
+            server_address: Label::known(host),
+            server_port: port,
+            provider: None,
+            learned_provider: OnceLock::new(),
+            dialect: None,
+            stripped: 0,
+            base_path: Label::known(""),
+            stall_after: Self::STALL_AFTER,
+            hung_after: Self::HUNG_AFTER,
+        }
+    }
+
     /// Continues with the provider that `previous` learned, if both routes have the same upstream.
     pub fn keep_learned_provider(&self, previous: &Self) {
         let is_same = self.server_address == previous.server_address

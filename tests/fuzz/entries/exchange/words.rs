@@ -10,8 +10,8 @@ use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
     BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
-    LiveState, ObserverEvent, ProxyPosition, RESPONSE_HEADERS, RejectReason, RequestHead,
-    ResponseHead, RouteFacts, Scheme, TimeoutKind, TraceContext, UpstreamFailure,
+    LiveState, ObserverEvent, RESPONSE_HEADERS, RejectReason, RequestHead, ResponseHead,
+    RouteFacts, Scheme, TimeoutKind, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
@@ -192,17 +192,8 @@ impl Scene {
 
     pub fn open(&self) -> RequestHead {
         let route = RouteFacts {
-            name: Label::known("default"),
-            position: ProxyPosition::Outbound,
-            server_address: Label::known("127.0.0.1"),
-            server_port: 443,
-            provider: None,
-            learned_provider: Default::default(),
             dialect: self.hint.map(Label::known),
-            stripped: 0,
-            base_path: Label::known(""),
-            stall_after: Duration::from_secs(2),
-            hung_after: Duration::from_secs(30),
+            ..RouteFacts::to("default", "127.0.0.1", 443)
         };
         let coding = Name::new(self.request_coding).map(|coding| ("content-encoding", coding));
         let version = Name::new("2023-06-01").filter(|_| self.anthropic);
