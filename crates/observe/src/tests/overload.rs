@@ -396,36 +396,69 @@ fn bombs_are_given_up_and_counted_and_leave_ordinary_streams_alone() {
     assert_eq!(record.anomalies, [], "after a second, there is room for another one");
 }
 
-#[test]
-fn half_frames_of_all_requests_share_the_memory_budget() {
+/// Opens `count` requests, each of which holds `half` of a response message, and ends them. `begin` returns the events
+/// before the body. Returns how many requests were not observed completely because they share a budget of 4 MiB.
+fn unobserved_halves(count: u64, begin: impl Fn() -> Vec<ObserverEvent>, half: &[u8]) -> usize {
     let (mut requests, records) = requests();
     requests.budget = Budget::new(4 << 20);
-    let half = [b"data: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
-    let len = u32::try_from(half.len()).unwrap();
-    for id in 1..=30 {
-        let arrival = ObserverEvent::Body {
-            direction: Direction::Response,
-            len,
-            blocked: Default::default(),
-        };
-        for (event, bytes) in [
-            (ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))), &[][..]),
-            (head(200, "text/event-stream"), &[]),
-            (arrival, &half),
-        ] {
-            requests
-                .apply(TimestampedEvent { exchange: ExchangeId(id), at: at(100), event }, bytes);
-        }
+    let apply = |requests: &mut InFlightRequests, id, event, bytes: &[u8]| {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event };
+        requests.apply(entry, bytes);
+    };
+    for id in 1..=count {
+        begin().into_iter().for_each(|event| apply(&mut requests, id, event, &[]));
+        let (direction, len) = (Direction::Response, u32::try_from(half.len()).unwrap());
+        let arrival = ObserverEvent::Body { direction, len, blocked: Default::default() };
+        apply(&mut requests, id, arrival, half);
     }
     let health = requests.snapshot(at(200)).observer;
     assert!(health.held > 3_000_000 && health.held <= 4 << 20, "{}", health.held);
-    assert_eq!(health.unobserved, 26);
-    for id in 1..=30 {
-        let event = ObserverEvent::End(Ending::Complete);
-        requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(300), event }, &[]);
+    for id in 1..=count {
+        apply(&mut requests, id, ObserverEvent::End(Ending::Complete), &[]);
     }
+    assert_eq!(requests.snapshot(at(400)).observer.held, 0);
     let is_unobserved =
         |record: &Record| record.call.as_ref().unwrap().complete == Completeness::Unobserved;
-    assert_eq!(records.try_iter().filter(is_unobserved).count(), 26);
-    assert_eq!(requests.snapshot(at(400)).observer.held, 0);
+    let unobserved = records.try_iter().filter(is_unobserved).count();
+    assert_eq!(health.unobserved, unobserved as u64);
+    unobserved
+}
+
+#[test]
+fn half_events_of_all_requests_share_the_memory_budget() {
+    let half = [b"data: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
+    let begin = || {
+        let request = open("/v1/chat/completions");
+        vec![ObserverEvent::RequestHead(Box::new(request)), head(200, "text/event-stream")]
+    };
+    assert_eq!(unobserved_halves(30, begin, &half), 26, "four of them fit");
+}
+
+#[test]
+fn half_messages_of_aws_streams_share_the_memory_budget() {
+    // The lengths of a message of 128 KiB without headers, and their checksum.
+    let prelude = [0, 2, 0, 0, 0, 0, 0, 0, 0xf2, 0xbd, 0xce, 0x40];
+    let half = [prelude.as_slice(), &[b'x'; (16 << 10) - 12]].concat();
+    let begin = || {
+        let request = open("/model/anthropic.claude-v2/converse-stream");
+        let response = head(200, "application/vnd.amazon.eventstream");
+        vec![ObserverEvent::RequestHead(Box::new(request)), response]
+    };
+    assert_eq!(unobserved_halves(1_000, begin, &half), 744, "256 of them fit");
+}
+
+#[test]
+fn half_messages_of_websockets_share_the_memory_budget() {
+    // The header of a text message of 128 KiB.
+    let header = [0x81, 127, 0, 0, 0, 0, 0, 2, 0, 0];
+    let half = [header.as_slice(), &[b'x'; 16 << 10]].concat();
+    let begin = || {
+        let request = RequestHead { method: http::Method::GET, ..open("/v1/realtime") };
+        let mut response = head(101, "text/plain");
+        if let ObserverEvent::ResponseHead(head) = &mut response {
+            head.headers.set("upgrade", "websocket");
+        }
+        vec![ObserverEvent::RequestHead(Box::new(request)), response, ObserverEvent::Upgraded]
+    };
+    assert_eq!(unobserved_halves(1_000, begin, &half), 744, "256 of them fit");
 }
