@@ -14,7 +14,7 @@ use crate::Observer;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel, RequestObserver};
 use tokengauge_llm::budget::Budget;
-use tokengauge_telemetry::prometheus;
+use tokengauge_telemetry::{MetricsReader, prometheus};
 use tokengauge_types::clock;
 
 /// Requests of a new process, and the records that they leave.
@@ -97,9 +97,8 @@ fn has_enough(pages: &[String]) -> bool {
     pages.len() >= 40 && pages.last().map(ended) > Some(10.0)
 }
 
-/// Counters and gauges of one scrape belong to the same instant, while requests start and end.
-#[test]
-fn started_requests_are_finished_or_in_flight_in_every_scrape() {
+/// An observer thread with its channel, and a reader of its metrics.
+fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReader) {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let limits = CardinalityLimits::default();
     let slot = Arc::<OnceLock<Arc<Observer>>>::default();
@@ -113,8 +112,23 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
     let sinks = Sinks { instruments, record: Box::new(|_| {}) };
     let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
     let requests = InFlightRequests::new(Vec::new(), gate, sinks);
-    let observer = Observer::start(Arc::clone(&channel), requests).unwrap();
-    slot.set(Arc::new(observer)).unwrap();
+    let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
+    slot.set(Arc::clone(&observer)).unwrap();
+    (channel, observer, reader)
+}
+
+/// Asserts that counters and gauges of the page belong to the same instant. Returns the number of started requests.
+fn assert_consistent(page: &str) -> String {
+    let ended = sum(page, "tokengauge_requests_finished_total");
+    let active = sum(page, "tokengauge_active_requests");
+    let started = sum(page, "tokengauge_requests_started_total");
+    assert!((started - ended - active).abs() < 0.5, "{started} = {ended} + {active}");
+    started.to_string()
+}
+
+#[test]
+fn started_requests_are_finished_or_in_flight_in_every_scrape() {
+    let (channel, _observer, reader) = start_with_metrics();
     let is_over = AtomicBool::new(false);
     let counted = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -128,25 +142,40 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
                 std::thread::park_timeout(Duration::from_micros(200));
             }
         });
-        // A busy machine can delay the observer, and then a scrape has an earlier snapshot.
         let (begun, mut pages) = (clock::now(), Vec::new());
         while !has_enough(&pages) && clock::now().since(begun) < Duration::from_secs(60) {
-            let scrape = reader.scrape();
-            if scrape.age.is_zero() {
-                pages.push(prometheus::Format::Text.render(&scrape));
-            }
+            pages.push(prometheus::Format::Text.render(&reader.scrape()));
         }
         is_over.store(true, Ordering::Relaxed);
         pages
     });
     for page in &counted {
-        let of = |name| sum(page, name);
-        let ended = of("tokengauge_requests_finished_total");
-        let (started, active) =
-            (of("tokengauge_requests_started_total"), of("tokengauge_active_requests"));
-        assert!((started - ended - active).abs() < 0.5, "{started} = {ended} + {active}");
+        assert_consistent(page);
     }
     assert!(has_enough(&counted), "{} scrapes", counted.len());
+}
+
+/// A scrape cannot read the state of a late observer, which goes on counting.
+#[test]
+fn started_requests_are_finished_or_in_flight_in_scrapes_of_a_late_observer() {
+    let (channel, observer, reader) = start_with_metrics();
+    let _first = channel.open(open("/v1/chat/completions"), clock::now());
+    let scrape = || {
+        let scrape = reader.scrape();
+        let page = prometheus::Format::Text.render(&scrape);
+        let age = sum(&page, "tokengauge_self_observer_snapshot_age_seconds");
+        assert!((age - scrape.age.as_secs_f64()).abs() < 1e-9, "{age}");
+        (assert_consistent(&page), scrape.age > Duration::ZERO)
+    };
+    assert_eq!(scrape(), ("1".to_owned(), false));
+    observer.with_current_state(|requests, at| {
+        for id in 101..104 {
+            let event = ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions")));
+            requests.apply(TimestampedEvent { exchange: ExchangeId(id), at, event }, &[]);
+            assert_eq!(scrape(), ("1".to_owned(), true));
+        }
+    });
+    assert_eq!(scrape(), ("4".to_owned(), false));
 }
 
 #[test]
