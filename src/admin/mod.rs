@@ -92,7 +92,7 @@ impl Rendered {
 #[expect(missing_debug_implementations, reason = "iterators have no Debug")]
 pub struct Scrape {
     pub pieces: Pieces,
-    /// Age of the gauges, for the header `Age`.
+    /// Age of the metrics that the observer provides, for the header `Age`.
     pub age: Duration,
 }
 

@@ -69,6 +69,9 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     let gate = Arc::clone(&core.gate);
     let observer = &core.observer;
     let start = process_start();
+    // If the observer is late, a scrape contains metrics of an earlier one. The first one is taken at the start, when the
+    // observer has nothing to do.
+    drop(telemetry.scrape());
     let yaml = move || Rendered::now(config.load().yaml.clone());
     let labels = move || Rendered::now(json(&gate.admitted()));
     Pages {

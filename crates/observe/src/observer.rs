@@ -58,8 +58,8 @@ struct Shared {
     /// Whether the thread has ended.
     ended: Mutex<bool>,
     end: Condvar,
-    /// The last snapshot, and its time.
-    last_snapshot: Mutex<(MonotonicInstant, StateSnapshot)>,
+    /// The health in the last snapshot, and the time of this snapshot.
+    last_health: Mutex<(MonotonicInstant, ObserverHealth)>,
     /// Number of panics of the thread.
     restarts: AtomicU64,
     /// Heartbeats since the previous drain: times at which the runtime of the data path ran.
@@ -101,7 +101,7 @@ impl Observer {
             is_overdue: AtomicBool::new(false),
             ended: Mutex::new(false),
             end: Condvar::new(),
-            last_snapshot: Mutex::default(),
+            last_health: Mutex::default(),
             restarts: AtomicU64::new(0),
             heartbeats: Mutex::default(),
             #[cfg(test)]
@@ -134,33 +134,31 @@ impl Observer {
     }
 
     /// Calls `collect` with the values of all gauges that the observer provides. No event is applied during the call.
-    /// If another thread uses the requests for too long, the call gets the last snapshot.
+    /// If another thread uses the requests for too long, the call gets only the observer's health.
     pub fn with_snapshot(&self, collect: impl FnOnce(StateSnapshot)) {
         // The backlog is read before the events are applied. Otherwise it would always be 0.
         let (backlog, lost) = (self.shared.channel.backlog(), self.shared.channel.lost());
-        let complete = |mut snapshot: StateSnapshot, age| {
-            let observer = &mut snapshot.observer;
-            *observer = ObserverHealth {
-                lost_bytes: observer.lost_bytes + lost.bytes,
-                unobserved: observer.unobserved + lost.exchanges,
-                backlog,
-                restarts: self.shared.restarts.load(Ordering::Relaxed),
-                age,
-                ..*observer
-            };
-            snapshot
+        let complete = |health: ObserverHealth, age| ObserverHealth {
+            lost_bytes: health.lost_bytes + lost.bytes,
+            unobserved: health.unobserved + lost.exchanges,
+            backlog,
+            restarts: self.shared.restarts.load(Ordering::Relaxed),
+            age,
+            ..health
         };
         let mut collect = Some(collect);
         self.read_with_lag(|requests, at, lag| {
             let snapshot = requests.snapshot(at);
-            *lock(&self.shared.last_snapshot) = (at.saturating_sub(lag), snapshot.clone());
+            *lock(&self.shared.last_health) = (at.saturating_sub(lag), snapshot.observer);
             if let Some(collect) = collect.take() {
-                collect(complete(snapshot, lag));
+                let observer = complete(snapshot.observer, lag);
+                collect(StateSnapshot { observer, ..snapshot });
             }
         });
         if let Some(collect) = collect {
-            let (at, snapshot) = lock(&self.shared.last_snapshot).clone();
-            collect(complete(snapshot, clock::now().since(at)));
+            let (at, health) = *lock(&self.shared.last_health);
+            let observer = complete(health, clock::now().since(at));
+            collect(StateSnapshot { observer, is_observer_late: true, ..StateSnapshot::default() });
         }
     }
 

@@ -27,15 +27,18 @@ use crate::snapshot::StateSnapshot;
 /// The snapshot for the collection in progress.
 pub type Current = Arc<ArcSwap<StateSnapshot>>;
 
-pub fn register(meter: &Meter, current: &Current) {
-    let registrar = Registrar { meter, current };
+/// Registers the gauges that the observer provides with `observed`, and the others with `process`.
+pub fn register(observed: &Meter, process: &Meter, current: &Current) {
+    let registrar = Registrar { meter: observed, current };
     registrar.routes();
     registrar.models();
     registrar.rate_limits();
     registrar.objectives();
     registrar.backends();
-    registrar.upstreams();
     registrar.budgets();
+    let registrar = Registrar { meter: process, current };
+    registrar.upstreams();
+    registrar.observer_and_listeners();
     registrar.logs_and_labels();
     registrar.process();
 }
@@ -297,7 +300,8 @@ impl Registrar<'_> {
         self.one_each(&tokengauge::COST_PER_MILLION_TOKENS, &prices, |price| Some(price.amount));
     }
 
-    fn logs_and_labels(&self) {
+    /// Registers the health of the observer, and the load of the listeners.
+    fn observer_and_listeners(&self) {
         self.value(&health::SELF_DROPPED_BYTES, |snapshot| Some(snapshot.observer.lost_bytes));
         self.value(&health::SELF_UNOBSERVED, |snapshot| Some(snapshot.observer.unobserved));
         self.value(&health::SELF_BACKLOG, |snapshot| Some(snapshot.observer.backlog));
@@ -311,6 +315,9 @@ impl Registrar<'_> {
             Some(snapshot.clients.connections_limit)
         });
         self.value(&health::SELF_CONNECTIONS_EVICTED, |snapshot| Some(snapshot.clients.evicted));
+    }
+
+    fn logs_and_labels(&self) {
         self.value(&health::SELF_LOGGED, |snapshot| Some(snapshot.request_log.written));
         let request_log =
             Group::of(|snapshot| slice::from_ref(&snapshot.request_log), |_| Some(Vec::new()));

@@ -3,6 +3,11 @@
 //! Only this module uses the SDK's metric readers. Before each collection, it takes the state that gauges export. OTLP
 //! exports and scrapes normally share one reader and its aggregates. If the back end requires deltas, a second reader
 //! provides them, because a scrape needs cumulative sums. The second reader doubles the cost of recording a value.
+//!
+//! The metrics are in two groups, each with its own meter provider. *Observed* metrics are the instruments that the
+//! observer records and the gauges that it provides. They are collected only while the observer records nothing, so
+//! they belong to the same instant. If the observer is late, a scrape contains those of the previous collection.
+//! *Process* metrics describe the rest of the process and the observer's health, and are always current.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +19,7 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::data::{Metric, ResourceMetrics};
 use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{
     Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream,
@@ -29,32 +34,72 @@ use crate::export_counters::{ExportCounters, Signal};
 use crate::gauges::{self, Current};
 use crate::series_limits::MOST_POINTS;
 use crate::snapshot::SnapshotSource;
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::sync::lock;
 
 #[derive(Debug)]
 pub struct MetricsSnapshot {
-    pub metrics: ResourceMetrics,
-    /// Exemplars, which link values of these metrics to traces.
-    pub exemplars: ExemplarSnapshot,
-    /// Age of the state that gauges show. Zero unless the observer is overloaded.
+    pub(crate) process: ResourceMetrics,
+    /// `None` if the observer is late and no earlier values can be exported.
+    pub(crate) observed: Option<Arc<ObservedMetrics>>,
+    /// Age of the observed metrics. Zero unless the observer is overloaded.
     pub age: Duration,
 }
 
-/// Owns the SDK's meter provider and metric readers.
+/// The observed metrics at one instant.
+#[derive(Debug)]
+pub struct ObservedMetrics {
+    pub at: MonotonicInstant,
+    pub metrics: ResourceMetrics,
+    /// Exemplars, which link values of these metrics to traces.
+    pub exemplars: ExemplarSnapshot,
+}
+
+impl MetricsSnapshot {
+    pub(crate) fn resource(&self) -> &Resource {
+        self.process.resource()
+    }
+
+    /// Returns the process metrics, and then the observed metrics.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &ResourceMetrics> {
+        let observed = self.observed.as_ref().map(|observed| &observed.metrics);
+        std::iter::once(&self.process).chain(observed)
+    }
+
+    /// Returns the metrics of all [`groups`](Self::groups).
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = &Metric> {
+        self.groups().flat_map(|group| group.scope_metrics()).flat_map(|scope| scope.metrics())
+    }
+
+    pub(crate) fn exemplars(&self) -> Option<&ExemplarSnapshot> {
+        self.observed.as_ref().map(|observed| &observed.exemplars)
+    }
+}
+
+/// Owns the SDK's meter providers and metric readers.
 pub struct MetricsReader {
-    provider: SdkMeterProvider,
-    cumulative: SharedReader,
-    /// The reader for OTLP. `None` if OTLP uses the cumulative reader, too.
-    preferred: Option<SharedReader>,
+    /// The provider of the observed metrics, and that of the process metrics.
+    providers: [SdkMeterProvider; 2],
+    cumulative: Readers,
+    /// The readers for OTLP. `None` if OTLP uses the cumulative readers, too.
+    preferred: Option<Readers>,
     resource: Resource,
     readings: SnapshotSource,
     current: Current,
     folded: Arc<AtomicU64>,
     exemplars: Arc<Exemplars>,
     counters: Arc<ExportCounters>,
-    /// Held during a collection, so that only one runs at a time. Gauges read the snapshot of the collection in
-    /// progress.
-    collecting: Mutex<()>,
+    /// The observed metrics of the last cumulative collection, for scrapes while the observer is late. They take at most
+    /// 36 MB, see [`MOST_POINTS`]. The lock is held during a collection, so that only one runs at a time: gauges read the
+    /// snapshot of the collection in progress.
+    last: Mutex<Option<Arc<ObservedMetrics>>>,
+}
+
+/// The readers of both groups of metrics, with one temporality.
+#[derive(Clone, Debug)]
+struct Readers {
+    observed: SharedReader,
+    process: SharedReader,
 }
 
 impl MetricsReader {
@@ -64,29 +109,33 @@ impl MetricsReader {
         (folded, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
         let resource = resource(config);
-        let cumulative = SharedReader::new(Temporality::Cumulative);
+        let cumulative = Readers::new(Temporality::Cumulative);
         let preferred = match config.temporality {
-            config::Temporality::Delta => Some(SharedReader::new(Temporality::Delta)),
-            config::Temporality::LowMemory => Some(SharedReader::new(Temporality::LowMemory)),
+            config::Temporality::Delta => Some(Readers::new(Temporality::Delta)),
+            config::Temporality::LowMemory => Some(Readers::new(Temporality::LowMemory)),
             config::Temporality::Cumulative => None,
         };
-        let mut builder = SdkMeterProvider::builder()
-            .with_resource(resource.clone())
-            .with_view(stream)
-            .with_reader(cumulative.clone());
-        if let Some(reader) = preferred.clone().filter(|_| config.sends(Signal::Metrics)) {
-            builder = builder.with_reader(reader);
-        }
-        let provider = builder.build();
-        let scope =
-            InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
-        let meter = provider.meter_with_scope(scope);
+        let exported = preferred.as_ref().filter(|_| config.sends(Signal::Metrics));
+        let provider = |reader: fn(&Readers) -> &SharedReader| {
+            let builder = SdkMeterProvider::builder().with_resource(resource.clone());
+            let builder = builder.with_view(stream).with_reader(reader(&cumulative).clone());
+            match exported {
+                Some(exported) => builder.with_reader(reader(exported).clone()).build(),
+                None => builder.build(),
+            }
+        };
+        let providers =
+            [provider(|readers| &readers.observed), provider(|readers| &readers.process)];
+        let [observed, process] = providers.each_ref().map(|provider| {
+            let scope = InstrumentationScope::builder(SCOPE);
+            provider.meter_with_scope(scope.with_version(env!("CARGO_PKG_VERSION")).build())
+        });
         let current: Current = Arc::new(ArcSwap::default());
         let counters = Arc::new(ExportCounters::default());
-        gauges::register(&meter, &current);
-        counters.register(&meter);
+        gauges::register(&observed, &process, &current);
+        counters.register(&process);
         let metrics_reader = Self {
-            provider,
+            providers,
             cumulative,
             preferred,
             resource,
@@ -95,19 +144,23 @@ impl MetricsReader {
             folded,
             exemplars,
             counters,
-            collecting: Mutex::new(()),
+            last: Mutex::default(),
         };
-        (metrics_reader, meter)
+        (metrics_reader, observed)
     }
 
     /// Returns all metrics as cumulative values since the start of the process.
     pub fn scrape(&self) -> MetricsSnapshot {
-        self.snapshot(&self.cumulative)
+        self.snapshot(&self.cumulative, true)
     }
 
-    /// Returns all metrics with the temporality that OTLP uses.
+    /// Returns all metrics with the temporality that OTLP uses. If these are deltas and the observer is late, the
+    /// observed metrics are absent, and the next deltas include them.
     pub fn collect(&self) -> MetricsSnapshot {
-        self.snapshot(self.preferred.as_ref().unwrap_or(&self.cumulative))
+        match &self.preferred {
+            Some(preferred) => self.snapshot(preferred, false),
+            None => self.scrape(),
+        }
     }
 
     pub fn resource(&self) -> &Resource {
@@ -118,27 +171,43 @@ impl MetricsReader {
         &self.counters
     }
 
-    fn snapshot(&self, reader: &SharedReader) -> MetricsSnapshot {
-        let _one_at_a_time = lock(&self.collecting);
-        // Gauges and counters belong to the same instant, because nothing is recorded during the call. Every exemplar
-        // belongs to an exchange that the metrics count.
+    fn snapshot(&self, readers: &Readers, is_cumulative: bool) -> MetricsSnapshot {
+        let mut last = lock(&self.last);
         self.readings.with(|mut snapshot| {
             snapshot.folded_series = self.folded.load(Ordering::Relaxed);
+            let is_late = snapshot.is_observer_late;
+            let earlier = last.clone().filter(|_| is_late && is_cumulative);
+            if let Some(earlier) = &earlier {
+                snapshot.observer.age = clock::now().since(earlier.at);
+            }
             let age = snapshot.observer.age;
             self.current.store(Arc::new(snapshot));
-            let exemplars = self.exemplars.snapshot();
-            let mut metrics = ResourceMetrics::default();
-            if let Err(error) = reader.collect(&mut metrics) {
-                tracing::error!(%error, "metrics collection failed");
+            let process = readers.process.collect_all();
+            if is_late {
+                return MetricsSnapshot { process, observed: earlier, age };
             }
-            MetricsSnapshot { metrics, exemplars, age }
+            if is_cumulative {
+                // The memory is freed before the next metrics take as much.
+                *last = None;
+            }
+            // Gauges and counters belong to the same instant, because nothing is recorded during the call. Every
+            // exemplar belongs to an exchange that the metrics count.
+            let observed = Arc::new(ObservedMetrics {
+                at: clock::now().saturating_sub(age),
+                exemplars: self.exemplars.snapshot(),
+                metrics: readers.observed.collect_all(),
+            });
+            if is_cumulative {
+                *last = Some(Arc::clone(&observed));
+            }
+            MetricsSnapshot { process, observed: Some(observed), age }
         })
     }
 }
 
 impl fmt::Debug for MetricsReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MetricsReader").field("provider", &self.provider).finish_non_exhaustive()
+        f.debug_struct("MetricsReader").field("providers", &self.providers).finish_non_exhaustive()
     }
 }
 
@@ -171,7 +240,14 @@ fn resource(config: &Config) -> Resource {
         .build()
 }
 
-/// A reader that this module shares with the SDK's meter provider.
+impl Readers {
+    fn new(temporality: Temporality) -> Self {
+        let [observed, process] = [(); 2].map(|()| SharedReader::new(temporality));
+        Self { observed, process }
+    }
+}
+
+/// A reader that this module shares with a meter provider of the SDK.
 #[derive(Clone, Debug)]
 pub(super) struct SharedReader(Arc<ManualReader>);
 
@@ -183,6 +259,14 @@ impl SharedReader {
 
     fn new(temporality: Temporality) -> Self {
         Self(Arc::new(ManualReader::builder().with_temporality(temporality).build()))
+    }
+
+    pub(super) fn collect_all(&self) -> ResourceMetrics {
+        let mut metrics = ResourceMetrics::default();
+        if let Err(error) = self.collect(&mut metrics) {
+            tracing::error!(%error, "metrics collection failed");
+        }
+        metrics
     }
 }
 

@@ -20,8 +20,9 @@ use tokengauge_types::label::{Label, OTHER};
 use tokengauge_types::sync::lock;
 
 /// Maximum number of points of all instruments: 223 kinds of calls with all their points, such as 100 models that
-/// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot. A
-/// full process with a scrape and an export therefore takes 60 to 110 MB, which fits into the 256 MiB of a sidecar.
+/// stream or not. A typical call fills half of its points. A point takes 1 KiB, and 0.9 KiB more in each snapshot,
+/// the last of which is kept. A full process with a scrape and an export therefore takes 60 to 110 MB, which fits into
+/// the 256 MiB of a sidecar.
 pub const MOST_POINTS: usize = 40_000;
 
 /// Maximum number of routes for which gauges are exported. A configuration has a few routes, but each reload can add

@@ -26,6 +26,9 @@ pub struct StateSnapshot {
     pub token_prices: Vec<TokenPrice>,
     pub drift: drift::Reading,
     pub observer: ObserverHealth,
+    /// Whether the observer did not hand its state over in time. The fields above `observer` are then empty, and the
+    /// metrics reader uses earlier metrics instead.
+    pub is_observer_late: bool,
     /// Number of requests that were rejected because their headers were malformed or too large.
     pub refused_requests: u64,
     pub clients: ClientLoad,
@@ -77,7 +80,7 @@ pub struct ObserverHealth {
     pub held: u64,
     /// Number of panics of the observer thread.
     pub restarts: u64,
-    /// Age of the snapshot. Zero unless the observer is overloaded.
+    /// Age of the observer's state. Zero unless the observer is overloaded.
     pub age: Duration,
 }
 
@@ -107,8 +110,9 @@ impl SnapshotSource {
         Self::holding(move |collect| collect(take()))
     }
 
-    /// Creates a source from `take`. `take` must call its argument once with the snapshot, and must prevent recordings
-    /// during the call. The collected metrics therefore belong to the same instant as the snapshot.
+    /// Creates a source from `take`. `take` must call its argument once with the snapshot. Unless the observer is late,
+    /// `take` must prevent recordings during the call, so that the collected metrics belong to the same instant as the
+    /// snapshot.
     pub fn holding(take: impl Fn(&mut dyn FnMut(StateSnapshot)) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }

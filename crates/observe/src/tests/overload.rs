@@ -14,7 +14,7 @@ use crate::Observer;
 use crate::backlog::{Backlog, DrainContext};
 use crate::tee::{self, ObservationChannel, RequestObserver};
 use tokengauge_llm::budget::Budget;
-use tokengauge_telemetry::prometheus;
+use tokengauge_telemetry::{MetricsReader, prometheus};
 use tokengauge_types::clock;
 
 /// Requests of a new process, and the records that they leave.
@@ -97,9 +97,8 @@ fn has_enough(pages: &[String]) -> bool {
     pages.len() >= 40 && pages.last().map(ended) > Some(10.0)
 }
 
-/// Counters and gauges of one scrape belong to the same instant, while requests start and end.
-#[test]
-fn started_requests_are_finished_or_in_flight_in_every_scrape() {
+/// An observer thread with its channel, and a reader of its metrics.
+fn start_with_metrics() -> (Arc<ObservationChannel>, Arc<Observer>, MetricsReader) {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let limits = CardinalityLimits::default();
     let slot = Arc::<OnceLock<Arc<Observer>>>::default();
@@ -113,8 +112,23 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
     let sinks = Sinks { instruments, record: Box::new(|_| {}) };
     let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
     let requests = InFlightRequests::new(Vec::new(), gate, sinks);
-    let observer = Observer::start(Arc::clone(&channel), requests).unwrap();
-    slot.set(Arc::new(observer)).unwrap();
+    let observer = Arc::new(Observer::start(Arc::clone(&channel), requests).unwrap());
+    slot.set(Arc::clone(&observer)).unwrap();
+    (channel, observer, reader)
+}
+
+/// Asserts that counters and gauges of the page belong to the same instant. Returns the number of started requests.
+fn assert_consistent(page: &str) -> String {
+    let ended = sum(page, "tokengauge_requests_finished_total");
+    let active = sum(page, "tokengauge_active_requests");
+    let started = sum(page, "tokengauge_requests_started_total");
+    assert!((started - ended - active).abs() < 0.5, "{started} = {ended} + {active}");
+    started.to_string()
+}
+
+#[test]
+fn started_requests_are_finished_or_in_flight_in_every_scrape() {
+    let (channel, _observer, reader) = start_with_metrics();
     let is_over = AtomicBool::new(false);
     let counted = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -128,25 +142,40 @@ fn started_requests_are_finished_or_in_flight_in_every_scrape() {
                 std::thread::park_timeout(Duration::from_micros(200));
             }
         });
-        // A busy machine can delay the observer, and then a scrape has an earlier snapshot.
         let (begun, mut pages) = (clock::now(), Vec::new());
         while !has_enough(&pages) && clock::now().since(begun) < Duration::from_secs(60) {
-            let scrape = reader.scrape();
-            if scrape.age.is_zero() {
-                pages.push(prometheus::Format::Text.render(&scrape));
-            }
+            pages.push(prometheus::Format::Text.render(&reader.scrape()));
         }
         is_over.store(true, Ordering::Relaxed);
         pages
     });
     for page in &counted {
-        let of = |name| sum(page, name);
-        let ended = of("tokengauge_requests_finished_total");
-        let (started, active) =
-            (of("tokengauge_requests_started_total"), of("tokengauge_active_requests"));
-        assert!((started - ended - active).abs() < 0.5, "{started} = {ended} + {active}");
+        assert_consistent(page);
     }
     assert!(has_enough(&counted), "{} scrapes", counted.len());
+}
+
+/// A scrape cannot read the state of a late observer, which goes on counting.
+#[test]
+fn started_requests_are_finished_or_in_flight_in_scrapes_of_a_late_observer() {
+    let (channel, observer, reader) = start_with_metrics();
+    let _first = channel.open(open("/v1/chat/completions"), clock::now());
+    let scrape = || {
+        let scrape = reader.scrape();
+        let page = prometheus::Format::Text.render(&scrape);
+        let age = sum(&page, "tokengauge_self_observer_snapshot_age_seconds");
+        assert!((age - scrape.age.as_secs_f64()).abs() < 1e-9, "{age}");
+        (assert_consistent(&page), scrape.age > Duration::ZERO)
+    };
+    assert_eq!(scrape(), ("1".to_owned(), false));
+    observer.with_current_state(|requests, at| {
+        for id in 101..104 {
+            let event = ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions")));
+            requests.apply(TimestampedEvent { exchange: ExchangeId(id), at, event }, &[]);
+            assert_eq!(scrape(), ("1".to_owned(), true));
+        }
+    });
+    assert_eq!(scrape(), ("4".to_owned(), false));
 }
 
 #[test]
@@ -396,36 +425,69 @@ fn bombs_are_given_up_and_counted_and_leave_ordinary_streams_alone() {
     assert_eq!(record.anomalies, [], "after a second, there is room for another one");
 }
 
-#[test]
-fn half_frames_of_all_requests_share_the_memory_budget() {
+/// Opens `count` requests, each of which holds `half` of a response message, and ends them. `begin` returns the events
+/// before the body. Returns how many requests were not observed completely because they share a budget of 4 MiB.
+fn unobserved_halves(count: u64, begin: impl Fn() -> Vec<ObserverEvent>, half: &[u8]) -> usize {
     let (mut requests, records) = requests();
     requests.budget = Budget::new(4 << 20);
-    let half = [b"data: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
-    let len = u32::try_from(half.len()).unwrap();
-    for id in 1..=30 {
-        let arrival = ObserverEvent::Body {
-            direction: Direction::Response,
-            len,
-            blocked: Default::default(),
-        };
-        for (event, bytes) in [
-            (ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))), &[][..]),
-            (head(200, "text/event-stream"), &[]),
-            (arrival, &half),
-        ] {
-            requests
-                .apply(TimestampedEvent { exchange: ExchangeId(id), at: at(100), event }, bytes);
-        }
+    let apply = |requests: &mut InFlightRequests, id, event, bytes: &[u8]| {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), event };
+        requests.apply(entry, bytes);
+    };
+    for id in 1..=count {
+        begin().into_iter().for_each(|event| apply(&mut requests, id, event, &[]));
+        let (direction, len) = (Direction::Response, u32::try_from(half.len()).unwrap());
+        let arrival = ObserverEvent::Body { direction, len, blocked: Default::default() };
+        apply(&mut requests, id, arrival, half);
     }
     let health = requests.snapshot(at(200)).observer;
     assert!(health.held > 3_000_000 && health.held <= 4 << 20, "{}", health.held);
-    assert_eq!(health.unobserved, 26);
-    for id in 1..=30 {
-        let event = ObserverEvent::End(Ending::Complete);
-        requests.apply(TimestampedEvent { exchange: ExchangeId(id), at: at(300), event }, &[]);
+    for id in 1..=count {
+        apply(&mut requests, id, ObserverEvent::End(Ending::Complete), &[]);
     }
+    assert_eq!(requests.snapshot(at(400)).observer.held, 0);
     let is_unobserved =
         |record: &Record| record.call.as_ref().unwrap().complete == Completeness::Unobserved;
-    assert_eq!(records.try_iter().filter(is_unobserved).count(), 26);
-    assert_eq!(requests.snapshot(at(400)).observer.held, 0);
+    let unobserved = records.try_iter().filter(is_unobserved).count();
+    assert_eq!(health.unobserved, unobserved as u64);
+    unobserved
+}
+
+#[test]
+fn half_events_of_all_requests_share_the_memory_budget() {
+    let half = [b"data: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
+    let begin = || {
+        let request = open("/v1/chat/completions");
+        vec![ObserverEvent::RequestHead(Box::new(request)), head(200, "text/event-stream")]
+    };
+    assert_eq!(unobserved_halves(30, begin, &half), 26, "four of them fit");
+}
+
+#[test]
+fn half_messages_of_aws_streams_share_the_memory_budget() {
+    // The lengths of a message of 128 KiB without headers, and their checksum.
+    let prelude = [0, 2, 0, 0, 0, 0, 0, 0, 0xf2, 0xbd, 0xce, 0x40];
+    let half = [prelude.as_slice(), &[b'x'; (16 << 10) - 12]].concat();
+    let begin = || {
+        let request = open("/model/anthropic.claude-v2/converse-stream");
+        let response = head(200, "application/vnd.amazon.eventstream");
+        vec![ObserverEvent::RequestHead(Box::new(request)), response]
+    };
+    assert_eq!(unobserved_halves(1_000, begin, &half), 744, "256 of them fit");
+}
+
+#[test]
+fn half_messages_of_websockets_share_the_memory_budget() {
+    // The header of a text message of 128 KiB.
+    let header = [0x81, 127, 0, 0, 0, 0, 0, 2, 0, 0];
+    let half = [header.as_slice(), &[b'x'; 16 << 10]].concat();
+    let begin = || {
+        let request = RequestHead { method: http::Method::GET, ..open("/v1/realtime") };
+        let mut response = head(101, "text/plain");
+        if let ObserverEvent::ResponseHead(head) = &mut response {
+            head.headers.set("upgrade", "websocket");
+        }
+        vec![ObserverEvent::RequestHead(Box::new(request)), response, ObserverEvent::Upgraded]
+    };
+    assert_eq!(unobserved_halves(1_000, begin, &half), 744, "256 of them fit");
 }

@@ -56,6 +56,7 @@ impl WebSocketSession {
         let (reader, facts) = self.side(direction);
         reader.gap(bytes, &mut |message| facts.message(direction, message, &mut |_| {}));
         facts.record.lost = true;
+        self.account();
     }
 
     /// Records that the sender of `direction` closed its side of the connection.
@@ -63,6 +64,7 @@ impl WebSocketSession {
         let (reader, facts) = self.side(direction);
         reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         facts.record.left.get_or_insert(direction);
+        self.account();
     }
 
     /// Ends both directions and returns the parse errors. If the connection was not `closed` in order, a missing end is

@@ -415,6 +415,22 @@ fn counts_compressed_messages_as_unobserved() {
 }
 
 #[test]
+fn a_lost_or_unterminated_message_holds_no_memory() {
+    let mut play = Play::session();
+    let at = MonotonicInstant::from_millis(100_000);
+    let text = frame(0x81, &[b'x'; 50_000], None);
+    play.bytes(UPSTREAM, &text[..40_000]);
+    assert!(play.requests.snapshot(at).observer.held >= 39_000);
+    play.report(ObserverEvent::Gap { direction: UPSTREAM, bytes: 10 }, b"");
+    assert_eq!(play.requests.snapshot(at).observer.held, 0);
+    let text = frame(0x81, &[b'x'; 50_000], Some(MASK));
+    play.bytes(CLIENT, &text[..40_000]);
+    assert!(play.requests.snapshot(at).observer.held >= 39_000);
+    play.report(ObserverEvent::Closed(CLIENT), b"");
+    assert_eq!(play.requests.snapshot(at).observer.held, 0);
+}
+
+#[test]
 fn reports_lost_bytes_and_malformed_frames() {
     let mut play = Play::session();
     let text = frame(0x81, delta("r", "Hello").as_bytes(), None);

@@ -25,7 +25,7 @@ metrics! {
     SELF_HELD "tokengauge.self.observer.memory" Gauge "By",
         "Bytes that the parsers of all requests hold: decompressors, incomplete messages and text. At most half of limits.observer_memory.";
     SELF_AGE "tokengauge.self.observer.snapshot_age" Gauge "s",
-        "Age of the state that gauges show. 0 unless the observer is overloaded or stuck.";
+        "Age of the metrics that the observer provides. 0 unless the observer is overloaded or stuck.";
     SELF_RESTARTS "tokengauge.self.observer.restarts" Counter "{restart}",
         "Restarts of the observer thread after a panic.";
     SELF_PARSE_ERRORS "tokengauge.self.parse_errors" Counter "{anomaly}" by [&[PARSE_ERROR]] times ParseError::ALL.len(),

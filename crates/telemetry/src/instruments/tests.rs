@@ -1,7 +1,7 @@
 //! Tests that exported metrics match the catalog, and that records and samples update the expected series.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
@@ -40,11 +40,8 @@ use tokengauge_types::label::CardinalityLimits;
 
 /// Returns every point as `name{key=value,…}` with its value. The value of a histogram is its count.
 fn points(snapshot: &MetricsSnapshot) -> BTreeMap<String, f64> {
-    let request = ExportMetricsServiceRequest::from(&snapshot.metrics);
     let mut points = BTreeMap::new();
-    for metric in
-        request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics)
-    {
+    for metric in sent(snapshot) {
         let mut put = |attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue],
                        value: f64| {
             let mut pairs: Vec<_> =
@@ -331,23 +328,18 @@ fn representative() -> MetricsSnapshot {
 
 #[test]
 fn emits_exactly_the_metrics_of_the_catalog() {
-    let metrics = representative().metrics;
-    let emitted: BTreeSet<_> = metrics
-        .scope_metrics()
-        .flat_map(|scope| scope.metrics())
-        .map(|metric| metric.name().to_owned())
-        .collect();
+    let snapshot = representative();
+    let emitted: BTreeSet<_> = snapshot.metrics().map(|metric| metric.name().to_owned()).collect();
     let registered: BTreeSet<_> = catalog::metrics().map(|metric| metric.name.to_owned()).collect();
     assert_eq!(emitted, registered);
-    for scope in metrics.scope_metrics() {
+    for scope in snapshot.groups().flat_map(|group| group.scope_metrics()) {
         assert_eq!(scope.scope().name(), catalog::SCOPE);
     }
 }
 
 #[test]
 fn emitted_metrics_match_the_catalog() {
-    let metrics = representative().metrics;
-    for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+    for metric in representative().metrics() {
         let registered = catalog::metric(metric.name()).unwrap();
         let kind = match metric.data() {
             AggregatedMetrics::F64(data) => checked(registered, data),
@@ -477,11 +469,8 @@ fn translated(name: &str, unit: &str, data: &Data) -> String {
 #[test]
 fn names_are_equal_over_otlp_and_in_scrapes() {
     let snapshot = representative();
-    let request = ExportMetricsServiceRequest::from(&snapshot.metrics);
-    let over_otlp: BTreeSet<_> = request.resource_metrics[0]
-        .scope_metrics
+    let over_otlp: BTreeSet<_> = sent(&snapshot)
         .iter()
-        .flat_map(|scope| &scope.metrics)
         .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
         .collect();
     let text = prometheus::Format::Text.render(&snapshot);
@@ -938,15 +927,22 @@ fn many_names_do_not_overflow_the_sdk_and_are_counted() {
     );
 }
 
-#[test]
-fn exports_deltas_over_otlp_and_sums_in_scrapes() {
+/// Returns a configuration with an OTLP endpoint.
+fn exporting(temporality: Temporality) -> Config {
     let (config, _) = Config::from_env(|name| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
         _ => None,
     });
-    let config = Config { temporality: Temporality::Delta, ..config };
-    let (instruments, metrics_reader) =
-        Instruments::new(&config, CardinalityLimits::default(), SnapshotSource::new(snapshot));
+    Config { temporality, ..config }
+}
+
+#[test]
+fn exports_deltas_over_otlp_and_sums_in_scrapes() {
+    let (instruments, metrics_reader) = Instruments::new(
+        &exporting(Temporality::Delta),
+        CardinalityLimits::default(),
+        SnapshotSource::new(snapshot),
+    );
     let started =
         |metrics: &MetricsSnapshot| one(&points(metrics), "tokengauge.requests.started", &[]);
     instruments.record_start(&testing::route());
@@ -959,6 +955,34 @@ fn exports_deltas_over_otlp_and_sums_in_scrapes() {
         (started(&metrics_reader.collect()), started(&metrics_reader.scrape())),
         (Some(1.0), Some(2.0))
     );
+}
+
+#[test]
+fn a_late_observer_delays_deltas_and_leaves_sums_of_the_last_scrape() {
+    let is_late = Arc::<AtomicBool>::default();
+    let source = Arc::clone(&is_late);
+    let (instruments, metrics_reader) = Instruments::new(
+        &exporting(Temporality::Delta),
+        CardinalityLimits::default(),
+        SnapshotSource::new(move || StateSnapshot {
+            is_observer_late: source.load(Ordering::Relaxed),
+            ..snapshot()
+        }),
+    );
+    let started = |metrics: &MetricsSnapshot| {
+        let points = points(metrics);
+        assert_eq!(one(&points, "tokengauge.build_info", &[]), Some(1.0));
+        one(&points, "tokengauge.requests.started", &[])
+    };
+    instruments.record_start(&testing::route());
+    assert_eq!(started(&metrics_reader.scrape()), Some(1.0));
+    is_late.store(true, Ordering::Relaxed);
+    instruments.record_start(&testing::route());
+    assert_eq!(started(&metrics_reader.scrape()), Some(1.0));
+    assert_eq!(started(&metrics_reader.collect()), None);
+    is_late.store(false, Ordering::Relaxed);
+    assert_eq!(started(&metrics_reader.collect()), Some(2.0));
+    assert_eq!(started(&metrics_reader.scrape()), Some(2.0));
 }
 
 #[test]
@@ -1020,7 +1044,10 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
 fn sent(snapshot: &MetricsSnapshot) -> Vec<Metric> {
     let request = crate::otlp::metrics::request(snapshot);
     let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
-    request.resource_metrics.remove(0).scope_metrics.remove(0).metrics
+    assert_eq!(request.resource_metrics.len(), 1);
+    let mut resource = request.resource_metrics.remove(0);
+    assert_eq!(resource.scope_metrics.len(), 1);
+    resource.scope_metrics.remove(0).metrics
 }
 
 #[test]

@@ -4,7 +4,7 @@ use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data as ProtoData;
 use opentelemetry_proto::tonic::metrics::v1::{
-    Exemplar as ProtoExemplar, Metric as ProtoMetric, exemplar,
+    Exemplar as ProtoExemplar, Metric as ProtoMetric, ScopeMetrics, exemplar,
 };
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use prost::Message;
@@ -14,28 +14,30 @@ use crate::metrics_reader::MetricsSnapshot;
 
 /// Encodes a snapshot as an `ExportMetricsServiceRequest`.
 pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
-    let mut request = ExportMetricsServiceRequest::from(&snapshot.metrics);
-    let encoded = request
-        .resource_metrics
-        .iter_mut()
-        .flat_map(|resource| &mut resource.scope_metrics)
-        .flat_map(|scope| &mut scope.metrics);
-    let scopes = snapshot.metrics.scope_metrics();
+    let mut groups = snapshot.groups().map(ExportMetricsServiceRequest::from);
+    let mut request = groups.next().unwrap_or_default();
+    for group in groups {
+        // All metrics have the same resource and the same scope.
+        let others = group.resource_metrics.into_iter().flat_map(|of| of.scope_metrics);
+        for (scope, others) in scopes(&mut request).zip(others) {
+            scope.metrics.extend(others.metrics);
+        }
+    }
     // The encoded metrics were converted from these metrics, so both lists have the same order.
-    for (encoded, metric) in encoded.zip(scopes.flat_map(|scope| scope.metrics())) {
+    let encoded = scopes(&mut request).flat_map(|scope| &mut scope.metrics);
+    for (encoded, metric) in encoded.zip(snapshot.metrics()) {
+        let Some(exemplars) = snapshot.exemplars() else { break };
         match metric.data() {
-            AggregatedMetrics::F64(data) => {
-                add_exemplars(encoded, metric, data, &snapshot.exemplars)
-            }
-            AggregatedMetrics::U64(data) => {
-                add_exemplars(encoded, metric, data, &snapshot.exemplars)
-            }
-            AggregatedMetrics::I64(data) => {
-                add_exemplars(encoded, metric, data, &snapshot.exemplars)
-            }
+            AggregatedMetrics::F64(data) => add_exemplars(encoded, metric, data, exemplars),
+            AggregatedMetrics::U64(data) => add_exemplars(encoded, metric, data, exemplars),
+            AggregatedMetrics::I64(data) => add_exemplars(encoded, metric, data, exemplars),
         }
     }
     request.encode_to_vec()
+}
+
+fn scopes(request: &mut ExportMetricsServiceRequest) -> impl Iterator<Item = &mut ScopeMetrics> {
+    request.resource_metrics.iter_mut().flat_map(|resource| &mut resource.scope_metrics)
 }
 
 /// Adds exemplars to all points of `encoded`. `data` are the points from which it was converted.

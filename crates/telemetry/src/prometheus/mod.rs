@@ -252,29 +252,29 @@ mod tests {
     use std::time::Duration;
 
     use opentelemetry::metrics::MeterProvider;
-    use opentelemetry_sdk::metrics::data::ResourceMetrics;
-    use opentelemetry_sdk::metrics::reader::MetricReader;
     use opentelemetry_sdk::metrics::{ManualReader, SdkMeterProvider};
 
     use super::*;
     use crate::catalog::{self, tokengauge};
     use crate::config::{Config, ExemplarFilter};
     use crate::exemplars::Exemplars;
+    use crate::metrics_reader::{ObservedMetrics, SharedReader};
     use crate::testing;
-    use tokengauge_types::clock::WallTime;
+    use tokengauge_types::clock::{self, WallTime};
 
     /// Returns a histogram with two values and a counter with two series. The first value and the first series have an
     /// exemplar.
     fn snapshot() -> MetricsSnapshot {
-        let reader = Arc::new(ManualReader::default());
+        let reader = SharedReader::of(Arc::new(ManualReader::default()));
         let provider = SdkMeterProvider::builder()
             .with_resource(
                 Resource::builder_empty()
                     .with_attribute(KeyValue::new("service.name", "t\"g"))
                     .build(),
             )
-            .with_reader(crate::metrics_reader::SharedReader::of(Arc::clone(&reader)))
+            .with_reader(reader.clone())
             .build();
+        let process = reader.collect_all();
         let meter = provider.meter("test");
         let histogram = meter
             .f64_histogram(WAIT.name)
@@ -298,9 +298,10 @@ mod tests {
         }
         marks.one(exemplars.series(&THINGS, &first));
         drop(marks);
-        let mut metrics = ResourceMetrics::default();
-        reader.collect(&mut metrics).unwrap();
-        MetricsSnapshot { metrics, exemplars: exemplars.snapshot(), age: Duration::ZERO }
+        let exemplars = exemplars.snapshot();
+        let observed =
+            ObservedMetrics { at: clock::now(), metrics: reader.collect_all(), exemplars };
+        MetricsSnapshot { process, observed: Some(Arc::new(observed)), age: Duration::ZERO }
     }
 
     const WAIT: catalog::Metric =

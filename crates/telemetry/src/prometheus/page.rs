@@ -29,26 +29,20 @@ pub struct MetricsPage<S> {
 struct Family {
     name: String,
     kind: Kind,
-    scope: usize,
-    metric: usize,
+    place: usize,
 }
 
 impl<S: Borrow<MetricsSnapshot>> MetricsPage<S> {
     pub(super) fn new(format: Format, snapshot: S) -> Self {
-        let metrics = &snapshot.borrow().metrics;
+        let metrics = snapshot.borrow();
         let mut text = String::new();
         // Writing to a `String` cannot fail, here and below.
         let _ok: fmt::Result = format.write_target(metrics.resource(), &mut text);
-        let mut families: Vec<_> = metrics
-            .scope_metrics()
-            .enumerate()
-            .flat_map(|(scope, metrics)| {
-                metrics.metrics().enumerate().map(move |(metric, data)| {
-                    let kind = kind_of(data);
-                    Family { name: name(data.name(), data.unit(), kind), kind, scope, metric }
-                })
-            })
-            .collect();
+        let family = |(place, metric): (usize, &Metric)| {
+            let kind = kind_of(metric);
+            Family { name: name(metric.name(), metric.unit(), kind), kind, place }
+        };
+        let mut families: Vec<_> = metrics.metrics().enumerate().map(family).collect();
         families.sort_by(|one, other| one.name.cmp(&other.name));
         let families = families.into_iter();
         Self { format, snapshot, families, current: None, text, is_complete: false }
@@ -56,15 +50,14 @@ impl<S: Borrow<MetricsSnapshot>> MetricsPage<S> {
 
     /// Begins the next metric. Returns `false` if there is none.
     fn begin_family(&mut self) -> bool {
-        let Some(Family { name, kind, scope, metric }) = self.families.next() else {
+        let Some(Family { name, kind, place }) = self.families.next() else {
             return false;
         };
-        let MetricsSnapshot { metrics, exemplars, .. } = self.snapshot.borrow();
-        let scope = metrics.scope_metrics().nth(scope);
-        if let Some(metric) = scope.and_then(|scope| scope.metrics().nth(metric)) {
+        let snapshot = self.snapshot.borrow();
+        if let Some(metric) = snapshot.metrics().nth(place) {
             let taken = match self.format {
                 Format::Text => None,
-                Format::OpenMetrics => Some(exemplars),
+                Format::OpenMetrics => snapshot.exemplars(),
             };
             let series = series_of(metric, taken);
             let _ok: fmt::Result =

@@ -23,9 +23,6 @@ use crate::frame::{BudgetedFramer, Frame, JsonFraming, ParseError};
 use converse::RawUsage;
 use model_format::ModelReader;
 
-/// Maximum size in bytes of the buffer that is reused for the next message. Most messages take a few hundred bytes.
-const MOST_KEPT: usize = 16 << 10;
-
 /// JSON key of the metrics that Bedrock adds to the last message of a model's stream.
 const METRICS: &str = "amazon-bedrock-invocationMetrics";
 
@@ -36,9 +33,7 @@ pub struct Invoke {
     /// Frames the stream that SageMaker cuts.
     framer: Option<Box<BudgetedFramer>>,
     budget: RequestBudget,
-    /// The last decoded message. A buffer of ordinary size is kept to reuse its memory.
-    message: Vec<u8>,
-    /// Finds [`METRICS`] in it.
+    /// Finds [`METRICS`] in a message.
     metrics: memmem::Finder<'static>,
     /// Token counts that the model's own format reported.
     usage: Usage,
@@ -73,7 +68,6 @@ impl Invoke {
             model: ModelReader::new(failed, budget),
             framer: None,
             budget: budget.clone(),
-            message: Vec::new(),
             metrics: memmem::Finder::new(METRICS),
             usage: Usage::default(),
             failed,
@@ -83,12 +77,7 @@ impl Invoke {
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl EventSink) {
         match frame {
             Frame::Event { name: b"PayloadPart", data } => self.part(data, out),
-            Frame::Event { name: b"chunk", data } => {
-                self.wrapped(data, out);
-                if self.message.capacity() > MOST_KEPT {
-                    self.message = Vec::new();
-                }
-            }
+            Frame::Event { name: b"chunk", data } => self.wrapped(data, out),
             _ => self.model.read(frame, out),
         }
     }
@@ -103,28 +92,27 @@ impl Invoke {
     /// Reads one message of a Bedrock stream, which wraps a message of the model.
     fn wrapped(&mut self, data: &[u8], out: &mut impl EventSink) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
-        self.message.clear();
-        let decoded = STANDARD.decode_vec(wrapped.bytes.0.as_bytes(), &mut self.message);
-        if decoded.is_err() || self.message.is_empty() {
+        let message = STANDARD.decode(wrapped.bytes.0.as_bytes()).unwrap_or_default();
+        if message.is_empty() {
             return out(Event::ParseError(ParseError::BadJson));
         }
         let (model, known) = (&mut self.model, &mut self.usage);
-        let frame = Frame::Event { name: b"", data: &self.message };
+        let frame = Frame::Event { name: b"", data: &message };
         model.read(&frame, &mut |event| {
             if let Event::Usage(usage) = &event {
                 known.merge(*usage);
             }
             out(event);
         });
-        if !self.failed && self.metrics.find(&self.message).is_some() {
-            self.measured(out);
+        if !self.failed && self.metrics.find(&message).is_some() {
+            self.measured(&message, out);
         }
     }
 
     /// Reads Bedrock's metrics in the last message. They fill in token counts that the model did not report. The
     /// model's own counts take precedence, because they come from the generator.
-    fn measured(&self, out: &mut impl EventSink) {
-        let measured = serde_json::from_slice::<Measured>(&self.message).unwrap_or_default();
+    fn measured(&self, message: &[u8], out: &mut impl EventSink) {
+        let measured = serde_json::from_slice::<Measured>(message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {
             return;
         };
