@@ -1,6 +1,5 @@
 //! Builds routes, upstreams and backends from the configuration.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::StartError;
@@ -11,7 +10,7 @@ use crate::route::RouteMatcher;
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
 use tokengauge_measure::load::RouteKey;
-use tokengauge_types::event::RouteFacts;
+use tokengauge_types::event::{LearnedProvider, RouteFacts};
 use tokengauge_types::label::Label;
 
 /// Route name for requests that match no route. Their exchanges are also counted.
@@ -48,7 +47,7 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
         server_address: Label::known(UNROUTED),
         server_port: 0,
         provider: None,
-        learned_provider: OnceLock::new(),
+        learned_provider: LearnedProvider::default(),
         dialect: None,
         stripped: 0,
         base_path: Label::known(""),

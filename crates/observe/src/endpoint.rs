@@ -1,6 +1,6 @@
 //! Opens exchanges for a service or client of the same process, without a proxy.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,9 @@ use crate::tee::body::RequestBody;
 use crate::tee::{ObservationChannel, RequestObserver};
 use crate::trace::Propagation;
 use tokengauge_types::clock;
-use tokengauge_types::event::{CallerIdentity, ObserverEvent, ProxyPosition, RouteFacts, Scheme};
+use tokengauge_types::event::{
+    CallerIdentity, LearnedProvider, ObserverEvent, ProxyPosition, RouteFacts, Scheme,
+};
 use tokengauge_types::label::Label;
 
 /// Describes the service or the client that an [`ObserveLayer`](crate::ObserveLayer) observes.
@@ -47,7 +49,7 @@ impl Endpoint {
                 server_address: Label::known(host),
                 server_port: port,
                 provider: None,
-                learned_provider: OnceLock::new(),
+                learned_provider: LearnedProvider::default(),
                 dialect: None,
                 stripped: 0,
                 base_path: Label::known(""),

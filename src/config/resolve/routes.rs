@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::upstreams::{self, Upstreams};
@@ -15,7 +15,7 @@ use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
-use tokengauge_types::event::{ProxyPosition, RouteFacts};
+use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
 
@@ -299,7 +299,7 @@ impl<'a> RouteResolver<'a> {
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
-            learned_provider: OnceLock::new(),
+            learned_provider: LearnedProvider::default(),
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),
