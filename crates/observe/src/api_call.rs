@@ -450,15 +450,24 @@ impl ApiCall {
 
 /// Fixes the provider of a route whose configuration and host show none, if the response `headers` reveal it.
 fn learn_provider(route: &RouteFacts, headers: &Headers) {
-    if route.provider.is_none() && route.learned_provider.get().is_none() {
-        let host = Some(route.server_address.as_str());
-        if let Some(provider) = dialect::provider_in_headers(host, headers) {
-            route.learned_provider.get_or_init(|| provider);
-        }
+    if known_provider(route).is_none()
+        && let Some(provider) = dialect::provider_by_headers(headers)
+    {
+        route.learned_provider.by_headers.get_or_init(|| provider);
     }
 }
 
+/// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
+/// or of the API.
 fn provider(api: Api, route: &RouteFacts) -> Label {
-    let fixed = route.provider.as_ref().or_else(|| route.learned_provider.get());
-    dialect::provider(api, fixed, Some(route.server_address.as_str()), None)
+    known_provider(route).cloned().unwrap_or_else(|| Label::known(api.provider()))
+}
+
+fn known_provider(route: &RouteFacts) -> Option<&Label> {
+    let learned = &route.learned_provider;
+    let by_host = || dialect::provider_by_host(route.server_address.as_str());
+    let configured = route.provider.as_ref();
+    configured
+        .or_else(|| learned.by_host.get_or_init(by_host).as_ref())
+        .or_else(|| learned.by_headers.get())
 }

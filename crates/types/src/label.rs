@@ -64,7 +64,9 @@ impl Name {
         if kept.is_empty() {
             return None;
         }
-        if kept.chars().any(char::is_control) {
+        // Most names are printable ASCII. A look at their bytes is faster than a look at their characters.
+        let is_plain = kept.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !is_plain && kept.chars().any(char::is_control) {
             let clean: String = kept
                 .chars()
                 .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::upstreams::{self, Upstreams};
 use super::{check_length, check_name, invalid_name, is_name};
@@ -14,7 +14,7 @@ use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
 use tokengauge_llm::content::{self, BUILT_IN_PATTERNS, CapturePolicy, Redactor};
 use tokengauge_llm::dialect;
-use tokengauge_types::event::{ProxyPosition, RouteFacts};
+use tokengauge_types::event::{LearnedProvider, ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, UpstreamTarget};
 
@@ -291,7 +291,7 @@ impl<'a> RouteResolver<'a> {
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: label(&value.provider),
-            learned_provider: OnceLock::new(),
+            learned_provider: LearnedProvider::default(),
             dialect: label(&value.api_format),
             stripped: if strip { prefix.len() } else { 0 },
             base_path: Label::known(&upstream.base_path),

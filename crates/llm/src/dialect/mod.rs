@@ -46,7 +46,7 @@ pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
 pub use errors::blames_client;
 pub use event::{ByModality, Event, EventSink, Part, RequestFacts, TextKind, Timings, Usage};
 pub use openai::Realtime;
-pub use provider::{provider, provider_in_headers};
+pub use provider::{provider_by_headers, provider_by_host};
 pub use rate_limits::{RateLimit, RateLimits};
 pub use request_reader::RequestReader;
 

@@ -1,6 +1,5 @@
 //! Detects the provider of a call, which is exported as `gen_ai.provider.name`.
 
-use super::Api;
 use tokengauge_types::event::Headers;
 use tokengauge_types::label::Label;
 
@@ -84,43 +83,27 @@ impl Provider {
     }
 
     fn has_server(&self, headers: &Headers) -> bool {
-        let server = headers.get("server");
-        self.server.zip(server).is_some_and(|(known, server)| server.eq_ignore_ascii_case(known))
+        self.server.is_some_and(|known| {
+            headers.get("server").is_some_and(|server| server.eq_ignore_ascii_case(known))
+        })
     }
 }
 
-/// Returns the provider that only the response headers reveal: the host shows none.
-pub fn provider_in_headers(host: Option<&str>, headers: &Headers) -> Option<Label> {
-    let is_hidden = host.and_then(|host| by_host(PROVIDERS, host)).is_none();
-    let found = is_hidden.then(|| detect(PROVIDERS, None, Some(headers)));
-    found.flatten().map(Label::known)
+/// Returns the provider that the host of the upstream shows.
+pub fn provider_by_host(host: &str) -> Option<Label> {
+    by_host(PROVIDERS, host).map(Label::known)
 }
 
-/// Returns the provider of a call: the configured provider, or else the provider of the host, of the response headers
-/// or of the API.
-pub fn provider(
-    api: Api,
-    configured: Option<&Label>,
-    host: Option<&str>,
-    headers: Option<&Headers>,
-) -> Label {
-    if let Some(configured) = configured {
-        return configured.clone();
-    }
-    Label::known(detect(PROVIDERS, host, headers).unwrap_or(api.provider()))
+/// Returns the provider that the response headers show. If the host shows another provider, that one applies.
+pub fn provider_by_headers(headers: &Headers) -> Option<Label> {
+    by_headers(PROVIDERS, headers).map(Label::known)
 }
 
-fn detect(
-    providers: &[Provider],
-    host: Option<&str>,
-    headers: Option<&Headers>,
-) -> Option<&'static str> {
-    let by_headers = |headers| {
-        let by_header = providers.iter().find(|provider| provider.has_header(headers));
-        by_header.or_else(|| providers.iter().find(|provider| provider.has_server(headers)))
-    };
-    host.and_then(|host| by_host(providers, host))
-        .or_else(|| headers.and_then(by_headers).map(|provider| provider.name))
+fn by_headers(providers: &[Provider], headers: &Headers) -> Option<&'static str> {
+    let by_header = providers.iter().find(|provider| provider.has_header(headers));
+    let found =
+        by_header.or_else(|| providers.iter().find(|provider| provider.has_server(headers)));
+    found.map(|provider| provider.name)
 }
 
 fn by_host(providers: &[Provider], host: &str) -> Option<&'static str> {
@@ -142,11 +125,12 @@ fn by_host(providers: &[Provider], host: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Api;
     use crate::dialect::testing::{STREAM, TestResponse, asked, events, stopped};
     use tokengauge_types::label::Name;
 
-    fn of(host: &str) -> String {
-        provider(Api::OpenAiChat, None, Some(host), None).to_string()
+    fn of(host: &str) -> Option<&'static str> {
+        by_host(PROVIDERS, host)
     }
 
     #[test]
@@ -167,7 +151,7 @@ mod tests {
             ("aiplatform.eu.rep.googleapis.com", "gcp.vertex_ai"),
             ("dashscope-intl.aliyuncs.com", "alibaba"),
         ] {
-            assert_eq!(of(host), name, "{host}");
+            assert_eq!(of(host), Some(name), "{host}");
         }
         for host in [
             "127.0.0.1:8000",
@@ -177,25 +161,8 @@ mod tests {
             "x.elb.amazonaws.com",
             "storage.eu.rep.googleapis.com",
         ] {
-            assert_eq!(of(host), "openai", "{host}");
+            assert_eq!(of(host), None, "{host}");
         }
-    }
-
-    #[test]
-    fn prefers_configuration_then_host_then_headers() {
-        let configured = Label::known("vllm");
-        let api = Api::OpenAiChat;
-        let host = Some("api.groq.com");
-        let engine = Some("llama.cpp");
-        let of = |configured, host, server: Option<&str>| {
-            let server = server.and_then(Name::new).map(|server| ("server", server));
-            let headers: Headers = server.into_iter().collect();
-            provider(api, configured, host, Some(&headers)).to_string()
-        };
-        assert_eq!(of(Some(&configured), host, engine), "vllm");
-        assert_eq!(of(None, host, engine), "groq");
-        assert_eq!(of(None, Some("10.0.0.1"), engine), "llama_cpp");
-        assert_eq!(of(None, None, Some("uvicorn")), "openai");
     }
 
     #[test]
@@ -203,7 +170,7 @@ mod tests {
         let of = |name: &'static str, value: &str| {
             let headers: Headers =
                 Name::new(value).map(|value| (name, value)).into_iter().collect();
-            detect(PROVIDERS, None, Some(&headers))
+            by_headers(PROVIDERS, &headers)
         };
         assert_eq!(of("server", "llama.cpp"), Some("llama_cpp"));
         assert_eq!(of("server", "uvicorn"), None);
@@ -216,9 +183,9 @@ mod tests {
     fn adds_an_openai_compatible_provider_with_one_row() {
         let row = Provider::new("example_ai", &["api.example.ai"]).with_headers(&["x-example-id"]);
         let providers = [PROVIDERS, &[row]].concat();
-        assert_eq!(detect(&providers, Some("eu.api.example.ai:443"), None), Some("example_ai"));
+        assert_eq!(by_host(&providers, "eu.api.example.ai:443"), Some("example_ai"));
         let headers: Headers = Name::new("1").map(|id| ("x-example-id", id)).into_iter().collect();
-        assert_eq!(detect(&providers, Some("10.0.0.1"), Some(&headers)), Some("example_ai"));
+        assert_eq!(by_headers(&providers, &headers), Some("example_ai"));
 
         let target = crate::dialect::RequestTarget {
             hint: None,

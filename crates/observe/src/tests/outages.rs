@@ -98,6 +98,9 @@ fn failures_have_the_provider_that_an_earlier_response_revealed() {
     let learning = route(None);
     let told = [false, true, false].map(|answers| on_route(&learning, answers));
     assert_eq!(told, ["openai", "llama_cpp", "llama_cpp"]);
+    let mut named = RouteFacts::clone(&route(None));
+    named.server_address = Label::known("api.groq.com");
+    assert_eq!(on_route(&Arc::new(named), true), "groq", "the host applies before the headers");
     let configured = route(Some("vllm"));
     assert_eq!([true, false].map(|answers| on_route(&configured, answers)), ["vllm", "vllm"]);
     let reloaded = route(None);

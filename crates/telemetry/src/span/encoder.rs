@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use tokengauge_types::clock::WallTime;
 use tokengauge_types::label::Name;
 
@@ -89,7 +89,7 @@ impl SpanEncoder {
         }
         // Span flags: sampled, the origin of the parent is known, and the parent is remote.
         let flags: u32 = 0x001 | 0x100 | if header.remote_parent { 0x200 } else { 0 };
-        encode_key(16, WireType::ThirtyTwoBit, &mut encoder.buffer);
+        key(&mut encoder.buffer, 16, WireType::ThirtyTwoBit);
         encoder.buffer.extend_from_slice(&flags.to_le_bytes());
         encoder
     }
@@ -132,12 +132,12 @@ impl SpanEncoder {
     }
 
     fn varint(&mut self, tag: u32, value: u64) {
-        encode_key(tag, WireType::Varint, &mut self.buffer);
-        encode_varint(value, &mut self.buffer);
+        key(&mut self.buffer, tag, WireType::Varint);
+        varint(&mut self.buffer, value);
     }
 
     fn fixed64(&mut self, tag: u32, value: u64) {
-        encode_key(tag, WireType::SixtyFourBit, &mut self.buffer);
+        key(&mut self.buffer, tag, WireType::SixtyFourBit);
         self.buffer.extend_from_slice(&value.to_le_bytes());
     }
 
@@ -226,8 +226,20 @@ impl TraceRequestEncoder {
 
 /// Writes the tag and the length of a field with `length` bytes.
 fn prefix(buffer: &mut Vec<u8>, tag: u32, length: usize) {
-    encode_key(tag, WireType::LengthDelimited, buffer);
-    encode_varint(length as u64, buffer);
+    key(buffer, tag, WireType::LengthDelimited);
+    varint(buffer, length as u64);
+}
+
+fn key(buffer: &mut Vec<u8>, tag: u32, wire_type: WireType) {
+    varint(buffer, u64::from(tag << 3 | wire_type as u32));
+}
+
+/// Writes a number. Nearly all keys and lengths of a span take one byte, which is written without a loop.
+fn varint(buffer: &mut Vec<u8>, value: u64) {
+    match u8::try_from(value) {
+        Ok(byte) if byte < 0x80 => buffer.push(byte),
+        Ok(_) | Err(_) => encode_varint(value, buffer),
+    }
 }
 
 /// Returns the length in bytes of a field with `length` bytes of content, including its tag and length prefix.

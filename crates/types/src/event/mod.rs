@@ -202,9 +202,7 @@ pub struct RouteFacts {
     pub server_port: u16,
     /// The configured provider. If `None`, tokengauge infers the provider.
     pub provider: Option<Label>,
-    /// The provider that response headers revealed first. The observer sets it once, so that calls that fail without
-    /// such headers have the same provider as calls that succeed.
-    pub learned_provider: OnceLock<Label>,
+    pub learned_provider: LearnedProvider,
     /// The configured API format, such as `openai`. If `None`, tokengauge detects the API format.
     pub dialect: Option<Label>,
     /// Length in bytes of the path prefix that the proxy strips before it forwards the request.
@@ -217,6 +215,16 @@ pub struct RouteFacts {
     /// First-token threshold: a stream that is older than this and has no token is reported as waiting for its first
     /// token.
     pub hung_after: Duration,
+}
+
+/// The provider of a route, as far as the observer has found it out. Each value is set once.
+#[derive(Clone, Debug, Default)]
+pub struct LearnedProvider {
+    /// The provider that the host of the upstream shows.
+    pub by_host: OnceLock<Option<Label>>,
+    /// The provider that response headers revealed first. Calls that fail without such headers therefore have the same
+    /// provider as calls that succeed.
+    pub by_headers: OnceLock<Label>,
 }
 
 impl RouteFacts {
@@ -234,7 +242,7 @@ impl RouteFacts {
             server_address: Label::known(host),
             server_port: port,
             provider: None,
-            learned_provider: OnceLock::new(),
+            learned_provider: LearnedProvider::default(),
             dialect: None,
             stripped: 0,
             base_path: Label::known(""),
@@ -247,8 +255,8 @@ impl RouteFacts {
     pub fn keep_learned_provider(&self, previous: &Self) {
         let is_same = self.server_address == previous.server_address
             && self.server_port == previous.server_port;
-        if let Some(provider) = previous.learned_provider.get().filter(|_| is_same) {
-            self.learned_provider.get_or_init(|| provider.clone());
+        if let Some(provider) = previous.learned_provider.by_headers.get().filter(|_| is_same) {
+            self.learned_provider.by_headers.get_or_init(|| provider.clone());
         }
     }
 }
