@@ -179,26 +179,8 @@ impl Realtime {
     /// Adds the usage of one response, and emits the sum of all responses.
     fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
         let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
-        if usage == Usage::default() {
-            return;
-        }
-        let sum = &mut self.usage;
-        for (total, more) in [
-            (&mut sum.input, usage.input),
-            (&mut sum.output, usage.output),
-            (&mut sum.cache_read, usage.cache_read),
-            (&mut sum.reasoning, usage.reasoning),
-            (&mut sum.input_by.text, usage.input_by.text),
-            (&mut sum.input_by.audio, usage.input_by.audio),
-            (&mut sum.input_by.image, usage.input_by.image),
-            (&mut sum.output_by.text, usage.output_by.text),
-            (&mut sum.output_by.audio, usage.output_by.audio),
-        ] {
-            if let Some(more) = more {
-                *total = Some(total.unwrap_or(0).saturating_add(more));
-            }
-        }
-        if self.usage != Usage::default() {
+        if usage != Usage::default() {
+            self.usage = self.usage.sum(usage);
             out(Event::Usage(self.usage));
         }
     }
