@@ -156,7 +156,7 @@ pub struct FormatReader<F: Format> {
     /// Whether the stream has ended.
     is_done: bool,
     /// `None` if every message is parsed.
-    template: Option<Box<DeltaTemplate>>,
+    template: Option<DeltaTemplate>,
 }
 
 static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
@@ -179,7 +179,7 @@ impl<F: Format> FormatReader<F> {
     /// members. Only for formats in which a message that only adds text does not change the state, unless it is the first
     /// one with this text.
     pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
-        self.template = Some(Box::new(DeltaTemplate::new(budget)));
+        self.template = Some(DeltaTemplate::new(budget));
         self
     }
 
