@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::super::usage::RawUsage;
 use crate::dialect::RequestFacts;
-use crate::dialect::errors::ErrorValue;
 use crate::dialect::lenient::{Count, Object, Text};
 use crate::dialect::response::ErrorReport;
 use tokengauge_types::label::Name;
@@ -26,7 +25,6 @@ pub struct Message<'a> {
     pub session: Object<Box<Session<'a>>>,
     pub response: Object<Box<Response<'a>>>,
     pub usage: Object<Box<RawUsage>>,
-    pub error: ErrorValue<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -72,14 +70,7 @@ struct Reasoning<'a> {
 pub struct Response<'a> {
     pub id: Text<'a>,
     pub status: Text<'a>,
-    pub status_details: Object<Details<'a>>,
     pub usage: Object<Box<RawUsage>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct Details<'a> {
-    pub error: ErrorValue<'a>,
 }
 
 impl Session<'_> {

@@ -13,8 +13,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use message::Message;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::{ErrorValue, blames_client};
-use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
+use crate::dialect::errors::blames_client;
+use crate::dialect::response::{self, MESSAGE_ERROR, scan_errors};
+use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage};
 use tokengauge_types::label::Name;
 
 /// Maximum number of responses and transcriptions in progress. If there are more, the oldest one counts as ended. A
@@ -65,9 +66,9 @@ impl Realtime {
     }
 
     /// Reads a message that the server sent.
-    pub fn server(&mut self, message: &[u8], out: &mut impl EventSink) {
-        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, out| {
-            self.server_message(message, out)
+    pub fn server(&mut self, data: &[u8], out: &mut impl EventSink) {
+        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, out| {
+            self.server_message(message, data, out)
         });
     }
 
@@ -102,13 +103,14 @@ impl Realtime {
         self.error.as_ref()
     }
 
-    fn server_message(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
+    fn server_message(&mut self, message: &Message<'_>, data: &[u8], out: &mut impl EventSink) {
         let kind = &*message.kind.0;
         self.accepted |= !kind.is_empty() && kind != "error";
         match kind {
             "error" => {
-                let kind = self.note_error(&message.error);
-                self.failed |= !kind.as_deref().is_some_and(blames_client);
+                let errors = scan_errors(&MESSAGE_ERROR, data);
+                self.failed |= !errors.kind().is_some_and(blames_client);
+                self.note_error(errors.kind());
             }
             "session.created"
             | "session.updated"
@@ -122,7 +124,7 @@ impl Realtime {
             "response.created" => {
                 self.response(message);
             }
-            "response.done" => self.response_done(message, out),
+            "response.done" => self.response_done(message, data, out),
             "conversation.item.input_audio_transcription.delta" => {
                 let active = self.transcription(message);
                 self.emit(active, &Piece::of_speech(message, false), out);
@@ -146,7 +148,7 @@ impl Realtime {
         }
     }
 
-    fn response_done(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
+    fn response_done(&mut self, message: &Message<'_>, data: &[u8], out: &mut impl EventSink) {
         let active = self.response(message);
         let choice = self.active.remove(active).choice;
         let Some(response) = &message.response.0 else {
@@ -154,8 +156,8 @@ impl Realtime {
         };
         let status = response.status.some();
         self.failed = status == Some("failed");
-        if let (true, Some(details)) = (self.failed, &response.status_details.0) {
-            self.note_error(&details.error);
+        if self.failed {
+            self.note_error(scan_errors(&MESSAGE_ERROR, data).kind());
         }
         self.report(response.usage.0.as_deref(), out);
         if let Some(reason) = status {
@@ -185,10 +187,8 @@ impl Realtime {
         }
     }
 
-    fn note_error(&mut self, failure: &ErrorValue<'_>) -> Option<String> {
-        let kind = failure.kind()?;
-        self.error = Name::new(kind);
-        Some(kind.to_owned())
+    fn note_error(&mut self, kind: Option<&str>) {
+        self.error = kind.and_then(Name::new).or(self.error.take());
     }
 
     /// Returns the index of the message's response among the active responses.
