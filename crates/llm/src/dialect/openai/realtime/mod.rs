@@ -14,6 +14,8 @@ use message::Message;
 
 use super::usage::RawUsage;
 use crate::dialect::errors::blames_client;
+use crate::dialect::json::JsonScanner;
+use crate::dialect::request::{RequestField, RequestPaths, RequestState};
 use crate::dialect::response::{self, MESSAGE_ERROR, scan_errors};
 use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage};
 use tokengauge_types::label::Name;
@@ -25,10 +27,18 @@ const MOST_ACTIVE: usize = 64;
 /// Maximum number of texts per response for which the session records that they arrive in pieces.
 const MOST_TEXTS: usize = 64;
 
+/// The settings that a client requests for its session.
+static SETTINGS: RequestPaths = RequestPaths::new(&[
+    ("session.model", RequestField::Model),
+    // Earlier versions of the API have the longer name.
+    ("session.max_output_tokens|max_response_output_tokens", RequestField::MaxTokens),
+    ("session.reasoning.effort", RequestField::ReasoningLevel),
+]);
+
 /// Reads the messages of both sides of a session.
 #[derive(Debug, Default)]
 pub struct Realtime {
-    facts: RequestFacts,
+    settings: RequestState,
     accepted: bool,
     /// Sum of the usage of all responses so far.
     usage: Usage,
@@ -55,12 +65,11 @@ impl Realtime {
     }
 
     /// Reads a message that the client sent.
-    pub fn client(&mut self, message: &[u8], out: &mut impl EventSink) {
-        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, _| {
-            if let "session.update" | "transcription_session.update" = &*message.kind.0
-                && let Some(session) = &message.session.0
-            {
-                session.add_to(&mut self.facts);
+    pub fn client(&mut self, data: &[u8], out: &mut impl EventSink) {
+        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, _| {
+            if let "session.update" | "transcription_session.update" = &*message.kind.0 {
+                let mut scanner = JsonScanner::new(&SETTINGS);
+                scanner.scan(data, &mut |field, found| self.settings.read(field, found));
             }
         });
     }
@@ -74,7 +83,7 @@ impl Realtime {
 
     /// Returns the settings that the client has requested so far.
     pub const fn facts(&self) -> &RequestFacts {
-        &self.facts
+        &self.settings.facts
     }
 
     /// Returns whether the server has accepted the session: it has sent a message other than an error.
