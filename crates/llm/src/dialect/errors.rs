@@ -1,14 +1,12 @@
 //! Reads errors that a response reports. Only the kind is read, such as `rate_limit_error`, because an error message is
 //! content.
 //!
-//! An error in a message of a stream is parsed ([`ErrorValue`]). An error in a JSON body is scanned ([`ErrorScanner`](super::json::ErrorScanner)).
+//! The kind of every error is scanned ([`ErrorScanner`](super::json::ErrorScanner)), in a JSON body as well as in a message
+//! of a stream. A message is scanned only if it contains an error ([`HasError`]).
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 
-use super::json::identifier;
-use super::lenient::{Code, FromAny, Text, impl_lenient};
+use super::lenient::{FromAny, impl_lenient};
 use super::{Event, EventSink};
 
 /// Kinds of errors that an API attributes to the request. APIs use them where a status does not show the kind: in
@@ -36,54 +34,24 @@ const CLIENT_ERRORS: [&str; 14] = [
     "ValidationException",
 ];
 
-/// The value of `error` in a message of a stream.
-#[derive(Debug, Default)]
-pub enum ErrorValue<'a> {
-    #[default]
-    None,
-    /// An error that consists only of a message.
-    Message,
-    Object(Box<ErrorObject<'a>>),
-}
+/// Whether a message of a stream contains an error: an object, a text, or a list that begins with either.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HasError(pub bool);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct ErrorObject<'a> {
-    #[serde(rename = "type")]
-    pub kind: Text<'a>,
-    /// The name of the kind in Google's errors.
-    pub status: Text<'a>,
-    pub code: Code<'a>,
-}
-
-impl<'de: 'a, 'a> FromAny<'de> for ErrorValue<'a> {
+impl<'de> FromAny<'de> for HasError {
     fn copied(text: &str) -> Self {
-        if text.is_empty() { Self::None } else { Self::Message }
+        Self(!text.is_empty())
     }
 
-    /// Reads the first of several errors and skips the others.
     fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
         let first = seq.next_element()?.unwrap_or_default();
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(first)
     }
 
-    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Box::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
-    }
-}
-
-impl ErrorValue<'_> {
-    pub const fn is_none(&self) -> bool {
-        matches!(self, Self::None)
-    }
-
-    /// Returns the first value of type, status and code that is an identifier.
-    pub fn kind(&self) -> Option<&str> {
-        let Self::Object(object) = self else {
-            return None;
-        };
-        [&*object.kind.0, &*object.status.0, &*object.code.0].into_iter().find_map(identifier)
+    fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self(true))
     }
 }
 
@@ -131,5 +99,5 @@ pub fn blames_client(kind: &str) -> bool {
 }
 
 impl_lenient! {
-    impl['a] ErrorValue<'a> where 'de: 'a;
+    impl[] HasError;
 }

@@ -118,6 +118,17 @@ impl ByModality {
         self.document = later.document.or(self.document);
     }
 
+    /// Applies a function to each count.
+    pub(super) fn map(self, change: impl Fn(Option<u64>) -> Option<u64>) -> Self {
+        Self {
+            text: change(self.text),
+            image: change(self.image),
+            audio: change(self.audio),
+            video: change(self.video),
+            document: change(self.document),
+        }
+    }
+
     fn sum(self, other: Self) -> Self {
         Self {
             text: sum((self.text, other.text)),
@@ -167,13 +178,23 @@ impl Usage {
         self.output_by.merge(later.output_by);
     }
 
+    /// Returns the sum of two reports. A count that only one of them contains is kept.
+    pub(super) fn sum(self, other: Self) -> Self {
+        Self {
+            input: sum((self.input, other.input)),
+            output: sum((self.output, other.output)),
+            cache_read: sum((self.cache_read, other.cache_read)),
+            cache_write: sum((self.cache_write, other.cache_write)),
+            reasoning: sum((self.reasoning, other.reasoning)),
+            input_by: self.input_by.sum(other.input_by),
+            output_by: self.output_by.sum(other.output_by),
+        }
+    }
+
     /// Adds the usage of another choice of the same response. Both report the whole prompt.
     pub fn add_choice(&mut self, other: Self) {
-        let [output, reasoning] =
-            [(self.output, other.output), (self.reasoning, other.reasoning)].map(sum);
-        let output_by = self.output_by.sum(other.output_by);
-        self.merge(other);
-        (self.output, self.reasoning, self.output_by) = (output, reasoning, output_by);
+        let Self { output, reasoning, output_by, .. } = self.sum(other);
+        self.merge(Self { output, reasoning, output_by, ..other });
     }
 }
 

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::delta_template::{DeltaTemplate, Observed};
-use super::errors::{ErrorDetail, ErrorValue};
-use super::json::{Found, JsonScanner, Outcome, Paths, identifier};
+use super::errors::ErrorDetail;
+use super::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, identifier};
 use super::lenient::List;
 use super::repair;
 use super::{Event, EventSink};
@@ -56,19 +56,29 @@ pub struct Message<'m> {
 
 /// A parsed message that can contain an error.
 pub trait ErrorReport {
-    fn error(&self) -> &ErrorValue<'_> {
-        const NONE: &ErrorValue<'_> = &ErrorValue::None;
-        NONE
-    }
-
     fn is_error(&self) -> bool {
-        !self.error().is_none()
+        false
     }
 
-    /// Returns the kind of the error, if it is known.
-    fn error_kind(&self) -> Option<&str> {
-        self.error().kind()
+    /// Returns the places of an error in messages of this format.
+    fn error_paths() -> &'static Paths<()> {
+        &MESSAGE_ERROR
     }
+}
+
+/// Errors in messages whose own type is not the kind of an error. Two formats wrap the error: Code Assist in `response`,
+/// and Realtime in `response.status_details`.
+pub static MESSAGE_ERROR: Paths<()> =
+    Paths::new(&[]).with_errors_of_message().unwraps(&["response", "status_details"]);
+
+/// Errors in any object. The type of the object can be the kind of the error.
+pub static ANY_ERROR: Paths<()> = Paths::new(&[]).with_errors();
+
+/// Scans a message that contains an error.
+pub fn scan_errors(paths: &'static Paths<()>, data: &[u8]) -> ErrorScanner {
+    let mut scanner = JsonScanner::new(paths);
+    scanner.scan(data, &mut |(), _| {});
+    scanner.into_errors()
 }
 
 impl<'m> Message<'m> {
@@ -125,8 +135,8 @@ impl<'m> Message<'m> {
             read(message, out);
         }
         if self.is_error || message.is_error() {
-            let kind = message.error_kind();
-            out(Event::Failed { kind });
+            let errors = scan_errors(M::error_paths(), self.data);
+            out(Event::Failed { kind: errors.kind() });
         }
     }
 
@@ -156,10 +166,8 @@ pub struct FormatReader<F: Format> {
     /// Whether the stream has ended.
     is_done: bool,
     /// `None` if every message is parsed.
-    template: Option<Box<DeltaTemplate>>,
+    template: Option<DeltaTemplate>,
 }
-
-static BARE_ERROR: Paths<()> = Paths::new(&[]).with_errors();
 
 impl<F: Format> FormatReader<F> {
     /// Creates a reader. `failed` is set if the status is an error.
@@ -179,7 +187,7 @@ impl<F: Format> FormatReader<F> {
     /// members. Only for formats in which a message that only adds text does not change the state, unless it is the first
     /// one with this text.
     pub fn with_templates(mut self, budget: &RequestBudget) -> Self {
-        self.template = Some(Box::new(DeltaTemplate::new(budget)));
+        self.template = Some(DeltaTemplate::new(budget));
         self
     }
 
@@ -239,7 +247,7 @@ impl<F: Format> FormatReader<F> {
         if self.bare_error.is_none() && !matches!(line.first(), Some(b'{' | b'[')) {
             return;
         }
-        let new = || Box::new(JsonScanner::new(&BARE_ERROR));
+        let new = || Box::new(JsonScanner::new(&ANY_ERROR));
         let mut error = self.bare_error.take().unwrap_or_else(new);
         error.push(line, &mut |(), _| {});
         error.push(b"\n", &mut |(), _| {});

@@ -30,19 +30,15 @@ impl ResultUsage {
         if self.by_result.len() < MOST_RESULTS || self.by_result.contains_key(&result) {
             self.by_result.insert(result, usage);
         }
-        let sum = |field: fn(&Usage) -> Option<u64>| {
-            let counts = self.by_result.values().filter_map(field);
-            counts.reduce(u64::saturating_add)
-        };
+        let sum = self.by_result.values().copied().reduce(Usage::sum).unwrap_or_default();
         let repeats = self.per_prompt.min(self.by_result.len() as u64).max(1);
         let of_prompts = |sum: Option<u64>| sum.map(|sum| sum / repeats);
         let usage = Usage {
-            input: of_prompts(sum(|usage| usage.input)),
-            output: sum(|usage| usage.output),
-            cache_read: of_prompts(sum(|usage| usage.cache_read)),
-            cache_write: of_prompts(sum(|usage| usage.cache_write)),
-            reasoning: sum(|usage| usage.reasoning),
-            ..Usage::default()
+            input: of_prompts(sum.input),
+            cache_read: of_prompts(sum.cache_read),
+            cache_write: of_prompts(sum.cache_write),
+            input_by: sum.input_by.map(of_prompts),
+            ..sum
         };
         emit_usage(usage, out);
     }

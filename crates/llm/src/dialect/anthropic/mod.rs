@@ -7,7 +7,7 @@
 use serde::Deserialize;
 
 use super::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_usage};
-use super::errors::ErrorValue;
+use super::errors::HasError;
 use super::json::{Found, Paths, Value};
 use super::lenient::{Count, JsonText, Object, Text};
 use super::request::{RequestField, RequestPaths, RequestState};
@@ -90,7 +90,7 @@ struct Chunk<'a> {
     content_block: Object<Box<Block<'a>>>,
     delta: Object<Delta<'a>>,
     usage: Object<Box<RawUsage<'a>>>,
-    error: ErrorValue<'a>,
+    error: HasError,
     /// The older format.
     completion: Text<'a>,
     stop_reason: Text<'a>,
@@ -279,8 +279,8 @@ impl RawUsage<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn error(&self) -> &ErrorValue<'_> {
-        &self.error
+    fn is_error(&self) -> bool {
+        self.error.0
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
-use crate::dialect::errors::ErrorValue;
+use crate::dialect::errors::HasError;
 use crate::dialect::json::{Found, Paths, Value};
 use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text, whole_number};
 use crate::dialect::response::{ErrorReport, Format, Message};
@@ -87,7 +87,7 @@ struct Chunk<'a> {
     usage_metadata: Object<RawUsage<'a>>,
     model_version: Text<'a>,
     response_id: Text<'a>,
-    error: ErrorValue<'a>,
+    error: HasError,
     /// The message itself, if Code Assist wraps it.
     response: Object<Box<Chunk<'a>>>,
 }
@@ -305,8 +305,8 @@ impl Chunk<'_> {
 }
 
 impl ErrorReport for Chunk<'_> {
-    fn error(&self) -> &ErrorValue<'_> {
-        &self.unwrapped().error
+    fn is_error(&self) -> bool {
+        self.unwrapped().error.0
     }
 }
 

@@ -31,12 +31,12 @@ pub enum ErrorField {
 /// instead of the errors of the API.
 pub const ERROR_ROWS: &[(&str, ErrorField)] = &[
     ("error", ErrorField::Error),
-    ("errors.*", ErrorField::Error),
+    ("error|errors.*", ErrorField::Error),
     ("error.type", ErrorField::Type),
-    ("errors.*.type", ErrorField::Type),
+    ("error|errors.*.type", ErrorField::Type),
     ("error.status", ErrorField::Status),
     ("error.code", ErrorField::Code),
-    ("errors.*.code", ErrorField::Code),
+    ("error|errors.*.code", ErrorField::Code),
     ("base_resp.status_code", ErrorField::ResponseStatus),
     ("__type", ErrorField::AwsName),
     ("Output.__type", ErrorField::AwsName),

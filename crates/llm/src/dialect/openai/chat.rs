@@ -1,13 +1,12 @@
 //! Reads chat completions and completions, and other APIs whose response is one object, such as embeddings and
 //! moderations.
 
-use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
+use super::chunk::{BaseResponse, ChatMessage, Choice, Chunk, Content, ContentPart};
 use super::tools::ToolCalls;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, emit_usage, index};
-use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{Found, Paths, Value, identifier};
-use crate::dialect::response::{ErrorReport, Format, Message};
+use crate::dialect::json::{Found, Paths, Value};
+use crate::dialect::response::{ANY_ERROR, ErrorReport, Format, Message};
 use crate::dialect::usage::ResultUsage;
 use crate::dialect::{Api, Event, EventSink, Part, Timings};
 
@@ -318,46 +317,22 @@ impl Format for Chat {
 
 impl ErrorReport for Chunk<'_> {
     fn is_error(&self) -> bool {
-        self.first_error().is_some()
+        self.error.0
+            || self.choices.iter().any(|choice| choice.error.0)
+            || self.x_groq.0.as_ref().is_some_and(|groq| groq.error.0)
             || self.errors.first().is_some()
-            || self.response_status().is_some()
+            || self.base_resp.0.as_ref().is_some_and(|response| response.is_error())
             || self.object.0 == "error"
     }
 
-    /// Returns the first identifier. The places are searched from the most specific to the least specific.
-    fn error_kind(&self) -> Option<&str> {
-        let object = match self.first_error() {
-            Some(ErrorValue::Object(object)) => Some(&**object),
-            Some(ErrorValue::None | ErrorValue::Message) | None => {
-                self.errors.first().map(|object| &**object)
-            }
-        };
-        [
-            object.map(|object| &*object.kind.0),
-            object.map(|object| &*object.status.0),
-            object.map(|object| &*object.code.0),
-            self.response_status(),
-            Some(&*self.error_type.0),
-            Some(&*self.kind.0).filter(|kind| *kind != "error"),
-            Some(&*self.code.0),
-        ]
-        .into_iter()
-        .flatten()
-        .find_map(identifier)
+    fn error_paths() -> &'static Paths<()> {
+        &ANY_ERROR
     }
 }
 
-impl Chunk<'_> {
-    fn first_error(&self) -> Option<&ErrorValue<'_>> {
-        let of_choices = self.choices.iter().map(|choice| &choice.error);
-        let of_groq = self.x_groq.0.iter().map(|groq| &groq.error);
-        std::iter::once(&self.error).chain(of_choices).chain(of_groq).find(|error| !error.is_none())
-    }
-
-    /// Returns MiniMax's status code, or `None` for 0, which means success.
-    fn response_status(&self) -> Option<&str> {
-        let code = &*self.base_resp.0.as_ref()?.status_code.0;
-        (!matches!(code, "" | "0")).then_some(code)
+impl BaseResponse<'_> {
+    fn is_error(&self) -> bool {
+        !matches!(&*self.status_code.0, "" | "0")
     }
 }
 

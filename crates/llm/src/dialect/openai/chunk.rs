@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::SeqAccess;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::{ErrorObject, ErrorValue};
+use crate::dialect::errors::HasError;
 use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, impl_lenient};
 
 #[derive(Debug, Default, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Chunk<'a> {
     pub system_fingerprint: Text<'a>,
     pub choices: List<Choice<'a>>,
     pub usage: Object<Box<RawUsage>>,
-    pub x_groq: Object<Box<Groq<'a>>>,
+    pub x_groq: Object<Box<Groq>>,
     /// Durations of llama.cpp.
     pub timings: Object<Box<RawUsage>>,
     /// Durations of Cerebras.
@@ -33,17 +33,13 @@ pub struct Chunk<'a> {
     pub stats: Object<Box<RawUsage>>,
     /// Text of Writer's completions, which have no other field.
     pub value: Text<'a>,
-    pub error: ErrorValue<'a>,
+    pub error: HasError,
     /// Errors of Cloudflare.
-    pub errors: List<Box<ErrorObject<'a>>>,
+    pub errors: List<HasError>,
     /// Status of MiniMax, which every message contains.
     pub base_resp: Object<Box<BaseResponse<'a>>>,
-    /// Fields of old error objects, which are at the root.
+    /// The type of the message, which is `error` in old formats.
     pub object: Text<'a>,
-    #[serde(rename = "type")]
-    pub kind: Text<'a>,
-    pub error_type: Text<'a>,
-    pub code: Code<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,11 +50,11 @@ pub struct BaseResponse<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct Groq<'a> {
+#[serde(default)]
+pub struct Groq {
     pub usage: Object<Box<RawUsage>>,
     /// The error that ended the stream early.
-    pub error: ErrorValue<'a>,
+    pub error: HasError,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,7 +69,7 @@ pub struct Choice<'a> {
     /// under this key.
     pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
-    pub error: ErrorValue<'a>,
+    pub error: HasError,
 }
 
 #[derive(Debug, Default, Deserialize)]

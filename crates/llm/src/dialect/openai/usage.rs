@@ -55,11 +55,8 @@ impl RawUsage {
     /// Chat reports zeros for modalities that the model does not support. These zeros are left out.
     pub fn usage(&self) -> Usage {
         let usage = self.usage_by_all_modalities();
-        Usage {
-            input_by: without_zeros(usage.input_by),
-            output_by: without_zeros(usage.output_by),
-            ..usage
-        }
+        let used = |count: Option<u64>| count.filter(|count| *count > 0);
+        Usage { input_by: usage.input_by.map(used), output_by: usage.output_by.map(used), ..usage }
     }
 
     /// Returns the same counts as [`Self::usage`], including zeros for modalities.
@@ -143,17 +140,6 @@ fn side(key: &str) -> Option<Side> {
             Some(Side::Output)
         }
         _ => None,
-    }
-}
-
-fn without_zeros(by: ByModality) -> ByModality {
-    let used = |count: Option<u64>| count.filter(|count| *count > 0);
-    ByModality {
-        text: used(by.text),
-        image: used(by.image),
-        audio: used(by.audio),
-        video: used(by.video),
-        document: used(by.document),
     }
 }
 

@@ -13,21 +13,21 @@ const KEPT: usize = 4 << 10;
 /// The collected values of one message.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    pub text: String,
+    text: String,
     /// Start of the current string in `text`.
     start: usize,
-    pub list: Vec<Fragment>,
+    list: Vec<Fragment>,
 }
 
 #[derive(Debug)]
-pub struct Fragment {
-    pub field: Field,
-    pub target: Target,
-    pub content: Content,
+struct Fragment {
+    field: Field,
+    target: Target,
+    content: Content,
 }
 
 #[derive(Clone, Debug)]
-pub enum Content {
+enum Content {
     Text(Range<usize>),
     Number(Range<usize>),
     Flag(bool),
@@ -84,74 +84,67 @@ impl Fragments {
         self.start = 0;
     }
 
+    /// Returns the values in their order. A string is returned as its end.
+    pub fn values(&self) -> impl Iterator<Item = (Field, Target, Value<'_>)> {
+        let text = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();
+        self.list.iter().map(move |Fragment { field, target, content }| {
+            let value = match content {
+                Content::Text(range) => Value::TextEnd(text(range)),
+                Content::Number(range) => Value::Number(text(range)),
+                Content::Flag(flag) => Value::Bool(*flag),
+                Content::End => Value::End,
+            };
+            (*field, *target, value)
+        })
+    }
+
     /// Returns the strings that are not empty.
     pub fn texts(&self) -> impl Iterator<Item = (Field, Target, &str)> {
-        self.list.iter().filter_map(|fragment| {
-            let Content::Text(range) = &fragment.content else {
-                return None;
-            };
-            let text = self.text.get(range.clone()).unwrap_or_default();
-            (!text.is_empty()).then_some((fragment.field, fragment.target, text))
-        })
+        self.values().filter_map(|(field, target, value)| Some((field, target, value.string()?)))
     }
 
     pub fn first(&self, field: Field) -> Option<&str> {
         self.texts().find(|(known, _, _)| *known == field).map(|(_, _, text)| text)
     }
 
-    pub fn number(&self, field: Field) -> Option<u64> {
-        let known = self.list.iter().find(|fragment| fragment.field == field);
-        known.and_then(|fragment| self.count(fragment))
+    pub fn number(&self, field: Field) -> Option<u32> {
+        let known = self.values().find(|(known, _, _)| *known == field);
+        known.and_then(|(_, _, value)| index(value))
     }
 
     /// Returns the index that a tool call contains.
     pub fn call_index(&self, choice: u32, call: u32) -> Option<u32> {
-        let is_index = |known: &&Fragment| {
-            known.field == Field::CallIndex && known.target == Target { choice, call }
-        };
-        let index = self.list.iter().find(is_index).and_then(|fragment| self.count(fragment));
-        index.and_then(|index| u32::try_from(index).ok())
-    }
-
-    fn count(&self, fragment: &Fragment) -> Option<u64> {
-        match &fragment.content {
-            Content::Number(range) => whole_number(self.text.get(range.clone())?),
-            Content::Text(_) | Content::Flag(_) | Content::End => None,
-        }
+        let call = (Field::CallIndex, Target { choice, call });
+        let known = self.values().find(|(field, target, _)| (*field, *target) == call);
+        known.and_then(|(_, _, value)| index(value))
     }
 
     pub fn has_flag(&self, field: Field) -> bool {
-        let is_set =
-            |known: &Fragment| known.field == field && matches!(known.content, Content::Flag(true));
-        self.list.iter().any(is_set)
+        self.values().any(|(known, _, value)| known == field && value == Value::Bool(true))
     }
 
     /// Returns whether the message is the last one of its stream.
     pub fn is_last(&self, table: &Table) -> bool {
-        let is_stop = |known: &Fragment| match (known.field, &known.content) {
-            (Field::StopReason, Content::Text(range)) => !range.is_empty(),
-            (Field::StopFlag(_), Content::Flag(flag)) => *flag,
+        let is_stop = |(field, _, value): (Field, Target, Value<'_>)| match field {
+            Field::StopReason => value.string().is_some(),
+            Field::StopFlag(_) => value == Value::Bool(true),
             _ => false,
         };
-        let is_end = |known: &Fragment| match (known.field, &known.content) {
-            (Field::Done, Content::Flag(flag)) => *flag,
-            (Field::FullText, Content::Text(_)) => table.full_text_is_last,
-            (Field::DoneUnlessStopped, Content::Flag(flag)) => {
-                *flag && !self.list.iter().any(is_stop)
-            }
-            (Field::Type, Content::Text(range)) => {
-                self.text.get(range.clone()) == Some(table.last_type) && !range.is_empty()
-            }
+        self.values().any(|(field, _, value)| match field {
+            Field::Done => value == Value::Bool(true),
+            Field::FullText => table.full_text_is_last && matches!(value, Value::TextEnd(_)),
+            Field::DoneUnlessStopped => value == Value::Bool(true) && !self.values().any(is_stop),
+            Field::Type => value.string() == Some(table.last_type),
             _ => false,
-        };
-        self.list.iter().any(is_end)
+        })
     }
 }
 
-impl Fragment {
-    /// Returns whether the field is a number. Protocol buffers write large numbers as strings.
-    pub const fn is_number(&self) -> bool {
-        matches!(self.field, Field::Count(_) | Field::Addend(_) | Field::Clock(..))
+/// Returns a number as an index.
+fn index(value: Value<'_>) -> Option<u32> {
+    match value {
+        Value::Number(number) => u32::try_from(whole_number(number)?).ok(),
+        _ => None,
     }
 }
 

@@ -67,6 +67,21 @@ pub enum Field {
     ErrorCode,
 }
 
+impl Field {
+    /// Returns whether the value is read after all texts of its message: counts, durations and flags.
+    const fn follows_texts(self) -> bool {
+        matches!(
+            self,
+            Self::StopFlag(_)
+                | Self::Usage
+                | Self::Count(_)
+                | Self::Addend(_)
+                | Self::Clock(..)
+                | Self::Report
+        )
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counter {
     Input,

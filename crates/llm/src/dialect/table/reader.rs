@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::fragments::{Content, Fragments, Target};
+use super::fragments::{Fragments, Target};
 use super::{Counter, Counts, Field, Phase, Table, Texts, Unit};
 use crate::dialect::cumulative::{CumulativeTexts, PromptEcho};
 use crate::dialect::emit::{Preamble, ToolBlocks, emit_call, emit_text, emit_timings, emit_usage};
@@ -100,23 +100,7 @@ impl Format for TableFormat {
             (Field::Arguments | Field::FullArguments, Value::Text(piece)) => {
                 emit_text(choice, Part::Tool(self.call_number(call)), piece, out);
             }
-            (Field::Usage, value) => {
-                if let Some(json) = value.word() {
-                    self.usage(json, out);
-                }
-            }
-            (Field::StopError, value) => {
-                if let Some(kind) = value.word() {
-                    self.note_stop_error(kind);
-                }
-            }
-            (Field::StopFlag(reason), Value::Bool(true)) => self.stop(choice, reason, out),
-            (Field::Report, Value::End) => self.report(choice, out),
-            (field, value) => {
-                if let Some(word) = value.word() {
-                    self.read_string(field, target, word, out);
-                }
-            }
+            (field, value) => self.read_value(field, target, value, out),
         }
     }
 }
@@ -151,10 +135,10 @@ impl TableFormat {
 
     /// Translates a complete message into events.
     fn fragments(&mut self, fragments: &Fragments, name: &[u8], out: &mut impl EventSink) {
-        let choice = fragments.number(Field::Choice).and_then(|index| u32::try_from(index).ok());
         // The index of a token is not the index of a choice.
-        let choice = choice.filter(|_| fragments.first(Field::Token).is_none());
-        let block = fragments.number(Field::Block).and_then(|index| u32::try_from(index).ok());
+        let has_token = fragments.first(Field::Token).is_some();
+        let choice = fragments.number(Field::Choice).filter(|_| !has_token);
+        let block = fragments.number(Field::Block);
         let target = |target: Target| Target {
             choice: choice.unwrap_or(target.choice),
             call: block.unwrap_or(target.call),
@@ -193,44 +177,18 @@ impl TableFormat {
                     stopped.push(target(at).choice);
                     self.read_string(field, target(at), text, out);
                 }
-                Field::StopError => self.note_stop_error(text),
+                Field::StopError => self.read_string(field, target(at), text, out),
                 _ => {}
             }
         }
         self.calls = self.calls.saturating_add(calls);
-        self.numbers(fragments, target, out);
+        for (field, at, value) in fragments.values().filter(|(field, _, _)| field.follows_texts()) {
+            self.read_value(field, target(at), value, out);
+        }
         let last = self.table.last_event.as_bytes();
         let is_last_event = !last.is_empty() && name == last;
         if fragments.is_last(self.table) || is_last_event {
             out(Event::Done);
-        }
-    }
-
-    /// Applies the flags and the counts of a message.
-    fn numbers(
-        &mut self,
-        fragments: &Fragments,
-        target: impl Fn(Target) -> Target,
-        out: &mut impl EventSink,
-    ) {
-        for fragment in &fragments.list {
-            let at = target(fragment.target);
-            match &fragment.content {
-                Content::Number(range) | Content::Text(range) if fragment.is_number() => {
-                    let number = fragments.text.get(range.clone()).unwrap_or_default();
-                    self.read_string(fragment.field, at, number, out);
-                }
-                Content::Text(range) if fragment.field == Field::Usage => {
-                    self.usage(fragments.text.get(range.clone()).unwrap_or_default(), out);
-                }
-                Content::Number(_) | Content::Text(_) => {}
-                Content::Flag(flag) => {
-                    if let (Field::StopFlag(reason), true) = (fragment.field, flag) {
-                        self.stop(at.choice, reason, out);
-                    }
-                }
-                Content::End => self.report(at.choice, out),
-            }
         }
     }
 
@@ -283,6 +241,25 @@ impl TableFormat {
         emit_text(choice, part, text, out);
     }
 
+    /// Reads a value that is not generated text.
+    fn read_value(
+        &mut self,
+        field: Field,
+        target: Target,
+        value: Value<'_>,
+        out: &mut impl EventSink,
+    ) {
+        match (field, value) {
+            (Field::StopFlag(reason), Value::Bool(true)) => self.stop(target.choice, reason, out),
+            (Field::Report, Value::End) => self.report(target.choice, out),
+            (field, value) => {
+                if let Some(word) = value.word() {
+                    self.read_string(field, target, word, out);
+                }
+            }
+        }
+    }
+
     /// Reads a short string or a number.
     fn read_string(
         &mut self,
@@ -298,6 +275,8 @@ impl TableFormat {
             Field::CallId => emit_call((choice, self.call_number(call)), Some(word), None, out),
             Field::CallName => emit_call((choice, self.call_number(call)), None, Some(word), out),
             Field::StopReason => self.stop(choice, word, out),
+            Field::StopError => self.stop_error_kind = identifier(word).map(str::to_owned),
+            Field::Usage => self.usage(word, out),
             Field::Count(counter) => {
                 let is_known = |count: &u64| counter != Counter::InputOnce || *count > 0;
                 if let Some(count) = whole_number(word).filter(is_known) {
@@ -340,10 +319,6 @@ impl TableFormat {
         if let Some((_, kind)) = errors.find(|(error, _)| error.eq_ignore_ascii_case(reason)) {
             self.stop_error = Some(*kind);
         }
-    }
-
-    fn note_stop_error(&mut self, kind: &str) {
-        self.stop_error_kind = identifier(kind).map(str::to_owned);
     }
 
     fn counter(&mut self, counter: Counter) -> &mut Option<u64> {

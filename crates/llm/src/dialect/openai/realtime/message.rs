@@ -3,11 +3,8 @@
 use serde::Deserialize;
 
 use super::super::usage::RawUsage;
-use crate::dialect::RequestFacts;
-use crate::dialect::errors::ErrorValue;
 use crate::dialect::lenient::{Count, Object, Text};
 use crate::dialect::response::ErrorReport;
-use tokengauge_types::label::Name;
 
 /// A message of the client or the server.
 #[derive(Debug, Default, Deserialize)]
@@ -26,7 +23,6 @@ pub struct Message<'a> {
     pub session: Object<Box<Session<'a>>>,
     pub response: Object<Box<Response<'a>>>,
     pub usage: Object<Box<RawUsage>>,
-    pub error: ErrorValue<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,10 +33,6 @@ pub struct Session<'a> {
     audio: Object<Audio<'a>>,
     /// Place of the transcription settings in earlier versions of the API.
     input_audio_transcription: Object<Transcription<'a>>,
-    max_output_tokens: Count,
-    /// Name of the limit in earlier versions of the API.
-    max_response_output_tokens: Count,
-    reasoning: Object<Reasoning<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,23 +55,10 @@ struct Transcription<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Reasoning<'a> {
-    effort: Text<'a>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Response<'a> {
     pub id: Text<'a>,
     pub status: Text<'a>,
-    pub status_details: Object<Details<'a>>,
     pub usage: Object<Box<RawUsage>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct Details<'a> {
-    pub error: ErrorValue<'a>,
 }
 
 impl Session<'_> {
@@ -91,20 +70,6 @@ impl Session<'_> {
         let transcription = transcription.or(self.input_audio_transcription.0.as_ref());
         let transcribes = transcription.and_then(|transcription| transcription.model.some());
         self.model.some().or(transcribes)
-    }
-
-    /// Adds the settings that the session requests.
-    pub fn add_to(&self, facts: &mut RequestFacts) {
-        if let Some(model) = self.model.some() {
-            facts.model = Name::new(model);
-        }
-        let limit = self.max_output_tokens.0;
-        if let Some(limit) = limit.or(self.max_response_output_tokens.0) {
-            facts.max_tokens = i64::try_from(limit).ok();
-        }
-        if let Some(reasoning) = &self.reasoning.0 {
-            facts.reasoning_level = Name::new(&reasoning.effort.0);
-        }
     }
 }
 

@@ -13,8 +13,11 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use message::Message;
 
 use super::usage::RawUsage;
-use crate::dialect::errors::{ErrorValue, blames_client};
-use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage, response};
+use crate::dialect::errors::blames_client;
+use crate::dialect::json::JsonScanner;
+use crate::dialect::request::{RequestField, RequestPaths, RequestState};
+use crate::dialect::response::{self, MESSAGE_ERROR, scan_errors};
+use crate::dialect::{Event, EventSink, Part, RequestFacts, Usage};
 use tokengauge_types::label::Name;
 
 /// Maximum number of responses and transcriptions in progress. If there are more, the oldest one counts as ended. A
@@ -24,10 +27,18 @@ const MOST_ACTIVE: usize = 64;
 /// Maximum number of texts per response for which the session records that they arrive in pieces.
 const MOST_TEXTS: usize = 64;
 
+/// The settings that a client requests for its session.
+static SETTINGS: RequestPaths = RequestPaths::new(&[
+    ("session.model", RequestField::Model),
+    // Earlier versions of the API have the longer name.
+    ("session.max_output_tokens|max_response_output_tokens", RequestField::MaxTokens),
+    ("session.reasoning.effort", RequestField::ReasoningLevel),
+]);
+
 /// Reads the messages of both sides of a session.
 #[derive(Debug, Default)]
 pub struct Realtime {
-    facts: RequestFacts,
+    settings: RequestState,
     accepted: bool,
     /// Sum of the usage of all responses so far.
     usage: Usage,
@@ -54,26 +65,25 @@ impl Realtime {
     }
 
     /// Reads a message that the client sent.
-    pub fn client(&mut self, message: &[u8], out: &mut impl EventSink) {
-        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, _| {
-            if let "session.update" | "transcription_session.update" = &*message.kind.0
-                && let Some(session) = &message.session.0
-            {
-                session.add_to(&mut self.facts);
+    pub fn client(&mut self, data: &[u8], out: &mut impl EventSink) {
+        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, _| {
+            if let "session.update" | "transcription_session.update" = &*message.kind.0 {
+                let mut scanner = JsonScanner::new(&SETTINGS);
+                scanner.scan(data, &mut |field, found| self.settings.read(field, found));
             }
         });
     }
 
     /// Reads a message that the server sent.
-    pub fn server(&mut self, message: &[u8], out: &mut impl EventSink) {
-        response::Message::of(message).parse::<Message<'_>, _>(&mut None, out, |message, out| {
-            self.server_message(message, out)
+    pub fn server(&mut self, data: &[u8], out: &mut impl EventSink) {
+        response::Message::of(data).parse::<Message<'_>, _>(&mut None, out, |message, out| {
+            self.server_message(message, data, out)
         });
     }
 
     /// Returns the settings that the client has requested so far.
     pub const fn facts(&self) -> &RequestFacts {
-        &self.facts
+        &self.settings.facts
     }
 
     /// Returns whether the server has accepted the session: it has sent a message other than an error.
@@ -102,13 +112,14 @@ impl Realtime {
         self.error.as_ref()
     }
 
-    fn server_message(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
+    fn server_message(&mut self, message: &Message<'_>, data: &[u8], out: &mut impl EventSink) {
         let kind = &*message.kind.0;
         self.accepted |= !kind.is_empty() && kind != "error";
         match kind {
             "error" => {
-                let kind = self.note_error(&message.error);
-                self.failed |= !kind.as_deref().is_some_and(blames_client);
+                let errors = scan_errors(&MESSAGE_ERROR, data);
+                self.failed |= !errors.kind().is_some_and(blames_client);
+                self.note_error(errors.kind());
             }
             "session.created"
             | "session.updated"
@@ -122,7 +133,7 @@ impl Realtime {
             "response.created" => {
                 self.response(message);
             }
-            "response.done" => self.response_done(message, out),
+            "response.done" => self.response_done(message, data, out),
             "conversation.item.input_audio_transcription.delta" => {
                 let active = self.transcription(message);
                 self.emit(active, &Piece::of_speech(message, false), out);
@@ -146,7 +157,7 @@ impl Realtime {
         }
     }
 
-    fn response_done(&mut self, message: &Message<'_>, out: &mut impl EventSink) {
+    fn response_done(&mut self, message: &Message<'_>, data: &[u8], out: &mut impl EventSink) {
         let active = self.response(message);
         let choice = self.active.remove(active).choice;
         let Some(response) = &message.response.0 else {
@@ -154,8 +165,8 @@ impl Realtime {
         };
         let status = response.status.some();
         self.failed = status == Some("failed");
-        if let (true, Some(details)) = (self.failed, &response.status_details.0) {
-            self.note_error(&details.error);
+        if self.failed {
+            self.note_error(scan_errors(&MESSAGE_ERROR, data).kind());
         }
         self.report(response.usage.0.as_deref(), out);
         if let Some(reason) = status {
@@ -179,34 +190,14 @@ impl Realtime {
     /// Adds the usage of one response, and emits the sum of all responses.
     fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl EventSink) {
         let usage = usage.map(RawUsage::usage_by_all_modalities).unwrap_or_default();
-        if usage == Usage::default() {
-            return;
-        }
-        let sum = &mut self.usage;
-        for (total, more) in [
-            (&mut sum.input, usage.input),
-            (&mut sum.output, usage.output),
-            (&mut sum.cache_read, usage.cache_read),
-            (&mut sum.reasoning, usage.reasoning),
-            (&mut sum.input_by.text, usage.input_by.text),
-            (&mut sum.input_by.audio, usage.input_by.audio),
-            (&mut sum.input_by.image, usage.input_by.image),
-            (&mut sum.output_by.text, usage.output_by.text),
-            (&mut sum.output_by.audio, usage.output_by.audio),
-        ] {
-            if let Some(more) = more {
-                *total = Some(total.unwrap_or(0).saturating_add(more));
-            }
-        }
-        if self.usage != Usage::default() {
+        if usage != Usage::default() {
+            self.usage = self.usage.sum(usage);
             out(Event::Usage(self.usage));
         }
     }
 
-    fn note_error(&mut self, failure: &ErrorValue<'_>) -> Option<String> {
-        let kind = failure.kind()?;
-        self.error = Name::new(kind);
-        Some(kind.to_owned())
+    fn note_error(&mut self, kind: Option<&str>) {
+        self.error = kind.and_then(Name::new).or(self.error.take());
     }
 
     /// Returns the index of the message's response among the active responses.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::dialect::Usage;
+use crate::dialect::{ByModality, Usage};
 
 /// Returns the events for these messages in short form. Messages of the client begin with `>`.
 fn events(messages: &[&str]) -> (Realtime, Vec<String>) {
@@ -128,6 +128,32 @@ fn adds_usage_of_responses_and_numbers_them() {
     let usage = reader.usage;
     assert_eq!((usage.input_by.text, usage.input_by.audio), (Some(300), Some(60)));
     assert_eq!((usage.output_by.text, usage.output_by.audio), (Some(30), Some(90)));
+}
+
+#[test]
+fn adds_every_count_of_the_usage() {
+    let done = r#"{"type":"response.done","response":{"status":"completed","usage":{"input_tokens":90,"output_tokens":40,
+        "input_token_details":{"text_tokens":1,"image_tokens":2,"audio_tokens":3,"video_tokens":4,"cached_tokens":5,
+        "cache_write_tokens":6},
+        "output_token_details":{"text_tokens":7,"image_tokens":8,"audio_tokens":9,"video_tokens":10,"reasoning_tokens":11}}}}"#;
+    let (reader, _) = events(&[done, done]);
+    let by = |text, image, audio, video| ByModality {
+        text: Some(text),
+        image: Some(image),
+        audio: Some(audio),
+        video: Some(video),
+        document: None,
+    };
+    let twice = Usage {
+        input: Some(180),
+        output: Some(80),
+        cache_read: Some(10),
+        cache_write: Some(12),
+        reasoning: Some(22),
+        input_by: by(2, 4, 6, 8),
+        output_by: by(14, 16, 18, 20),
+    };
+    assert_eq!(reader.usage, twice);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::message_type::message_type;
 use super::usage::RawUsage;
 use crate::dialect::emit::{Preamble, emit_text};
-use crate::dialect::errors::ErrorValue;
-use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row, identifier};
+use crate::dialect::errors::HasError;
+use crate::dialect::json::{ErrorScanner, Found, JsonScanner, Outcome, Paths, Row};
 use crate::dialect::lenient::{Code, Count, Text};
 use crate::dialect::response::{ErrorReport, Format, Message};
 use crate::dialect::{Api, Event, EventSink};
@@ -84,9 +84,9 @@ struct TextMessage<'a> {
     arguments: Text<'a>,
     input: Text<'a>,
     diff: Text<'a>,
-    /// The code of an error, or the code for a code interpreter.
+    /// The code for a code interpreter.
     code: Code<'a>,
-    error: ErrorValue<'a>,
+    error: HasError,
 }
 
 impl Responses {
@@ -284,12 +284,8 @@ impl TextMessage<'_> {
 }
 
 impl ErrorReport for TextMessage<'_> {
-    fn error(&self) -> &ErrorValue<'_> {
-        &self.error
-    }
-
-    fn error_kind(&self) -> Option<&str> {
-        self.error.kind().or(identifier(&self.code.0))
+    fn is_error(&self) -> bool {
+        self.error.0
     }
 }
 

@@ -88,6 +88,8 @@ fn reads_errors_with_a_successful_status() {
             "7003",
         ),
         (r#"{"x_groq":{"id":"r","error":{"code":"over_capacity"}}}"#, "over_capacity"),
+        (r#"{"error":[{"code":"first","message":"x"},{"code":"second"}]}"#, "first"),
+        (r#"{"error":"No.","error_code":"over_capacity"}"#, "over_capacity"),
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
             "overloaded_error",
