@@ -1,9 +1,11 @@
-//! Drains the proxy: clients move to other replicas, while every request is still served.
+//! Drains the proxy: clients move to other replicas, while the proxy still serves every request.
 //!
-//! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
-//! 2. Each connection closes after its current or next exchange. New connections are still accepted.
-//! 3. When no exchange has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile,
-//!    the proxy is drained. It continues to serve until it is stopped.
+//! An exchange is a request and its response.
+//!
+//! 1. `/readyz` fails at once. For the time `delay`, connections stay open, so that load balancers can notice this.
+//! 2. Each connection closes after its current or next exchange. The proxy still accepts new connections.
+//! 3. After the time `quiet` without an exchange in flight, idle connections are closed. If no new request arrives
+//!    during this step, the drain is complete. The proxy continues to serve until the process is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,45 +19,47 @@ use tokengauge_listen::ConnectionDrain;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
-/// Maximum number of concurrent requests that start a drain. This is enough for the hook of a pod and a few people,
-/// because callers are on this machine or have the token. Requests that only wait for a drain are limited by their
-/// connections.
+/// Maximum number of concurrent requests to start a drain. Callers are on this machine or have the token, so the limit
+/// is enough for the hook of a pod and a few people. A separate limit applies to connections that wait for a drain.
 const MAX_DRAIN_REQUESTS: usize = 8;
 
-/// Maximum time that `/drained` waits for a drain to start. The hooks of a pod's containers run concurrently, so the
-/// hook that waits may come before the hook that starts the drain. On a busy node, the second hook can take seconds to
-/// start. If only the engine is restarted, this wait delays its stop.
+/// Maximum time that `/drained` waits for a drain to start. The containers of a pod run their stop hooks concurrently,
+/// so a hook may wait for a drain before another hook starts it. On a busy node, the other hook can take seconds to
+/// start. If only the engine restarts, no drain starts, and this wait delays the engine's stop.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which the number of open exchanges is polled. Short compared with the time that stopping a pod takes.
+/// Interval at which the drain checks the number of exchanges in flight. It is short compared with the stop of a pod.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum value of `delay`, 1 hour. A longer delay would block a deployment.
+/// Maximum value of `delay` and of `quiet`, 1 hour. A longer delay would block a deployment.
 const MAX_DELAY: Duration = Duration::from_secs(3_600);
 
-/// Longer waits are cut to this.
+/// Maximum time that a caller waits for a drain. Longer values are reduced to this one.
 const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DrainOptions {
-    /// Time during which connections are handled as before, until load balancers have noticed that the proxy is not
-    /// ready.
+    /// Time for which connections stay open, so that load balancers can notice that the proxy is not ready.
     delay: Duration,
-    /// Time without any exchange in flight after which the proxy is idle.
+    /// Time without an exchange in flight after which the proxy counts as idle.
     quiet: Duration,
-    /// Maximum time that the caller waits. The drain continues after that time.
+    /// Maximum time that the caller waits. The drain itself has no time limit.
     within: Duration,
 }
 
 impl Default for DrainOptions {
-    /// Default options. During the delay, Kubernetes removes the endpoint from every node, which takes a few seconds.
+    /// Returns the default options. The default delay covers the few seconds that Kubernetes needs to remove the
+    /// endpoint from every node.
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
 }
 
 impl DrainOptions {
-    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The returned error is a message for the caller.
+    /// Parses a query such as `delay=5s&quiet=0s&within=7d`.
+    ///
+    /// # Errors
+    /// Returns a message for the caller.
     fn parse(query: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -80,7 +84,7 @@ impl DrainOptions {
     }
 }
 
-/// Time at which the drain started. Empty if no drain has started.
+/// Time at which the drain started. Empty before the drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainStart(Arc<OnceLock<Instant>>);
 
@@ -106,7 +110,7 @@ enum DrainStage {
     #[default]
     None,
     Draining,
-    /// The drain has ended: for the time `quiet`, no exchange was in flight.
+    /// The drain is complete: no exchange was in flight for the time `quiet`, and idle connections are closed.
     Drained,
 }
 
@@ -115,19 +119,19 @@ enum DrainStage {
 pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
-    /// The time limit of the drain has expired, and exchanges are still in flight.
+    /// The caller's time limit has expired while the drain was still running.
     Overdue,
     TooManyRequests,
     InvalidQuery(String),
 }
 
-/// The drain of this process. Starting it needs a tokio runtime.
+/// The drain of this process. [`start`](Self::start) must be called on a tokio runtime.
 #[derive(Debug)]
 pub struct Drain {
     target: DrainTarget,
     stage: watch::Sender<DrainStage>,
     requests: Semaphore,
-    /// The latest time until which any caller waits for the drain.
+    /// The latest of all callers' time limits. `None` until there is a caller.
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -141,7 +145,7 @@ impl Drain {
         }
     }
 
-    /// Starts the drain with the options of the query string, or joins the drain in progress, and waits for its end.
+    /// Starts the drain, or joins the drain in progress, and waits for the end. The query string contains the options.
     /// The drain continues if the caller disconnects.
     pub(super) async fn start(&self, query: &str) -> DrainOutcome {
         let options = match DrainOptions::parse(query) {
@@ -170,8 +174,8 @@ impl Drain {
         }
     }
 
-    /// Waits until the drain ends or its time limit expires. The limit leaves some time to a caller that stops the
-    /// backend afterwards. Returns early if no drain starts soon.
+    /// Waits until the drain ends, or until the time limits of all callers of [`start`](Self::start) have expired.
+    /// Returns earlier if no drain starts within [`START_TIMEOUT`].
     pub(super) async fn wait(&self) -> DrainOutcome {
         let started = self.reaches(DrainStage::Draining);
         if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {
@@ -184,7 +188,7 @@ impl Drain {
         }
     }
 
-    /// Waits until the deadlines of all callers of [`start`](Self::start) have passed.
+    /// Waits until the time limits of all callers of [`start`](Self::start) have expired.
     async fn passes_deadline(&self) {
         let mut latest = self.deadline.subscribe();
         loop {
@@ -248,9 +252,9 @@ struct IdlePeriod {
 }
 
 impl IdlePeriod {
-    /// Returns whether no exchange has been in flight for `quiet`. `open` exchanges are in flight now, and `opened`
-    /// exchanges were opened so far. `opened` reveals an exchange that started and ended between two polls, which also
-    /// resets the period.
+    /// Returns whether no exchange has been in flight for the time `quiet`. `open` is the number of exchanges in
+    /// flight, and `opened` the number since the start of the process. A change of `opened` shows that an exchange
+    /// started and ended between two polls. The idle time then starts again.
     fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {
             self.since = None;

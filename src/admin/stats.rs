@@ -1,5 +1,5 @@
 //! The admin pages `/stats` and `/slo`. `/stats` shows current gauges and percentiles, for use without Prometheus.
-//! Their fields are documented in `docs/reference/admin-api.md`.
+//! `docs/reference/admin-api.md` documents the fields of both pages.
 
 use std::collections::BTreeMap;
 
@@ -72,14 +72,14 @@ struct ModelView<'a> {
     traffic: Traffic,
 }
 
-/// Traffic of one model on a route, or the total.
+/// Traffic of one model on one route, or of all models and routes.
 #[derive(Debug, Serialize)]
 struct Traffic {
     throughput_tokens_per_second: BTreeMap<&'static str, Windows>,
     last_five_minutes: Recent,
 }
 
-/// Tokens per second by time window. A value is `None` until the process has run for the length of its window.
+/// Tokens per second by time window. A window is `None` until the process has run for that long.
 type Windows = BTreeMap<&'static str, Option<f64>>;
 
 #[derive(Debug, Serialize)]
@@ -168,7 +168,7 @@ impl Traffic {
     }
 }
 
-/// Adds input and output throughput. The sum has no peak, because input is not streamed.
+/// Adds input and output throughput. The sum has no peak, because input arrives at once and not as a stream.
 fn both(input: &Throughput, output: &Throughput) -> Throughput {
     let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
     Throughput {
@@ -242,7 +242,7 @@ struct Threshold {
     value: f64,
     /// The OpenTelemetry unit.
     unit: &'static str,
-    /// Whether good values are at most ("up to") or at least ("from") the threshold.
+    /// Direction of the threshold: "up to" if good values are at most `value`, "from" if they are at least `value`.
     good: &'static str,
 }
 
