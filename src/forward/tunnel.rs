@@ -1,4 +1,5 @@
-//! Copies the bytes of an upgraded connection in both directions, and observes them.
+//! Copies the bytes of an upgraded connection, such as a WebSocket, in both directions. The observer gets a copy of the
+//! bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -25,8 +26,8 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Copies bytes until both sides have closed or one side has failed. If this future is dropped earlier, the
-    /// exchange counts as aborted.
+    /// Copies bytes until both sides have closed or one side has failed. If this future is dropped earlier, the request
+    /// counts as aborted.
     pub(super) async fn run(self) {
         let Self { client, upstream, observer, permit: _permit } = self;
         let Ok(upstream) = upstream.await else {
@@ -48,7 +49,8 @@ impl Tunnel {
     }
 }
 
-/// One side of a tunnel. Reports every byte that is read from this side, and reports its end once.
+/// The client side or the upstream side of a tunnel. Reports all bytes that are read from this side, and the end of
+/// this side once.
 struct Observed<'a, T> {
     inner: T,
     observer: &'a RequestObserver,
@@ -62,7 +64,7 @@ impl<'a, T> Observed<'a, T> {
         Self { inner, observer, direction, ended: false, failed: false }
     }
 
-    /// Records an I/O error of this side, so that the end of the tunnel is attributed to the correct side.
+    /// Records an I/O error of this side. The observer can then report which side ended the tunnel.
     fn note_failure<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         self.failed |= matches!(polled, Poll::Ready(Err(_)));
         polled
