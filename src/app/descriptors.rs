@@ -1,16 +1,16 @@
-//! Fits the limits of listeners and connection pools to the number of file descriptors that the process may open.
+//! Limits listeners and connection pools so that they fit into the file descriptor limit of the process.
 //!
-//! Without this, clients could take every descriptor. The admin port could then not accept the kubelet's probes, and
+//! Otherwise, clients could use up all file descriptors. The admin port could then not accept the kubelet's probes, and
 //! Kubernetes would restart the container.
 
 use tokengauge_listen::Config;
 
-/// Descriptors for everything except clients and upstreams: 256 connections of the admin port, the listening sockets,
-/// the runtime, files, exporters and scrapes.
+/// File descriptors that are reserved for other uses than clients and upstreams: 256 connections of the admin port,
+/// listening sockets, the runtime, files, exporters and scrapes.
 const RESERVED: u64 = 320;
 
-/// Part of the remaining descriptors for connections of listeners and their requests. The rest is for idle connections
-/// to upstreams.
+/// Ratio of the other file descriptors that listeners may use, for client connections and for requests to upstreams.
+/// The rest is for idle connections to upstreams.
 const FOR_LISTENERS: (u64, u64) = (7, 8);
 
 /// Descriptors for the data path.
@@ -18,7 +18,8 @@ const FOR_LISTENERS: (u64, u64) = (7, 8);
 pub(super) struct DescriptorBudget {
     /// `None` without a limit.
     available: Option<u64>,
-    /// Descriptors that the listeners can use: one per connection, and one per request for its upstream.
+    /// File descriptors that the listeners need: one per client connection, and one per request for the connection to
+    /// its upstream.
     for_listeners: u64,
 }
 
@@ -30,8 +31,8 @@ pub(super) struct Lowered {
 }
 
 impl DescriptorBudget {
-    /// Lowers the limits of all `listeners` by the same ratio, so that the sum fits into `open_files`, the file
-    /// descriptor limit of the process.
+    /// Lowers the limits of all `listeners` by the same factor if their sum is too large. `open_files` is the file
+    /// descriptor limit of the process, or `None` if unlimited.
     pub(super) fn apply(
         listeners: &mut [Config],
         open_files: Option<u64>,
@@ -59,7 +60,7 @@ impl DescriptorBudget {
         (Self { available, for_listeners: needed(listeners) }, Some(lowered))
     }
 
-    /// Returns the maximum number of idle connections to each of `upstreams` upstreams.
+    /// Returns the maximum number of idle connections per upstream. `upstreams` is the number of upstreams.
     pub(super) fn max_pool_size(&self, upstreams: usize) -> usize {
         let Some(available) = self.available else {
             return usize::MAX;
